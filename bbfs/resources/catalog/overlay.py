@@ -16,6 +16,10 @@ COUNTED = 10_000
 """Names of a listed directory that may be gone through at once."""
 
 
+PRUNED_EVERY = 1000
+"""Names of a directory after which those are dropped that its listing shows by now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overlaid:
     """One name. node: None if it was removed. since: when the source stored it (seconds since the epoch); infinite for
@@ -55,7 +59,11 @@ class Overlay:
 
     def put(self, path: Path, node: Node | None, *, stored: bool = False, made: bool = False) -> None:
         """Overlay a name. stored: the source has it so, and its next listing shows it."""
-        self._below.setdefault(path[:-1], {})[path[-1]] = Overlaid(node, self._clock() if stored else inf, made)
+        names = self._below.setdefault(path[:-1], {})
+        names[path[-1]] = Overlaid(node, self._clock() if stored else inf, made)
+        if len(names) % PRUNED_EVERY == 0:
+            for name in [*names]:
+                self.get((*path[:-1], name))  # which drops one that is listed
         if self._derived and len(path) > 2 and self.get(path[:-1]) is None:
             self.put(path[:-1], DIRECTORY)
 

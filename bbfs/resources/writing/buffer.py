@@ -14,20 +14,34 @@ from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import IN_MEMORY, unnamed
 
+MEMORY = 64 << 20
+"""Bytes that all buffers of a mount may have in memory."""
 PIECE = 1 << 20
 """Bytes that are copied at once."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+class BufferSpace:
+    """The room of all buffers: so many bytes in memory, and the directory of the files for more.
+
+    The directory is on a disk of this machine: reads and writes go to the page cache and are not worth a thread.
+    """
+
+    def __init__(self, directory: Path, memory: int = MEMORY) -> None:
+        self.directory = directory
+        self.memory = memory
+        self.held = 0
+        """Bytes in memory."""
+
+
 class Buffer:
     """Bytes with random access. It takes them by `write` and `truncate`, and reads as a `Content` does.
 
-    directory: of the file, beyond `IN_MEMORY` bytes. It is on a disk of this machine: reads and writes go to the page
-    cache and are not worth a thread.
+    They are in memory up to `IN_MEMORY` bytes, as long as the space has room there.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, space: BufferSpace) -> None:
+        self._space = space
         self._data = bytearray()
         self._file: Descriptor | None = None
         self._size = 0
@@ -39,8 +53,7 @@ class Buffer:
     def write(self, offset: int, data: bytes) -> None:
         """Write at `offset`; a gap before it reads as zeros. Raise NoSpace, BbfsError."""
         end = offset + len(data)
-        if self._file is None and end > IN_MEMORY:
-            self._to_file()
+        self._take_room(end)
         try:
             if self._file is None:
                 if offset > self._size:
@@ -57,9 +70,9 @@ class Buffer:
 
     def truncate(self, size: int) -> None:
         """Cut, or lengthen by zeros. Raise NoSpace, BbfsError."""
-        if self._file is None and size > IN_MEMORY:
-            self._to_file()
+        self._take_room(size)
         if self._file is None:
+            self._space.held -= max(0, len(self._data) - size)
             del self._data[size:]
             self._data.extend(bytes(size - len(self._data)))
         else:
@@ -87,19 +100,32 @@ class Buffer:
         """Return the bytes as a content. It holds until the next change."""
         return MemoryContent(bytes(self._data)) if self._file is None else Written(self, self._file)
 
+    def _take_room(self, size: int) -> None:
+        """Go on in a file if this many bytes are too many for memory."""
+        more = size - len(self._data)
+        if self._file is None and (size > IN_MEMORY or (more > 0 and self._space.held + more > self._space.memory)):
+            self._to_file()
+        elif self._file is None and more > 0:
+            self._space.held += more
+
+    def __del__(self) -> None:
+        self._space.held -= len(self._data)
+
     def _to_file(self) -> None:
+        directory = self._space.directory
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = Descriptor(unnamed(self._directory))
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = Descriptor(unnamed(directory))
             os.pwrite(file.number, self._data, 0)
         except OSError as error:
             raise self._error(error) from error
         self._file = file
+        self._space.held -= len(self._data)
         self._data = bytearray()
 
     def _error(self, error: OSError) -> BbfsError:
         kind = NoSpace if error.errno in _FULL else BbfsError
-        return kind(f"what is written could not be kept in {self._directory}: {error.strerror}")
+        return kind(f"what is written could not be kept in {self._space.directory}: {error.strerror}")
 
 
 class Written:

@@ -23,7 +23,7 @@ from bbfs.resources.publish import Publisher
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tiers import Load
-from bbfs.resources.writing.buffer import Written
+from bbfs.resources.writing.buffer import BufferSpace, Written
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
 from bbfs.sources import CanLoad, CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
 from bbfs.sources.content.file import StoredContent
@@ -60,6 +60,7 @@ class Writer:
         self._loader = loader
         self._publisher = publisher
         self.pending = pending
+        self.space = BufferSpace(pending.directory)
         self._changed = changed
         self._mounted = mounted
         self._clock = clock

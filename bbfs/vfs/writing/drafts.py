@@ -5,14 +5,13 @@ Between two awaits a task is alone. A draft's lock keeps its bytes unchanged whi
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path as DirectoryPath
 
 import trio
 
 from bbfs.model.values import Content, Expected
 from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.resources.source import Source
-from bbfs.resources.writing.buffer import Buffer
+from bbfs.resources.writing.buffer import Buffer, BufferSpace
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +22,7 @@ class Draft:
     as the source has it, or as it is shown until then. version: of the inode, which stays. expected: the state that the
     next hand-over replaces. load: returns the content that a program changes. temporary: it lives in the mount alone.
     hides: a resource that the source still has, and that was renamed to this draft.
-    directory: of the file that holds many bytes. clock: seconds since the epoch. write_id: of the pending write.
+    space: of the bytes. clock: seconds since the epoch. write_id: of the pending write.
     """
 
     source: Source
@@ -34,7 +33,7 @@ class Draft:
     version: str
     expected: Expected
     load: Callable[[Record], Awaitable[Content]]
-    directory: DirectoryPath
+    space: BufferSpace
     clock: Callable[[], float]
     write_id: str
     temporary: bool = False
@@ -72,7 +71,7 @@ class Draft:
         """Return the bytes, after a load if a program changes a content that it has not replaced."""
         if self.buffer is None:
             content = await self.load(self.record)
-            buffer = Buffer(self.directory)
+            buffer = Buffer(self.space)
             await buffer.fill(content)
             if self.buffer is None:  # another request may have filled or emptied it meanwhile
                 etag = self.record.metadata.etag
@@ -82,7 +81,7 @@ class Draft:
 
     def emptied(self) -> Buffer:
         """Return a buffer without bytes: a program replaces the content, whatever it is."""
-        self.buffer, self.blank = Buffer(self.directory), True
+        self.buffer, self.blank = Buffer(self.space), True
         return self.buffer
 
     def changed(self) -> None:

@@ -184,7 +184,7 @@ class Writes:
             record.inode_version,
             expected,
             self._manager.open,
-            self._writer.pending.directory,
+            self._writer.space,
             self._manager.clock,
             new_id(),
         )

@@ -12,7 +12,7 @@ from obstore.store import MemoryStore
 
 from bbfs.model.errors import Conflict, NotFound
 from bbfs.model.values import Expected
-from bbfs.resources.writing.buffer import Buffer
+from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler
@@ -63,7 +63,7 @@ async def test_objects_are_created_replaced_renamed_and_removed(handler: Storage
     with pytest.raises(NotFound):
         await handler.load(uri)
     assert await content(handler, moved) == b"two"
-    large = Buffer(tmp_path)
+    large = Buffer(BufferSpace(tmp_path))
     data = os.urandom(20 << 20)
     large.write(0, data)
     await handler.write(moved, large.snapshot(), Expected(exists=True))

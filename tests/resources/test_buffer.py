@@ -1,0 +1,43 @@
+"""The bytes of files that are written: in memory, or in a file without a name."""
+
+import random
+from pathlib import Path
+
+import trio
+
+from bbfs.resources.writing.buffer import Buffer, BufferSpace
+
+
+def test_a_buffer_has_the_bytes_of_a_file(tmp_path: Path) -> None:
+    for seed in range(20):
+        random_ = random.Random(seed)
+        space = BufferSpace(tmp_path, memory=random_.choice((0, 5000, 1 << 30)))
+        buffer, plain = Buffer(space), bytearray()
+        for _ in range(50):
+            offset, data = random_.randrange(3000), random_.randbytes(random_.randrange(1, 2000))
+            if random_.random() < 0.2:
+                size = random_.randrange(4000)
+                buffer.truncate(size)
+                plain[size:] = b""
+                plain.extend(bytes(size - len(plain)))
+            else:
+                buffer.write(offset, data)
+                plain.extend(bytes(max(0, offset - len(plain))))
+                plain[offset : offset + len(data)] = data
+            assert buffer.size == len(plain)
+            assert buffer.read(0, 10_000) == bytes(plain)
+            assert 0 <= space.held <= space.memory
+        snapshot = buffer.snapshot()
+        assert trio.run(snapshot.read_waiting, 0, 10_000) == bytes(plain)
+        assert snapshot.size == len(plain)
+        del buffer, snapshot
+        assert space.held == 0
+
+
+def test_what_is_large_is_in_no_directory(tmp_path: Path) -> None:
+    space = BufferSpace(tmp_path)
+    buffer = Buffer(space)
+    buffer.write(5 << 20, b"end")
+    assert (buffer.size, space.held) == ((5 << 20) + 3, 0)
+    assert buffer.read(0, 3) == bytes(3)
+    assert [*tmp_path.iterdir()] == []
