@@ -23,6 +23,7 @@ from bbfs.fuse import control_link, mountpoint, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
 from bbfs.fuse.control import Control
 from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
@@ -217,6 +218,9 @@ async def _serve(
                 nursery.start_soon(interrupts.run)
                 nursery.start_soon(notifications.run, files.held_below, files.locks)
                 nursery.start_soon(manager.keep_flushing)
+                neighbours = Neighbours(path)
+                manager.writer.told = neighbours.tell
+                nursery.start_soon(neighbours.run)
                 nursery.start_soon(_report, manager, service)
                 address = await nursery.start(Control(manager, files.refresh, path).run)
                 if address is not None:

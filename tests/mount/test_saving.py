@@ -158,6 +158,15 @@ for writer in writers:
     wait_until(lambda: run("cat", other / DIRECTORY / "note.md").text == "first", "the other mount has it too")
 
 
+def test_other_mounts_learn_of_a_write_at_once(here: Path, mounted: Mounts, tmp_path: Path) -> None:
+    """Without being told, the other mount would serve the content that it has for an hour."""
+    other = mounted({**pad(tmp_path), "ttl": "1h"}) / DIRECTORY
+    assert run("cat", other / "note.md").text == "one\n"
+    shell("echo changed > note.md; echo new > new.txt", directory=here)
+    wait_until(lambda: run("cat", other / "note.md").text == "changed\n", "the other mount is told")
+    wait_until(lambda: "new.txt" in shell("ls", directory=other).text, "of names as well")
+
+
 def test_what_may_not_be_written_says_so(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(pad(tmp_path), {**pad(tmp_path, capabilities=("read", "list")), "name": "closed"})
     closed = mount / "bb-memory+closed+memory"

@@ -65,6 +65,8 @@ class Writer:
         self._mounted = mounted
         self._clock = clock
         self._count = 0
+        self.told: Callable[[Path], None] | None = None
+        """Called with each path from the mount's root that was written, to tell other mounts."""
 
     # -- the changes -------------------------------------------------------------------------------------------------
 
@@ -159,7 +161,7 @@ class Writer:
                     source.overlay.drop_below(path)
                     source.overlay.drop_below(to_path)
                     source.overlay.drop(to_path)
-                self._changed(source, [path, to_path])
+                self._note(source, [path, to_path])
             else:
                 await self._stored(source, metadata, None, to_path)
 
@@ -178,7 +180,7 @@ class Writer:
             record = Record(source.data.id, replace(metadata, kind="directory"), path, self._clock())
             if source.overlay is not None:
                 source.overlay.put(path, record_node(record), stored=True)
-            self._changed(source, [path])
+            self._note(source, [path])
 
         await self._do(source, make)
         return True
@@ -197,7 +199,7 @@ class Writer:
             if source.overlay is not None:
                 source.overlay.drop_below(path)
                 source.overlay.put(path, None, stored=True)
-            self._changed(source, [path])
+            self._note(source, [path])
 
         await self._do(source, remove)
         return True
@@ -296,8 +298,15 @@ class Writer:
             written = overlaid is not None and overlaid.node is not None and overlaid.node.draft is not None
             if source.overlay is not None and not written:
                 source.overlay.put(path, record_node(record), stored=True)
-            self._changed(source, [path])
+            self._note(source, [path])
         return record
+
+    def _note(self, source: Source, paths: list[Path]) -> None:
+        """Notify all who follow, and the other mounts."""
+        self._changed(source, paths)
+        if self.told is not None:
+            for path in paths:
+                self.told(self._mounted(source, path))
 
     def _gone(self, source: Source, native_uri: str, path: Path | None) -> None:
         self._loader.invalidate(source, native_uri, announced=True)
@@ -307,7 +316,7 @@ class Writer:
         if path is not None:
             if source.overlay is not None:
                 source.overlay.put(path, None, stored=True)
-            self._changed(source, [path])
+            self._note(source, [path])
 
 
 async def state_of(source: Source, native_uri: str, wanted: Expected) -> Expected | None:

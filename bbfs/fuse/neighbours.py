@@ -1,0 +1,66 @@
+"""Tells the other mounts of this user what was written here, so that they ask their sources again at once.
+
+A mount that does not answer, or has no such source, is passed over: its own time to live applies. Nothing here delays a
+write.
+"""
+
+import logging
+import os
+
+import trio
+
+from bbfs.fuse import control_link, mountpoint
+from bbfs.model.errors import BbfsError
+from bbfs.resources.catalog.record import Path
+
+log = logging.getLogger(__name__)
+
+MOST = 1000
+"""Paths that wait; if there are more, whole sources are refreshed."""
+GATHERED_FOR = 0.02
+"""Seconds in which paths are gathered for one message."""
+WITHIN = 2.0
+"""Seconds for one other mount."""
+
+
+class Neighbours:
+    """The other mounts of this user. own: the path of this one."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._paths: dict[Path, None] = {}
+        self._filled = trio.Event()
+
+    def tell(self, path: Path) -> None:
+        """Tell the others soon that a path from the mount's root was written."""
+        self._paths[path] = None
+        if len(self._paths) > MOST:
+            self._paths = {each[:1]: None for each in self._paths}
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Tell the others until cancelled."""
+        while True:
+            await self._filled.wait()
+            await trio.sleep(GATHERED_FOR)
+            self._filled = trio.Event()
+            paths, self._paths = ["/".join(path) for path in self._paths], {}
+            others = await trio.to_thread.run_sync(mountpoint.own_mounts, abandon_on_cancel=True)
+            async with trio.open_nursery() as nursery:
+                for other in others:
+                    if other.path != self._own:
+                        nursery.start_soon(self._refresh, other, paths)
+
+    @staticmethod
+    async def _refresh(mount: mountpoint.Mount, paths: list[str]) -> None:
+        with trio.move_on_after(WITHIN):
+            try:
+                asked = trio.to_thread.run_sync
+                address = await asked(os.getxattr, mount.path, control_link.ATTRIBUTE, abandon_on_cancel=True)
+                async with control_link.connect(os.fsdecode(address), mount.user) as link:
+                    for number, path in enumerate(paths):
+                        # One request a path: a path of a source that the other mount lacks is an error.
+                        await link.send([{"id": number, "request": "refresh", "paths": [path]}])
+                        await link.receive()
+            except (BbfsError, OSError, trio.BrokenResourceError) as error:
+                log.debug("%s was not told of a write: %s", mount.path, error)
