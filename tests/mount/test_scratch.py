@@ -133,6 +133,7 @@ def test_the_page_is_as_it_is_written(place: Place) -> None:
     play(DOCS / "scratch.md", output)
 
 
+@pytest.mark.semantics("S39")
 def test_write_anywhere_list_discard(place: Place) -> None:
     place.mount()
     notes = place.notes
@@ -168,6 +169,7 @@ def test_write_anywhere_list_discard(place: Place) -> None:
     assert "nothing was changed" in place.bbfs("changes", place.mnt, "one", status=1).stderr
 
 
+@pytest.mark.semantics("S39")
 def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None:
     place.mount()
     (place.notes / "mine").write_text("mine")
@@ -199,6 +201,7 @@ def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None
     assert place.changes() == ["A  mine"]
 
 
+@pytest.mark.semantics("S39")
 def test_apply(place: Place) -> None:
     place.mount(*WRITABLE)
     notes = place.notes
@@ -232,6 +235,32 @@ def test_apply(place: Place) -> None:
     assert place.changes() == []
 
 
+@pytest.mark.semantics("S39")
+def test_apply_to_a_source_that_is_no_folder(place: Place) -> None:
+    """Files go through drafts there; a copy in the scratch tells its path and version all the same."""
+    config = place.scratch.with_name("config.toml")
+    config.write_text('[[sources]]\nname = "kept"\ntype = "memory"\ncapabilities = ["read", "list", "write"]\n')
+    place.bbfs("mount", place.mnt, "--config", config, "--scratch", place.scratch, "--background")
+    kept, below = (root / "bb-memory+kept+memory" for root in (place.mnt, place.scratch / "lower"))
+    (kept / "new").mkdir()
+    (kept / "new" / "one").write_text("1")
+    (kept / "two").write_text("2")
+    place.bbfs("apply", place.mnt)
+    assert (below / "new" / "one").read_text() == "1"
+    subprocess.run(["mv", kept / "new", kept / "moved"], check=True, timeout=BOUND)
+    with (kept / "two").open("a") as file:
+        file.write("mine")
+    (below / "two").write_text("by the source")
+    done = place.bbfs("apply", place.mnt, status=1)
+    assert "R  bb-memory+kept+memory/new/one -> bb-memory+kept+memory/moved/one" in done.stdout
+    assert "two: the source has changed it meanwhile" in done.stderr
+    assert (below / "moved" / "one").read_text() == "1"
+    assert not (below / "new").exists()
+    assert (below / "two").read_text() == "by the source"
+    assert (kept / "two").read_text() == "2mine"
+
+
+@pytest.mark.semantics("S39")
 def test_a_source_without_the_capability_is_not_written(place: Place) -> None:
     place.mount()
     (place.notes / "one").write_text("mine")
@@ -253,6 +282,7 @@ def test_a_killed_process_leaves_nothing_that_umount_does_not_clear(place: Place
     assert (place.notes / "mine").read_text() == "mine"
 
 
+@pytest.mark.semantics("S39")
 def test_run(place: Place) -> None:
     done = place.run(
         "--scratch", place.scratch, "--on-exit", "discard", command="id -u; echo x >> one; cat one; exit 7", status=7
@@ -300,6 +330,42 @@ def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> Non
         place.bbfs("umount", lower)
 
 
+def test_run_without_the_privilege_to_mount(place: Place) -> None:
+    """A user namespace gives it to the daemon and the overlay alone."""
+    if subprocess.run(["unshare", "-Ur", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    command = f'cd "{place.notes}"; echo x >> one; rm -r plans; mkdir plans; ls; umount "{place.mnt}" 2>&1 || echo kept'
+    words = ("run", "--dir", f"notes={place.folder}", "--at", place.mnt, "--scratch", place.scratch)
+    done = subprocess.run(
+        [
+            "setpriv",
+            "--bounding-set=-sys_admin",
+            "--inh-caps=-all",
+            sys.executable,
+            "-m",
+            "bbfs",
+            *words,
+            "--",
+            "sh",
+            "-ec",
+            command,
+        ],
+        env=place.state.environ(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BOUND * 2,
+        check=False,
+    )
+    assert done.stdout.split()[:3] == ["one", "plans", "two"], done
+    assert done.stdout.endswith("kept\n")
+    assert done.returncode == 0
+    changes = [line.replace(f"{SOURCE}/", "") for line in done.stderr.splitlines()]
+    assert changes[:2] == ["bbfs: M  one", "bbfs: D  plans/a"]
+    assert place.leftovers() == []
+
+
+@pytest.mark.semantics("S39")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_run_that_is_ended_leaves_no_process_and_no_mount(place: Place, number: signal.Signals) -> None:
     command = f'cd "{place.notes}"; echo x > new; setsid sleep 1000 & echo ready; exec sleep 1000'

@@ -16,9 +16,9 @@ _LONGEST = 1024
 
 
 def origin(metadata: bytes) -> bytes | None:
-    """Return the value of the attribute for a file with these metadata; None if it is no file."""
+    """Return the value of the attribute for a resource with these metadata; None if it is none."""
     found = parsed(metadata)
-    if found.get("type") != "file":
+    if "path" not in found:
         return None
     kept = {name: _short(found[name]) for name in ("path", "etag", "size", "lastModified") if name in found}
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
