@@ -1,11 +1,14 @@
 """Scratches on real mounts: programs write over the sources, and what they wrote is listed, discarded and applied."""
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -363,6 +366,37 @@ def test_run_without_the_privilege_to_mount(place: Place) -> None:
     changes = [line.replace(f"{SOURCE}/", "") for line in done.stderr.splitlines()]
     assert changes[:2] == ["bbfs: M  one", "bbfs: D  plans/a"]
     assert place.leftovers() == []
+
+
+def test_a_shell_on_a_terminal_and_the_question_after_it(place: Place) -> None:
+    """The shell has jobs of its own; when it has ended, the terminal is that of bbfs again."""
+    words = ("run", "--dir", f"notes={place.folder}", "--at", place.mnt, "--", "bash", "--norc", "-i")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(
+            sys.executable, [sys.executable, "-m", "bbfs", *map(str, words)], place.state.environ() | {"PS1": "ready> "}
+        )
+    shown = b""
+
+    def await_text(text: bytes) -> None:
+        nonlocal shown
+        while text not in shown:
+            assert select.select([terminal], [], [], BOUND)[0], shown
+            shown += os.read(terminal, 4096)
+
+    try:
+        await_text(b"ready> ")
+        os.write(terminal, f"echo x > {place.notes}/new; jobs; exit 5\n".encode())
+        await_text(b"keep or discard?")
+        os.write(terminal, b"discard\n")
+        with suppress(OSError):  # EIO: the terminal has no user any more
+            while True:
+                shown += os.read(terminal, 4096)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5, shown
+    finally:
+        os.close(terminal)
+    assert f"A  {SOURCE}/new".encode() in shown
+    assert list((place.state.home / "cache" / "bbfs" / "scratches").iterdir()) == []
 
 
 @pytest.mark.semantics("S39")

@@ -143,8 +143,9 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
             _allow_others(scratch, allowed=False)
             overlay.mount_overlay(scratch, path, in_user_namespace=in_user_namespace)
             try:
-                child = processes.run(command, [scratch.lower], identity, in_user_namespace=in_user_namespace)
-                ended = Ended(_status(child, path))
+                with _terminal():
+                    child = processes.run(command, [scratch.lower], identity, in_user_namespace=in_user_namespace)
+                    ended = Ended(_status(child, path))
             finally:
                 overlay.unmount(path)
             yield ended
@@ -176,6 +177,29 @@ def _bound(lower: str | None, scratch: Scratch) -> Iterator[None]:
         yield
     finally:
         overlay.detach(scratch.lower)
+
+
+@contextmanager
+def _terminal() -> Iterator[None]:
+    """Have the terminal again afterwards if this process has it now.
+
+    A shell makes its own process group the one in the foreground, and cannot give it back: it sees none of the groups
+    outside its namespace.
+    """
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        yield  # there is none
+        return
+    try:
+        is_ours = os.tcgetpgrp(terminal) == os.getpgrp()
+        yield
+        if is_ours:
+            before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it would stop this process
+            os.tcsetpgrp(terminal, os.getpgrp())
+            signal.signal(signal.SIGTTOU, before)
+    finally:
+        os.close(terminal)
 
 
 def _status(child: Child, mount_point: str) -> int:
