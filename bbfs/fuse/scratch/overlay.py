@@ -66,9 +66,11 @@ def mount_overlay(scratch: Scratch, mount_point: str, *, in_user_namespace: bool
 
     in_user_namespace: root of a namespace alone has the privilege.
     """
-    wrote = scratch.state.get("kind")
+    wrote = scratch.state.get("kind") if os.listdir(scratch.upper) else None
     kind: Kind = "kernel in a user namespace" if in_user_namespace else "kernel"
     try:
+        if wrote == "fuse-overlayfs" and not in_user_namespace:
+            raise OSError(errno.EPERM, "its changes are in the form of fuse-overlayfs")
         with _working_directory(scratch.path):
             data = f"{_LAYERS},{_OPTIONS}{',userxattr' if in_user_namespace else ''}"
             mount("bbfs", mount_point, "overlay", _MS_NOSUID | _MS_NODEV, data)
@@ -77,7 +79,7 @@ def mount_overlay(scratch: Scratch, mount_point: str, *, in_user_namespace: bool
             raise MountError(f"{mount_point}: no overlay over {scratch.lower}: {_why(error)}") from None
         _mount_by_program(scratch, mount_point, error)
         kind = "fuse-overlayfs"
-    if wrote not in (None, kind) and os.listdir(scratch.upper):
+    if wrote not in (None, kind):
         unmount(mount_point)
         raise MountError(f"{scratch.path} has changes of another overlay ({wrote}), which this one ({kind}) misreads")
     scratch.note(kind=kind)
