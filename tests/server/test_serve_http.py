@@ -37,7 +37,8 @@ def start(state: State, tmp_path: Path) -> Start:
     ) -> Iterator[subprocess.Popen[str]]:
         config = tmp_path / "serve.toml"
         config.write_text(config_text(tables, {}))
-        program = f"import sys\n{prelude}\nfrom bbfs.cli import main\nmain(['serve', *sys.argv[1:]])"
+        patient = f"import sys, bbfs.server.resource_list\nbbfs.server.resource_list.WAIT = {BOUND}"
+        program = f"{patient}\n{prelude}\nfrom bbfs.cli import main\nmain(['serve', *sys.argv[1:]])"
         line = [sys.executable, "-c", program, "--config", str(config), *options]
         pipe = subprocess.PIPE
         process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=state.environ())
