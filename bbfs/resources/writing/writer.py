@@ -324,7 +324,9 @@ async def state_of(source: Source, native_uri: str, wanted: Expected) -> Expecte
     handler = source.handler
     try:
         if isinstance(handler, CanStat):
-            return Expected(exists=True, etag=(await handler.stat(native_uri)).etag)
+            etag = (await handler.stat(native_uri)).etag
+            if etag is not None or wanted.version is None or not isinstance(handler, CanLoad):
+                return Expected(exists=True, etag=etag)
         if isinstance(handler, CanLoad):
             loaded = await handler.load(native_uri)
             content = loaded.parts[0].content if len(loaded.parts) == 1 else None

@@ -38,6 +38,8 @@ MAX_BODY = 64 << 20
 _SAFE = ("GET", "HEAD", "PROPFIND")
 _MAX_REDIRECTS, _MAX_PAUSES = 20, 10
 _CONNECT_TIMEOUT, _WRITE_TIMEOUT = 10.0, 30.0
+_SENT = 256 << 10
+"""Bytes of a body that are sent at a time."""
 _KEEP_ALIVE = 15.0
 """Seconds that an idle connection is kept."""
 _REFUSAL_TIMEOUT, _REFUSAL_LIMIT, _EXCERPT = 2.0, 1 << 16, 200
@@ -58,14 +60,15 @@ _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemotePro
 class RequestOptions(TypedDict, total=False):
     """The options of a request.
 
-    params: added to those of the URL. json, content: the body. accept: statuses besides 2xx that do not raise.
+    params: added to those of the URL. json, content: the body; one in pieces needs the header `content-length`, and
+    `accept` of all statuses that send it again. accept: statuses besides 2xx that do not raise.
     max_body: limit for the decoded body (bytes), instead of the client's.
     """
 
     headers: Mapping[str, str]
     params: Mapping[str, str]
     json: Any
-    content: bytes
+    content: bytes | AsyncIterable[bytes]
     accept: Container[int]
     max_body: int
 
@@ -225,7 +228,7 @@ class WebClient:
     def _to_send(self, request: httpx2.Request) -> httpcore2.Request:
         wait = self._timeout
         bounds = {"connect": min(_CONNECT_TIMEOUT, wait), "read": wait, "write": wait, "pool": wait}
-        return _core_request(request, {"timeout": bounds}, request.content or None)
+        return _core_request(request, {"timeout": bounds}, _body_of(request))
 
     def _opened(self, url: httpx2.URL) -> httpcore2.AsyncConnectionPool:
         if self._closed:
@@ -355,6 +358,21 @@ def _core_request(request: httpx2.Request, extensions: Mapping[str, Any], conten
         content=content,
         extensions=dict(extensions),
     )
+
+
+def _body_of(request: httpx2.Request) -> Any:
+    """Return the body in pieces: the time-out is for each of them, so a slow line has time for a large one."""
+    if not isinstance(request.stream, httpx2.ByteStream):
+        return request.stream
+    body = request.content
+    if len(body) <= _SENT:
+        return body or None
+    return _pieces(body)
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(body), _SENT):
+        yield body[begin : begin + _SENT]
 
 
 async def _said(stream: WebStream) -> bytes:

@@ -9,9 +9,11 @@ from bbfs.model.errors import (
     DeadlineExceeded,
     Denied,
     LoginRequired,
+    NoSpace,
     NotFound,
     Outdated,
     ProtocolViolation,
+    TooLarge,
     Unreachable,
 )
 
@@ -26,8 +28,8 @@ STATUS_ERRORS: dict[int, type[BbfsError]] = {
     451: Denied,
     504: DeadlineExceeded,
 }
-STORAGE_ERRORS = STATUS_ERRORS | {412: Outdated, 503: Busy}
-"""For object stores, which answer 503 to a client that is too fast and 412 if an object was replaced."""
+STORAGE_ERRORS = STATUS_ERRORS | {412: Outdated, 413: TooLarge, 423: Busy, 503: Busy, 507: NoSpace}
+"""For stores, which answer 503 to a client that is too fast, 412 if an object was replaced, and 423 if it is locked."""
 
 
 def status_error(status: int, errors: Mapping[int, type[BbfsError]] = STATUS_ERRORS) -> type[BbfsError]:

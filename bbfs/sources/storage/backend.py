@@ -194,7 +194,7 @@ class WritableBackend(StorageBackend, Protocol):
 
 @runtime_checkable
 class RenamingBackend(WritableBackend, Protocol):
-    async def move(self, path: Names, to: Names, *, replace: bool) -> StoredItem: ...
+    async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem: ...
 
 
 @runtime_checkable

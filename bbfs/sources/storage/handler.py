@@ -146,10 +146,10 @@ class StorageHandler:
         await self._asked(_can(self.backend, WritableBackend).delete(self._inner(native_uri), expected))
 
     async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
-        backend = _can(self.backend, RenamingBackend)
-        return self._metadata(
-            await self._asked(backend.move(self._inner(native_uri), self._inner(to), replace=replace))
-        )
+        backend, is_directory = _can(self.backend, RenamingBackend), self._place.names(native_uri)[1]
+        inner, to_inner = self._inner(native_uri), self._inner(to)
+        moved = backend.move(inner, to_inner, replace=replace, is_directory=is_directory)
+        return self._metadata(await self._asked(moved))
 
     async def make_directory(self, native_uri: str) -> ResourceMetadata:
         inner = self._inner(native_uri)

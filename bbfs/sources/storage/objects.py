@@ -154,7 +154,7 @@ class ObjectBackend(LibraryBackend):
     async def delete(self, path: Names, expected: Expected) -> None:
         await self._call(path, self._obstore.delete, self._key(path))
 
-    async def move(self, path: Names, to: Names, *, replace: bool) -> StoredItem:
+    async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
         """Copy an object at the store, then remove the old one."""
         await self._call(path, self._obstore.copy, self._key(path), self._key(to), overwrite=replace)
         await self.delete(path, Expected())

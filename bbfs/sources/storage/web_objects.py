@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, Outdated, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model.values import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import BLOCK, RangedContent
 from bbfs.sources.http.client import WebClient
@@ -70,6 +71,15 @@ def facts_of(status: int, headers: Mapping[str, str], *, is_pinned_by_time: bool
 def etag_in(text: str) -> str | None:
     """Return an entity tag without quotes, or None if it is empty or too long."""
     return short(text.strip('"'))
+
+
+def conditions(expected: Expected) -> dict[str, str]:
+    """Return the headers that let a server refuse a conflict. Some ignore them (RFC 9110, section 13.1)."""
+    if expected.exists is False:
+        return {"if-none-match": "*"}
+    if expected.etag is None or expected.etag.startswith("W/"):  # a weak one matches nothing
+        return {}
+    return {"if-match": f'"{expected.etag}"'}
 
 
 def mime_type_of(stored_type: str) -> str | None:

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -31,16 +32,20 @@ from bbfs.model.errors import (
     ConfigError,
     DeadlineExceeded,
     Denied,
+    Exists,
     IsADirectory,
     LoginRequired,
     NotADirectory,
+    NotEmpty,
     NotFound,
     Outdated,
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model.values import DataSource, Policy
+from bbfs.model.values import DataSource, Expected, Policy
+from bbfs.resources.writing.buffer import Buffer
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage import objects
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.testing import list_all, read_whole
@@ -135,6 +140,78 @@ async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
     finally:
         with trio.move_on_after(5):
             await handler.aclose()
+
+
+@pytest.fixture
+async def remote(server: tuple[str, int, Path]) -> AsyncIterator[tuple[StorageHandler, str, Path]]:
+    """A handler of a folder of its own at the server, its native URI, and the folder."""
+    if server[0] != "webdav":
+        pytest.skip("is read only")
+    folder = server[2] / "written"
+    folder.mkdir()
+    try:
+        async with opened(source_of(server, path="/written")) as handler:
+            yield handler, f"{server[0]}://127.0.0.1:{server[1]}/written/", folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.semantics("S32", "S33")
+async def test_files_are_created_replaced_renamed_and_removed(
+    remote: tuple[StorageHandler, str, Path], tmp_path: Path
+) -> None:
+    handler, begin, folder = remote
+    uri, moved = f"{begin}a%20%C3%BC.txt", f"{begin}c.txt"
+    assert {*handler.writes(uri)} >= {"create", "replace", "remove", "rename", "make_directory", "remove_directory"}
+    assert {*handler.writes(handler.beginning)} == {"make_directory"}
+    told = await handler.write(uri, MemoryContent(b"one"), Expected(exists=False))
+    assert (told.native_uri, told.size, (folder / "a \u00fc.txt").read_bytes()) == (uri, 3, b"one")
+    assert await handler.stat(uri) == told
+    again = await handler.write(uri, MemoryContent(b""), Expected(exists=True, etag=told.etag))
+    assert (again.size, (folder / "a \u00fc.txt").read_bytes()) == (0, b"")
+    await handler.rename(uri, moved, replace=False)
+    large = Buffer(tmp_path)
+    large.write(0, LARGE)
+    await handler.write(moved, large.snapshot(), Expected(exists=True))
+    assert (folder / "c.txt").read_bytes() == LARGE
+    await handler.write(uri, MemoryContent(b"two"), Expected(exists=False))
+    with pytest.raises(Exists):
+        await handler.rename(uri, moved, replace=False)
+    await handler.rename(uri, moved, replace=True)
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == {"c.txt": b"two"}
+    with pytest.raises(NotFound):
+        await handler.rename(uri, moved, replace=True)
+    await handler.remove(moved, Expected(exists=True))
+    with pytest.raises(NotFound):
+        await handler.remove(moved, Expected(exists=True))
+    with pytest.raises(NotFound):
+        await handler.write(f"{begin}nothing/a", MemoryContent(b"x"), Expected(exists=False))
+    assert not [*folder.iterdir()]
+
+
+@pytest.mark.semantics("S32", "S33")
+async def test_directories_are_made_renamed_and_removed(remote: tuple[StorageHandler, str, Path]) -> None:
+    handler, begin, folder = remote
+    made = await handler.make_directory(f"{begin}d")
+    assert (made.kind, made.native_uri, (folder / "d").is_dir()) == ("directory", f"{begin}d/", True)
+    with pytest.raises(Exists):
+        await handler.make_directory(f"{begin}d")
+    await handler.write(f"{begin}d/a", MemoryContent(b"a"), Expected(exists=False))
+    for native_uri in (f"{begin}d", f"{begin}d/"):
+        with pytest.raises(NotEmpty):
+            await handler.remove_directory(native_uri)
+    with pytest.raises(IsADirectory):
+        await handler.remove(f"{begin}d", Expected())
+    await handler.make_directory(f"{begin}e")
+    renamed = await handler.rename(f"{begin}d/", f"{begin}e", replace=True)
+    assert (renamed.kind, (folder / "e/a").read_bytes(), (folder / "d").exists()) == ("directory", b"a", False)
+    await handler.make_directory(f"{begin}d")
+    with pytest.raises(NotEmpty):
+        await handler.rename(f"{begin}d/", f"{begin}e", replace=True)
+    await handler.remove_directory(f"{begin}d")
+    with pytest.raises(NotFound):
+        await handler.remove_directory(f"{begin}d")
+    assert [each.name for each in folder.iterdir()] == ["e"]
 
 
 @pytest.mark.semantics("S15")

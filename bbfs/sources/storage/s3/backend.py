@@ -34,7 +34,7 @@ from bbfs.sources.storage.s3.answers import (
     upload_of,
 )
 from bbfs.sources.storage.s3.signing import Account, Accounts
-from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, beginning, etag_in, whole
+from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, beginning, conditions, etag_in, whole
 
 _LARGEST_PAGE = 4 << 20
 """Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are fewer."""
@@ -165,7 +165,7 @@ class S3Backend(WebBackend):
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
         """Store an object, a large one in parts that appear as one with the last."""
-        headers = _conditions(expected) | ({"content-type": mime_type} if mime_type else {})
+        headers = conditions(expected) | ({"content-type": mime_type} if mime_type else {})
         if content.size > PART:
             return await self._put_in_parts(path, content, headers)
         body = await content.read_waiting(0, content.size)
@@ -173,7 +173,7 @@ class S3Backend(WebBackend):
             return self._stored(path, content.size, answer.headers)
 
     async def _put_in_parts(self, path: Names, content: Content, headers: dict[str, str]) -> StoredItem:
-        conditions = {name: headers.pop(name) for name in ("if-match", "if-none-match") if name in headers}
+        only_if = {name: headers.pop(name) for name in ("if-match", "if-none-match") if name in headers}
         async with self._written("POST", path, {"uploads": ""}, headers) as begun:
             upload = upload_of(await whole(begun, _LARGEST_PAGE, self._what(path)))
         try:
@@ -185,7 +185,7 @@ class S3Backend(WebBackend):
                 async with self._written("PUT", path, query, {}, body) as part:
                     etags.append(part.headers.get("etag", ""))
             listed = parts_document(etags)
-            async with self._written("POST", path, {"uploadId": upload}, conditions, listed) as ended:
+            async with self._written("POST", path, {"uploadId": upload}, only_if, listed) as ended:
                 # This answer may begin with 200 and be an error (CompleteMultipartUpload in the API reference).
                 etag = etag_of_upload(await whole(ended, _LARGEST_PAGE, self._what(path)), self._what(path))
                 return self._stored(path, content.size, {**ended.headers, "etag": etag})
@@ -202,7 +202,7 @@ class S3Backend(WebBackend):
         """Remove the marker of an empty directory, if there is one."""
         await self._deleted(self._directory_key(path), self._what(path))
 
-    async def move(self, path: Names, to: Names, *, replace: bool) -> StoredItem:
+    async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
         """Copy an object at the store, then remove the old one: the protocol has nothing else."""
         origin = quote(f"/{self._place.authority}/{self._object_key(path)}", errors="surrogateescape")
         headers = {"x-amz-copy-source": origin} | ({} if replace else {"if-none-match": "*"})
@@ -315,10 +315,3 @@ class S3Backend(WebBackend):
         if len(key.encode("utf-8", "surrogateescape")) > _LONGEST_KEY:
             raise NotFound(f"{self._what(path)}: longer than a key can be")
         return key
-
-
-def _conditions(expected: Expected) -> dict[str, str]:
-    """Return the headers that let the store refuse a conflict. Some stores ignore them (RFC 9110, section 13.1)."""
-    if expected.exists is False:
-        return {"if-none-match": "*"}
-    return {"if-match": f'"{expected.etag}"'} if expected.etag is not None else {}

@@ -1,20 +1,30 @@
-"""WebDAV over HTTP: directories by PROPFIND, files by GET. A listing is read while it arrives, within bounds."""
+"""WebDAV over HTTP: directories by PROPFIND, files by GET and PUT. A listing is read while it arrives, within bounds.
+
+A PUT that breaks off leaves what the server makes of it: most store a file beside the old one and rename it.
+"""
 
 import base64
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
 from xml.etree import ElementTree
 
 from bbfs.model.errors import (
     BbfsError,
+    Conflict,
+    Denied,
+    Exists,
     IsADirectory,
     LoginRequired,
     NotADirectory,
+    NotEmpty,
     NotFound,
+    NotSupported,
+    Outdated,
     ProtocolViolation,
     TooLarge,
 )
+from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.proxies import proxy_of_environment
 from bbfs.sources.http.responses import WebStream, shown_url
@@ -22,7 +32,7 @@ from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error, status_line
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, Opened, StoredItem
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, facts_of
+from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, beginning, conditions, facts_of
 from bbfs.sources.storage.webdav.answers import QUESTION, ROOT, Described, described, names_of
 from bbfs.sources.storage.xml import read_entries
 
@@ -31,7 +41,9 @@ _A_NAME = 1 << 10
 _LEAST = 1 << 20
 """Bytes that a listing may have at least."""
 _ERRORS = STORAGE_ERRORS | {407: LoginRequired}
-_MULTI_STATUS = 207
+_MULTI_STATUS, _NOT_ALLOWED, _NO_PARENT = 207, 405, 409
+_PIECE = 256 << 10
+"""Bytes of a content that are read and sent at a time. The time-out of a request bounds each."""
 _UNUSABLE = ("", ".", "..")
 
 
@@ -132,19 +144,97 @@ class WebDavBackend(WebBackend):
     def _facts(self, stream: WebStream) -> Facts:
         return facts_of(stream.status, stream.headers, is_pinned_by_time=True)
 
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
+        """Return what can be written. The protocol sets no times."""
+        return ("create", "replace", "remove", "rename", "make_directory", "remove_directory")
+
+    async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
+        headers = {**conditions(expected), "content-length": str(content.size)}
+        if mime_type is not None:
+            headers["content-type"] = mime_type
+        await self._change("PUT", path, headers, _pieces(content))
+        return await self.stat(path, is_directory=False)
+
+    async def delete(self, path: Names, expected: Expected) -> None:
+        """Remove a file; a directory of its name, which the server would remove with all that it has, is left."""
+        await self.stat(path, is_directory=False)
+        await self._change("DELETE", path, conditions(expected))
+
+    async def make_directory(self, path: Names) -> None:
+        with suppress(NotFound):  # some servers say of one that is there that they have made it
+            await self.stat(path, is_directory=True)
+            raise Exists(self._what(path))
+        await self._change("MKCOL", path, {}, is_directory=True)
+
+    async def remove_directory(self, path: Names) -> None:
+        """Remove an empty directory. The server would remove any, so it is asked before."""
+        await self._require_empty(path)
+        await self._change("DELETE", path, {}, is_directory=True)
+
+    async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
+        await self.stat(path, is_directory=is_directory)  # some servers remove the target first, whatever comes
+        if replace:
+            with suppress(NotFound):  # the server would replace a directory with all that it has
+                await (self._require_empty(to) if is_directory else self.stat(to, is_directory=False))
+        headers = {"destination": self._url(to, is_directory), "overwrite": "T" if replace else "F"}
+        try:
+            await self._change("MOVE", path, headers, is_directory=is_directory)
+        except Conflict:
+            raise Exists(f"{self._what(to)}: is there already") from None
+        return await self.stat(to, is_directory=is_directory)
+
+    async def _require_empty(self, path: Names) -> None:
+        if (await self.list(path)).items:
+            raise NotEmpty(self._what(path))
+
+    async def _change(
+        self,
+        method: str,
+        path: Names,
+        headers: Mapping[str, str],
+        body: AsyncIterable[bytes] | bytes = b"",
+        *,
+        is_directory: bool = False,
+    ) -> None:
+        """Send a request that changes something. Raises Conflict if its condition does not hold."""
+        what = self._what(path)
+        async with self._sent(method, path, headers, is_directory=is_directory, content=body) as stream:
+            said = await beginning(stream)
+            if stream.status == _NO_PARENT:
+                raise NotFound(f"{what}: there is no directory for it")
+            if stream.status == _NOT_ALLOWED:
+                raise Exists(what) if method == "MKCOL" else NotSupported(f"{what}: the server allows no {method}")
+            if stream.status == _MULTI_STATUS:  # of a directory, some of which failed (RFC 4918, section 9.6.1)
+                raise Denied(f"{what}: the server has done it in part")
+            if not 200 <= stream.status < 300:
+                error = self._error(stream, said, what)
+                raise Conflict(f"{what}: somebody else has changed it") if isinstance(error, Outdated) else error
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _sent(
-        self, method: str, path: Names, headers: Mapping[str, str], *, is_directory: bool
-    ) -> AsyncGenerator[WebStream]:
+    def _url(self, path: Names, is_directory: bool) -> str:
         names = (*self._prefix, *path)
         if any(name in _UNUSABLE for name in names):
             raise NotFound(f"{self._what(path)}: no name that can be asked for")
         end = "/" if is_directory and names else ""
-        url = f"{self._base}/{'/'.join(quote(name, safe='', errors='surrogateescape') for name in names)}{end}"
-        content = QUESTION if method == "PROPFIND" else b""
-        given = {**headers, "content-type": "application/xml; charset=utf-8"} if content else headers
+        return f"{self._base}/{'/'.join(quote(name, safe='', errors='surrogateescape') for name in names)}{end}"
+
+    @asynccontextmanager
+    async def _sent(
+        self,
+        method: str,
+        path: Names,
+        headers: Mapping[str, str],
+        *,
+        is_directory: bool,
+        content: AsyncIterable[bytes] | bytes = b"",
+    ) -> AsyncGenerator[WebStream]:
+        names, url = (*self._prefix, *path), self._url(path, is_directory)
+        given = headers
+        if method == "PROPFIND":
+            content, given = QUESTION, {**headers, "content-type": "application/xml; charset=utf-8"}
         assert self._client is not None
         async with self._client.stream(url, method, headers=given, content=content, accept=ANY) as stream:
             location = stream.headers.get("location", "")
@@ -158,3 +248,8 @@ class WebDavBackend(WebBackend):
         if stream.status == 405 or 200 <= stream.status < 300:
             return ProtocolViolation(f"{what}: the server speaks no WebDAV here ({status_line(stream.status)})")
         return status_error(stream.status, _ERRORS)(f"{what}: {status_line(stream.status)}")
+
+
+async def _pieces(content: Content) -> AsyncGenerator[bytes]:
+    for offset in range(0, content.size, _PIECE):
+        yield await content.read_waiting(offset, _PIECE)
