@@ -24,6 +24,8 @@ FRESH_FOR = 1.0
 """Seconds for which a description is served again."""
 _FIRST_LISTING = 2.0
 """Seconds that a description waits for the first listing of its source."""
+_ARCHIVES = ("zip", "tar")
+"""Schemes of sources that are never written."""
 _TEMPLATES, _LONGEST = 20, 500
 """Templates in a description, and characters of each text of a source but its instructions."""
 _KINDS = {
@@ -185,7 +187,7 @@ def _contents(source: Source) -> Iterator[str]:
         yield "- Listing is off: the option `capabilities` of this source does not grant `list`."
     if source.writes is not None:
         yield "- It can be written. What it does not take is kept: `bbfs pending`."
-    elif isinstance(source.handler, CanWrite):
+    elif isinstance(source.handler, CanWrite) and source.data.mcp is None and source.data.scheme not in _ARCHIVES:
         yield "- Writing is off: the option `capabilities` of this source does not grant `write`."
 
 
