@@ -465,7 +465,11 @@ class Operations(pyfuse3.Operations):
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
     async def _origin(self, inode: InodeT, ctx: RequestContext) -> bytes:
-        value = origin.origin(await self._xattr(inode, _METADATA, ctx))
+        state: dict[str, int] | None = None
+        if inode >= PASSED:
+            found = await self._passed.getattr(inode, ctx)
+            state = {"modified_ns": found.st_mtime_ns, "size": found.st_size}
+        value = origin.origin(await self._xattr(inode, _METADATA, ctx), state)
         if value is None:
             raise NoAttribute(origin.ATTRIBUTE)
         return value

@@ -14,6 +14,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import settling
 from bbfs.fuse.scratch.changes import MAX_DEPTH, changes
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.origin import origin, parsed
 from bbfs.model.errors import TooLarge
 
 OPAQUE = "user.overlay.opaque"
@@ -225,6 +226,16 @@ def test_a_change_after_one_that_was_applied_is_based_on_it(scratch: Scratch) ->
     write(scratch.lower, "new", "the source's own")
     whiteout(scratch.upper, "new")
     assert "meanwhile" in str(applied(scratch)["new"])
+
+
+def test_the_version_of_a_passed_file_is_that_of_the_file() -> None:
+    """What bbfs has cached of it may be a second old: a change within that second would be no conflict."""
+    cached = b'{"path": "a", "etag": "old", "size": 1, "lastModified": "2026-01-01T00:00:00Z"}'
+    assert origin(cached) == cached.replace(b": ", b":").replace(b", ", b",")
+    assert parsed(origin(cached, {"modified_ns": 7, "size": 2}) or b"") == {"path": "a", "modified_ns": 7, "size": 2}
+    assert origin(b'{"id": "a source"}') is None
+    long = parsed(origin(b'{"path": "%b"}' % (b"x" * 5000)) or b"")["path"]
+    assert len(long) < 100
 
 
 def test_a_directory_stays_if_a_file_that_was_moved_out_of_it_cannot_be_applied(scratch: Scratch) -> None:

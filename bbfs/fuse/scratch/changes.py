@@ -21,7 +21,7 @@ Type: TypeAlias = Literal["file", "directory", "symlink", "other"]
 
 MAX_DEPTH = 256
 """Directories in each other that are read; a tree below that can be discarded but not listed."""
-_VERSION_FIELDS = ("etag", "size", "lastModified")
+_VERSION_FIELDS = ("etag", "size", "lastModified", "modified_ns")
 _BLOCK = 1 << 18
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MARK = ".wh."
@@ -104,7 +104,7 @@ def origin_of(name: str, beneath: int) -> Mapping[str, Any]:
 def version(document: Mapping[str, Any]) -> Version | None:
     """Return the version of a resource by its origin, or None if the source has no word for it."""
     found = {name: document[name] for name in _VERSION_FIELDS if document.get(name) is not None}
-    return found if "etag" in found or "lastModified" in found else None
+    return found if found.keys() - {"size"} else None
 
 
 def is_whiteout(name: str, beneath: int, found: os.stat_result) -> bool:

@@ -15,12 +15,17 @@ _LONGEST = 1024
 """Bytes of a path or an etag that are kept; of a longer one a digest is."""
 
 
-def origin(metadata: bytes) -> bytes | None:
-    """Return the value of the attribute for a resource with these metadata; None if it is none."""
+def origin(metadata: bytes, state: Mapping[str, int] | None = None) -> bytes | None:
+    """Return the value of the attribute for a resource with these metadata; None if it is none.
+
+    state: of a file that is passed through, which may be newer than its metadata.
+    """
     found = parsed(metadata)
     if "path" not in found:
         return None
     kept = {name: _short(found[name]) for name in ("path", "etag", "size", "lastModified") if name in found}
+    if state is not None:
+        kept = {"path": kept["path"], **state}
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
 
 
