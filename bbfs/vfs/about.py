@@ -4,7 +4,7 @@ They are a source of their own, which no configuration names.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import trio
 
@@ -17,6 +17,7 @@ from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, Resourc
 from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
+from bbfs.resources.writing.pending import PendingWrite
 from bbfs.sources import CanWrite, MemoryContent, TellsMore
 
 AGENTS = "AGENTS.md"
@@ -79,7 +80,9 @@ class AboutHandler:
             text = root_description(self._manager, self._left_out)
         elif prefix in self._prefixes() and name == ABOUT:
             await self._first_listing(prefix)
-            text = description(self._manager.place((prefix,))[0])
+            source = self._manager.place((prefix,))[0]
+            items = await trio.to_thread.run_sync(lambda: [*self._manager.writer.pending.items()])
+            text = description(source, [item for item in items if item.source_id == source.data.id])
         else:
             raise NotFound(native_uri)
         return Loaded((Part(None, "text/markdown", MemoryContent(text.encode("utf-8", "replace")), "text"),))
@@ -105,7 +108,7 @@ def root_description(manager: ResourceManager, left_out: Mapping[str, str]) -> s
         "# Data sources",
         "",
         "This file system shows data sources as directories, with bbfs. Every resource is a file: read it with `cat`,",
-        "`grep`, an editor or any other program. All files are read-only.",
+        f"`grep`, an editor or any other program. {_writable(manager)}",
         "",
     ]
     for source in manager.sources.values():
@@ -122,6 +125,11 @@ def root_description(manager: ResourceManager, left_out: Mapping[str, str]) -> s
     return "\n".join(lines) + "\n"
 
 
+def _writable(manager: ResourceManager) -> str:
+    written = [f"`{source.data.uri_prefix}`" for source in manager.sources.values() if source.writes is not None]
+    return f"What is in {', '.join(written)} can be written." if written else "All files are read-only."
+
+
 def _searching(manager: ResourceManager) -> Iterator[str]:
     """Yield how to search, if something can."""
     sources = manager.sources.values()
@@ -129,15 +137,15 @@ def _searching(manager: ResourceManager) -> Iterator[str]:
         yield f"`ls '{SEARCH}/some words'` finds resources, here or in any directory below; `bbfs search` does as well."
 
 
-def description(source: Source) -> str:
-    """Describe a source: what it is and has, how it is used, its state. Asks the source nothing."""
+def description(source: Source, pending: Sequence[PendingWrite] = ()) -> str:
+    """Describe a source: what it is and has, how it is used, its state, pending writes. Asks the source nothing."""
     data, state = source.data, source.state
     heading = [
         f"# {_text(data.title or data.name)}",
         "",
         f"{_kind(source)}, mounted at `{data.uri_prefix}`. {_state(source)}",
     ]
-    parts = [heading, *map(list, (_contents(source), _templates(source)))]
+    parts = [heading, *map(list, (_contents(source), _templates(source), _pending(pending)))]
     if state.instructions:
         parts.append(["## Instructions of the source", "", *(f"> {line}" for line in _lines(state.instructions))])
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -189,6 +197,18 @@ def _contents(source: Source) -> Iterator[str]:
         yield "- It can be written. What it does not take is kept: `bbfs pending`."
     elif isinstance(source.handler, CanWrite) and source.data.mcp is None and source.data.scheme not in _ARCHIVES:
         yield "- Writing is off: the option `capabilities` of this source does not grant `write`."
+
+
+def _pending(pending: Sequence[PendingWrite]) -> Iterator[str]:
+    """Yield the writes that the source has not taken."""
+    if not pending:
+        return
+    yield "## Pending writes"
+    yield ""
+    for item in pending[:_TEMPLATES]:
+        yield f"- `bbfs pending show {item.id}`: {_text(item.uri)}: {_text(item.error or 'not taken yet')}"
+    if len(pending) > _TEMPLATES:
+        yield f"- and {len(pending) - _TEMPLATES} more: `bbfs pending`"
 
 
 def _templates(source: Source) -> Iterator[str]:

@@ -27,6 +27,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import ResourceMetadata
+from bbfs.vfs.about import description
 
 TREE = "bb-scripted+tree+file"
 MEMORY = 64 << 20
@@ -290,6 +291,8 @@ async def test_each_reason_of_a_source_reaches_the_program_and_the_log(
     assert f"because of this; `bbfs pending` has it as {pending.id}" in caplog.text
     assert world.manager.sources["bb-scripted+tree"].error == "file:./new: not written: because of this"
     assert "new" not in await program.ls(TREE)
+    described = description(world.manager.sources["bb-scripted+tree"], [pending])
+    assert f"`bbfs pending show {pending.id}`: {pending.uri}: {error.__name__}: because of this" in described
 
 
 @pytest.mark.semantics("S22", "S32")
