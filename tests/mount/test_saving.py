@@ -114,6 +114,7 @@ def test_trees_are_copied_with_their_times(here: Path, tree: Path, tmp_path: Pat
     assert times[:2] == ["1500000000.123456789"] * 2
     assert times[2].startswith("1500000000.")
     assert stored(tmp_path, "cp/sub/a%20b.txt") == "text\n" * 100
+    shell(f"tar c -C {tree} . | tar x && rsync -a {tree}/ ./ && rm -r {' '.join(os.listdir(tree))}", directory=here)
     shell("rm -r cp rs tar zip", directory=here)
     assert shell("ls -A", directory=here).text == "note.md\n"
 

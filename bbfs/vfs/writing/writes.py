@@ -316,7 +316,8 @@ class Writes:
     async def set_attributes(self, ino: int, handle: int | None, wanted: NewAttributes) -> Attributes:
         """Set size and time. Modes and owners of sources are not kept: a program that sets one is not refused."""
         path, _ = self._inodes.get(ino)
-        self._place(path)
+        if len(path) != 1 or path[0] not in self._manager.writable_roots:  # copies set times of the directory itself
+            self._place(path)
         draft = self._names.drafts.get(ino)
         if wanted.size is not None:
             return await self._truncate(ino, handle, wanted.size)
