@@ -43,7 +43,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import DataSource, Expected, Policy
-from bbfs.resources.writing.buffer import Buffer
+from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage import objects
@@ -170,7 +170,7 @@ async def test_files_are_created_replaced_renamed_and_removed(
     again = await handler.write(uri, MemoryContent(b""), Expected(exists=True, etag=told.etag))
     assert (again.size, (folder / "a \u00fc.txt").read_bytes()) == (0, b"")
     await handler.rename(uri, moved, replace=False)
-    large = Buffer(tmp_path)
+    large = Buffer(BufferSpace(tmp_path))
     large.write(0, LARGE)
     await handler.write(moved, large.snapshot(), Expected(exists=True))
     assert (folder / "c.txt").read_bytes() == LARGE
