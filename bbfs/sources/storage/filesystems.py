@@ -118,7 +118,7 @@ class FilesystemBackend(LibraryBackend):
             name = entry["name"].rstrip("/").rpartition("/")[2]
             if name in ("", ".", "..") or "\0" in name:
                 continue
-            item = _described((*path, name), entry)
+            item = described((*path, name), entry)
             if item.kind == "symlink":
                 item = self._link(fs, item, entry)
             if item is None:
@@ -149,7 +149,7 @@ class FilesystemBackend(LibraryBackend):
 
     async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         entry = await self._call(path, lambda fs: self._info(fs, path))
-        item = _described(path, entry)
+        item = described(path, entry)
         if is_directory != (item.kind == "directory"):
             raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
         return item
@@ -165,7 +165,7 @@ class FilesystemBackend(LibraryBackend):
 
     def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
         data = store.cat_file(self._path(path), start=offset, end=offset + length)
-        now = _described(path, self._info(store, path))
+        now = described(path, self._info(store, path))
         if (now.size, now.modified_ns, now.etag) != (item.size, item.modified_ns, item.etag) or len(data) != length:
             raise Outdated(f"{self._what(path)}: was changed while it was open")
         return bytes(data)
@@ -262,7 +262,8 @@ class FilesystemBackend(LibraryBackend):
         return ProtocolViolation(f"{what}: {type(error).__name__}")
 
 
-def _described(path: Names, entry: Any) -> StoredItem:
+def described(path: Names, entry: Any) -> StoredItem:
+    """Return the item for what fsspec says of a file."""
     kind = {"directory": "directory", "link": "symlink"}.get(entry["type"], "resource")
     sha = entry.get("sha")
     if kind == "directory":

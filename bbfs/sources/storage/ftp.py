@@ -4,9 +4,13 @@ import ftplib
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime
+from typing import IO, Any
 
 from fsspec.implementations.ftp import FTPFileSystem
+
+_PIECE = 1 << 18
+"""Bytes of a file that are sent at a time."""
 
 
 class _Enough(Exception):
@@ -66,6 +70,34 @@ class _Ftp(FTPFileSystem):
         self._started(self)
         self.ftp.connect(self.host, self.port)
         self.ftp.login(*self.cred)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def store(self, path: str, file: IO[bytes], like: str | None) -> None:
+        """Store a new file. FTP has no modes."""
+        self.ftp.storbinary(f"STOR {path}", file, _PIECE)
+
+    def relabel(self, path: str, to: str, *, replace: bool) -> None:
+        """Rename. Most servers replace a file then, and the others refuse."""
+        self.ftp.rename(path, to)
+
+    def erase(self, path: str) -> None:
+        self.ftp.delete(path)
+
+    def add_directory(self, path: str) -> None:
+        self.ftp.mkd(path)
+
+    def drop_directory(self, path: str) -> None:
+        self.ftp.rmd(path)
+
+    def stamp(self, path: str, seconds: int) -> None:
+        """Set a time, if the server has the command (draft-somers-ftp-mfxx)."""
+        when = datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%d%H%M%S")
+        with suppress(ftplib.error_perm):
+            self.ftp.voidcmd(f"MFMT {when} {path}")
+
+    def has_refused(self, error: Exception) -> bool:
+        return False  # ftplib has errors of its own for answers
 
     def cut(self) -> None:
         """End what waits for the server, in whichever thread."""

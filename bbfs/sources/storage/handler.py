@@ -45,6 +45,7 @@ from bbfs.sources.storage.backend import (
     TimedBackend,
     WritableBackend,
 )
+from bbfs.sources.storage.file_servers import FileServerBackend
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.options import Configured, StorageOptions, configure
@@ -227,6 +228,8 @@ def backend_of(configured: Configured, services: Services) -> StorageBackend:
         return ArchiveBackend(configured, services.spool)
     if scheme in ("webdav", "webdavs"):
         return WebDavBackend(configured)
+    if scheme in ("sftp", "ftp"):
+        return FileServerBackend(configured)
     return ObjectBackend(configured) if scheme in ("gs", "az") else FilesystemBackend(configured)
 
 

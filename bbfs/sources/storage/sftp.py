@@ -3,17 +3,21 @@
 import os
 import shlex
 import socket
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
 from bbfs.model.errors import ConfigError, Denied, LoginRequired
 from bbfs.sources.storage.ssh_config import Host, host_of
+
+_PIECE = 1 << 18
+"""Bytes of a file that are read at a time."""
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
@@ -85,6 +89,41 @@ class _Sftp(SFTPFileSystem):
         for attributes in self.ftp.listdir_iter(path):
             if "/" not in attributes.filename:
                 yield self._decode_stat(attributes, path)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def store(self, path: str, file: IO[bytes], like: str | None) -> None:
+        """Store a new file, with the mode of another one."""
+        with self.ftp.open(path, "wb") as out:
+            piece, following = file.read(_PIECE), file.read(_PIECE)
+            while piece:
+                out.set_pipelined(bool(following))  # the last write waits for the answers to all
+                out.write(piece)
+                piece, following = following, file.read(_PIECE)
+        if like is not None:
+            with suppress(OSError):
+                self.ftp.chmod(path, stat.S_IMODE(self.ftp.lstat(like).st_mode or 0o644))
+
+    def relabel(self, path: str, to: str, *, replace: bool) -> None:
+        """Rename. A server without OpenSSH's extension cannot replace in one step, and is not made to."""
+        (self.ftp.posix_rename if replace else self.ftp.rename)(path, to)
+
+    def erase(self, path: str) -> None:
+        self.ftp.remove(path)
+
+    def add_directory(self, path: str) -> None:
+        self.ftp.mkdir(path)
+
+    def drop_directory(self, path: str) -> None:
+        self.ftp.rmdir(path)
+
+    def stamp(self, path: str, seconds: int) -> None:
+        self.ftp.utime(path, (seconds, seconds))
+
+    def has_refused(self, error: Exception) -> bool:
+        """Return whether an error is an answer of the server. As those of a closed channel, it has no number."""
+        channel = self.ftp.get_channel()
+        return isinstance(error, OSError) and error.errno is None and channel is not None and not channel.closed
 
     def _why_no_login(self, said: str) -> str:
         passphrase: str | None = self.ssh_kwargs["passphrase"]

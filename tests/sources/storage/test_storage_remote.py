@@ -87,7 +87,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             "-d",
             str(root),
         ]
-        command += ["-u", USER, "-P", PASSWORD]
+        command += ["-u", USER, "-P", PASSWORD, "-w"]
     quiet, environ = subprocess.DEVNULL, {**os.environ, "HOME": str(home)}
     process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environ)
     try:
@@ -145,8 +145,6 @@ async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
 @pytest.fixture
 async def remote(server: tuple[str, int, Path]) -> AsyncIterator[tuple[StorageHandler, str, Path]]:
     """A handler of a folder of its own at the server, its native URI, and the folder."""
-    if server[0] != "webdav":
-        pytest.skip("is read only")
     folder = server[2] / "written"
     folder.mkdir()
     try:
@@ -181,6 +179,10 @@ async def test_files_are_created_replaced_renamed_and_removed(
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == {"c.txt": b"two"}
     with pytest.raises(NotFound):
         await handler.rename(uri, moved, replace=True)
+    if "set_time" in handler.writes(moved):
+        timed = await handler.set_time(moved, 1_500_000_000_123_456_789)
+        assert timed.modified_ns == 1_500_000_000 * 10**9
+        assert (folder / "c.txt").stat().st_mtime == 1_500_000_000
     await handler.remove(moved, Expected(exists=True))
     with pytest.raises(NotFound):
         await handler.remove(moved, Expected(exists=True))

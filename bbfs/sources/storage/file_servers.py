@@ -1,0 +1,191 @@
+"""Writing to SFTP and FTP servers.
+
+A file goes to a name of its own beside the old one (`.bbfs-….part`) and is renamed then, so that the server has the old
+file or the new one, whatever breaks. A change is never sent twice: after its connection broke, it is not known if the
+server has made it.
+"""
+
+import ftplib
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Protocol
+
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    Conflict,
+    DeadlineExceeded,
+    Denied,
+    Exists,
+    IsADirectory,
+    LoginRequired,
+    NoSpace,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    NotSupported,
+    Unreachable,
+)
+from bbfs.model.values import Content, Expected, WriteOperation
+from bbfs.sources.storage.addresses import Names
+from bbfs.sources.storage.backend import StoredItem, file_of
+from bbfs.sources.storage.filesystems import FilesystemBackend, described
+
+_FTP_ERRORS: dict[str, type[BbfsError]] = {
+    "421": Unreachable, "425": Unreachable, "426": Unreachable, "450": Busy, "452": NoSpace, "500": NotSupported,
+    "501": NotSupported, "502": NotSupported, "504": NotSupported, "530": LoginRequired, "552": NoSpace,
+}  # fmt: skip
+"""By the code of a reply (RFC 959, section 4.2). All others refuse: 550 is for most reasons."""
+
+
+class Connection(Protocol):
+    """A connection to a file server. All methods block and raise errors of its library."""
+
+    def store(self, path: str, file: IO[bytes], like: str | None) -> None:
+        """Store a new file. like: the path of a file whose mode it gets, where the protocol has modes."""
+        ...
+
+    def relabel(self, path: str, to: str, *, replace: bool) -> None: ...
+
+    def erase(self, path: str) -> None: ...
+
+    def add_directory(self, path: str) -> None: ...
+
+    def drop_directory(self, path: str) -> None: ...
+
+    def stamp(self, path: str, seconds: int) -> None: ...
+
+    def has_refused(self, error: Exception) -> bool:
+        """Return whether an error is an answer of the server, and the connection holds."""
+        ...
+
+
+class FileServerBackend(FilesystemBackend):
+    """One directory of a server that can be written."""
+
+    def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
+        return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time")
+
+    async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
+        await self._call(path, self._put, path, content, expected)
+        return await self.stat(path, is_directory=False)
+
+    async def delete(self, path: Names, expected: Expected) -> None:
+        await self._changed(path, lambda fs: fs.erase(self._path(path)), is_directory=False)
+
+    async def make_directory(self, path: Names) -> None:
+        await self._call(path, self._make_directory, path)
+
+    async def remove_directory(self, path: Names) -> None:
+        if (await self.list(path)).items:
+            raise NotEmpty(self._what(path))
+        await self._changed(path, lambda fs: fs.drop_directory(self._path(path)), is_directory=True)
+
+    async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
+        if is_directory:
+            with suppress(NotFound):
+                if (await self.list(to)).items:
+                    raise NotEmpty(self._what(to))
+        await self._call(path, self._move, path, to, replace, is_directory)
+        return await self.stat(to, is_directory=is_directory)
+
+    async def set_time(self, path: Names, modified_ns: int) -> StoredItem:
+        """Set a time, in whole seconds. A server of FTP without the command keeps its own."""
+        seconds = min(max(0, modified_ns // 1_000_000_000), 0xFFFFFFFF)
+        await self._changed(path, lambda fs: fs.stamp(self._path(path), seconds), is_directory=False)
+        return await self.stat(path, is_directory=False)
+
+    # -- in a thread -------------------------------------------------------------------------------------------------
+
+    async def _changed(self, path: Names, change: Callable[[Connection], None], *, is_directory: bool) -> None:
+        """Make a change to something that is there."""
+
+        def made(fs: Any) -> None:
+            self._require(fs, path, is_directory)
+            with self._changing(fs, path):
+                change(fs)
+
+        await self._call(path, made)
+
+    def _put(self, fs: Any, path: Names, content: Content, expected: Expected) -> None:
+        old = self._found(fs, path)
+        if old is not None and old.kind == "directory":
+            raise IsADirectory(self._what(path))
+        target, is_new = self._path(path), expected.exists is False
+        if is_new and old is not None:
+            raise Conflict(f"{self._what(path)}: somebody else has made it")
+        beside = (*path[:-1], f".bbfs-{secrets.token_hex(8)}.part")
+        temporary = self._path(beside)
+        try:
+            with self._changing(fs, path, NoSpace), file_of(content) as file:
+                fs.store(temporary, file, target if old is not None else None)
+            stored = self._found(fs, beside)
+            if stored is None or stored.size != content.size:
+                raise Unreachable(f"{self._what(path)}: the server has not kept all of {content.size} bytes")
+            with self._changing(fs, path):
+                fs.relabel(temporary, target, replace=not is_new)
+        except BaseException as error:
+            if self.connection is fs:
+                with suppress(*self._failures, BbfsError):
+                    fs.erase(temporary)
+                if isinstance(error, Denied) and path[:-1] and self._found(fs, path[:-1]) is None:
+                    raise NotFound(f"{self._what(path)}: there is no directory for it") from None
+            raise
+
+    def _make_directory(self, fs: Any, path: Names) -> None:
+        if self._found(fs, path) is not None:
+            raise Exists(self._what(path))
+        with self._changing(fs, path):
+            fs.add_directory(self._path(path))
+
+    def _move(self, fs: Any, path: Names, to: Names, replace: bool, is_directory: bool) -> None:
+        self._require(fs, path, is_directory)
+        there = self._found(fs, to)
+        if there is not None and not replace:
+            raise Exists(f"{self._what(to)}: is there already")
+        if there is not None and is_directory != (there.kind == "directory"):
+            raise NotADirectory(self._what(to)) if is_directory else IsADirectory(self._what(to))
+        with self._changing(fs, path):
+            if there is not None and is_directory:
+                fs.drop_directory(self._path(to))  # empty; only some servers rename to it
+            fs.relabel(self._path(path), self._path(to), replace=replace)
+
+    def _found(self, fs: Any, path: Names) -> StoredItem | None:
+        try:
+            return described(path, self._info(fs, path))
+        except FileNotFoundError:
+            return None
+
+    def _require(self, fs: Any, path: Names, is_directory: bool) -> None:
+        found = self._found(fs, path)
+        if found is None:
+            raise NotFound(self._what(path))
+        if is_directory != (found.kind == "directory"):
+            raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
+
+    @contextmanager
+    def _changing(self, fs: Any, path: Names, refused: type[BbfsError] = Denied) -> Iterator[None]:
+        """Raise errors of the library as those of bbfs, after which nothing is sent again.
+
+        refused: for an answer without a reason, as SFTP gives it for a full disk.
+        """
+        what = self._what(path)
+        try:
+            yield
+        except BbfsError:
+            raise
+        except ftplib.Error as error:
+            code = str(error)[:3]
+            if code[:2] == "42":
+                self._drop(fs)
+            raise _FTP_ERRORS.get(code, Denied)(f"{what}: the server answers {code}") from None
+        except (FileNotFoundError, PermissionError) as error:
+            raise self._translated(error, what) from None
+        except self._failures as error:
+            if fs.has_refused(error):
+                reason = ", for its disk is full perhaps" if refused is NoSpace else ""
+                raise refused(f"{what}: the server refuses it{reason}") from None
+            self._drop(fs)
+            kind = DeadlineExceeded if isinstance(error, TimeoutError) else Unreachable
+            raise kind(f"{what}: the connection broke ({type(error).__name__})") from None
