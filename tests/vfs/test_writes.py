@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 import trio.testing
-from fakes import World, until
+from fakes import World, settled, until
 from writable import Program, WritableFlat, WritableTree
 
 from bbfs.model.errors import (
@@ -255,6 +255,21 @@ async def test_names_that_templates_make_are_saved_as_programs_save(flat: Flat) 
     await program.rename(f"{FLAT}/d/new.txt", f"{FLAT}/d/other.txt")
     await program.unlink(f"{FLAT}/d/other.txt")
     assert source.contents == {"test://a.txt": b"first", "test://d/b.txt": b"by vim"}
+
+
+async def test_a_directory_that_is_made_again_outlives_the_listing_that_shows_the_old_one(flat: Flat) -> None:
+    source, program, world = flat
+    await program.ls(FLAT)
+    await program.unlink(f"{FLAT}/d/b.txt")
+    await program.rmdir(f"{FLAT}/d")
+    await program.mkdir(f"{FLAT}/d")
+    assert await program.ls(f"{FLAT}/d") == []
+    world.clock.advance(3600)
+    source.announce()
+    await settled()
+    assert await program.ls(f"{FLAT}/d") == []
+    await program.save(f"{FLAT}/d/new", b"new")
+    assert source.contents["test://d/new"] == b"new"
 
 
 async def test_a_file_that_is_removed_while_it_is_open_is_not_written(tree: Tree) -> None:

@@ -25,12 +25,14 @@ class Overlaid:
     """One name. node: None if it was removed. since: when the source stored it (seconds since the epoch); infinite for
     what only the mount has.
 
-    made: a directory that the catalog does not have.
+    made: a directory that the catalog does not have, made at the time `at`. An older listing may still show another one
+    of that name.
     """
 
     node: Node | None
     since: float = inf
     made: bool = False
+    at: float = 0.0
 
 
 class Overlay:
@@ -52,7 +54,8 @@ class Overlay:
         found = names.get(path[-1]) if names else None
         if found is None:
             return None
-        shown = found.since < self._catalog.listed_at(path[:-1]) if not found.made else self.is_listed(path)
+        listed_at = self._catalog.listed_at(path[:-1])
+        shown = self.is_listed(path) and found.at < listed_at if found.made else found.since < listed_at
         if shown:
             self.drop(path)
         return None if shown else found
@@ -60,7 +63,8 @@ class Overlay:
     def put(self, path: Path, node: Node | None, *, stored: bool = False, made: bool = False) -> None:
         """Overlay a name. stored: the source has it so, and its next listing shows it."""
         names = self._below.setdefault(path[:-1], {})
-        names[path[-1]] = Overlaid(node, self._clock() if stored else inf, made)
+        now = self._clock()
+        names[path[-1]] = Overlaid(node, now if stored else inf, made, now)
         if len(names) % PRUNED_EVERY == 0:
             for name in [*names]:
                 self.get((*path[:-1], name))  # which drops one that is listed
