@@ -37,9 +37,9 @@ from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_
 from bbfs.model.errors import BbfsError, NoAttribute, NotSupported
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import DIRECTORY
+from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered
-from bbfs.vfs.writing.writes import NewAttributes
 
 log = logging.getLogger(__name__)
 
@@ -380,8 +380,6 @@ class Operations(pyfuse3.Operations):
         fh: FileHandleT | None,
         ctx: RequestContext,
     ) -> EntryAttributes:
-        if inode >= PASSED:
-            return await self._passed.setattr(inode, attr, fields, fh, ctx)
         wanted = NewAttributes(
             size=attr.st_size if fields.update_size else None,
             modified_ns=attr.st_mtime_ns if fields.update_mtime else None,
@@ -390,6 +388,8 @@ class Operations(pyfuse3.Operations):
             uid=attr.st_uid if fields.update_uid else None,
             gid=attr.st_gid if fields.update_gid else None,
         )
+        if inode >= PASSED:
+            return await self._passed.setattr(inode, wanted, fh, ctx)
         with self.interrupts.watching(ctx.pid):
             return self._entry(await self._writes.set_attributes(inode, fh, wanted))
         raise FUSEError(errno.EINTR)

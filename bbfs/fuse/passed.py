@@ -23,7 +23,6 @@ from pyfuse3 import (
     InodeT,
     ReaddirToken,
     RequestContext,
-    SetattrFields,
 )
 
 from bbfs.fuse.waiting_programs import Interrupts
@@ -32,9 +31,10 @@ from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
 from bbfs.sources.filesystem.beneath import AtMountPoint
+from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import SHORT
-from bbfs.vfs.passthrough.folder import Changed, Creator, PassedDirectory, PassedFile
+from bbfs.vfs.passthrough.folder import Creator, PassedDirectory, PassedFile
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
 
@@ -167,18 +167,8 @@ class PassedRequests:
             return _directory(number)  # that of a source is there, whatever the source does (S6)
         return self._entry(inode, status)
 
-    async def setattr(
-        self, number: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
-    ) -> EntryAttributes:
+    async def setattr(self, number: int, wanted: NewAttributes, fh: int | None, ctx: RequestContext) -> EntryAttributes:
         passed, inode = self._inode(number)
-        wanted = Changed(
-            size=attr.st_size if fields.update_size else None,
-            modified_ns=attr.st_mtime_ns if fields.update_mtime else None,
-            accessed_ns=attr.st_atime_ns if fields.update_atime else None,
-            mode=stat.S_IMODE(attr.st_mode) if fields.update_mode else None,
-            uid=attr.st_uid if fields.update_uid else None,
-            gid=attr.st_gid if fields.update_gid else None,
-        )
         opened = self._files[fh][1] if fh is not None else None
         return self._entry(inode, await self._call(passed, ctx.pid, passed.folder.setattr, inode, opened, wanted))
 

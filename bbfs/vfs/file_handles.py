@@ -30,6 +30,18 @@ class Attributes:
     packed: Any = field(default=None, repr=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class NewAttributes:
+    """The attributes that a program sets; None: left as it is. size: bytes. Times: nanoseconds since the epoch."""
+
+    size: int | None = None
+    modified_ns: int | None = None
+    accessed_ns: int | None = None
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+
 @dataclass(slots=True)
 class Opening:
     """The last open of a file's inode. The next open needs neither a walk nor a look at the record.

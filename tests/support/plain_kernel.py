@@ -5,7 +5,8 @@ import os
 import stat
 from dataclasses import dataclass, field
 
-from bbfs.vfs.passthrough.folder import EXCHANGE, Changed, Creator, PassedFile, PassedFolder
+from bbfs.vfs.file_handles import NewAttributes
+from bbfs.vfs.passthrough.folder import EXCHANGE, Creator, PassedFile, PassedFolder
 from bbfs.vfs.passthrough.inodes import PassedInode
 
 OWN = (os.geteuid(), os.getegid())
@@ -134,7 +135,7 @@ class PlainKernel:
         return found
 
     def set(self, path: str, **changed: int) -> None:
-        self.folder.setattr(self.find(path), None, Changed(**changed))
+        self.folder.setattr(self.find(path), None, NewAttributes(**changed))
 
     def truncate(self, path: str, size: int) -> None:
         inode = self.find(path)
@@ -143,7 +144,7 @@ class PlainKernel:
             raise OSError(errno.EISDIR, "")
         if kind == stat.S_IFLNK:
             raise OSError(errno.ELOOP, "")
-        self.folder.setattr(inode, None, Changed(size=size))
+        self.folder.setattr(inode, None, NewAttributes(size=size))
 
     def mkdir(self, path: str) -> None:
         parent, name = self.place(path)

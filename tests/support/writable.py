@@ -9,7 +9,7 @@ from fakes import FlatSource, Kernel, TreeSource, World, data_source
 from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound
 from bbfs.model.values import Capabilities, Content, DataSource, Expected, ResourceMetadata, WriteOperation
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.vfs.writing.writes import NewAttributes
+from bbfs.vfs.file_handles import NewAttributes
 
 PIECE = 1 << 16
 

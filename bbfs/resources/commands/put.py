@@ -15,9 +15,8 @@ import binascii
 from typing import Any, cast
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import BbfsError, InvalidUri, NotADirectory, NotFound, NotSupported, ProtocolViolation, TooLarge
+from bbfs.model.errors import InvalidUri, NotADirectory, NotFound, NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
@@ -39,7 +38,7 @@ class Puts:
         if request.get("remove"):
             source, native_uri = await self._target(request)
             await _taking(source).remove(native_uri)
-            await _seen(source)
+            await self._manager.relist(source)
             return {}
         key = repr(request.get("id"))
         data = self._under_way.pop(key, None) or bytearray()
@@ -56,7 +55,7 @@ class Puts:
         put = await handler.put(
             native_uri, bytes(data), mime_type=request.get("mimeType"), description=request.get("description")
         )
-        await _seen(source)
+        await self._manager.relist(source)
         return {"uri": put.uri, "size": put.size}
 
     async def _target(self, request: dict[str, Any]) -> tuple[Source, str]:
@@ -99,12 +98,3 @@ def _piece(request: dict[str, Any]) -> bytes:
         return base64.b64decode(request.get("data") or "", validate=True)
     except (binascii.Error, ValueError) as error:
         raise ProtocolViolation(f"data: {error}") from None
-
-
-async def _seen(source: Source) -> None:
-    """Refresh the listing, so that the next lookup finds the resource."""
-    if isinstance(source.catalog, FlatCatalog):
-        try:
-            await source.catalog.refresh()
-        except BbfsError:
-            return  # the put succeeded; the next lookup reports the error of the listing

@@ -22,6 +22,7 @@ from bbfs.model.errors import BbfsError
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Root
 from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
+from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.passthrough.inodes import PassedInode, PassedInodes, Place, key_of
 
 OPEN_DIRECTORIES = 512
@@ -82,18 +83,6 @@ class Creator:
     mode: int
     uid: int
     gid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """The attributes that a program sets; None: left as it is. Times: nanoseconds since the epoch."""
-
-    size: int | None = None
-    modified_ns: int | None = None
-    accessed_ns: int | None = None
-    mode: int | None = None
-    uid: int | None = None
-    gid: int | None = None
 
 
 @dataclass(slots=True)
@@ -306,7 +295,7 @@ class PassedFolder:
                 return status
         raise _stale()
 
-    def setattr(self, inode: PassedInode, handle: PassedFile | None, changed: Changed) -> os.stat_result:
+    def setattr(self, inode: PassedInode, handle: PassedFile | None, changed: NewAttributes) -> os.stat_result:
         """Set attributes as chown(2), truncate(2), chmod(2) and utimensat(2) do. Return the status afterwards."""
         if changed.size is not None:
             self._truncate(inode, handle, changed.size)

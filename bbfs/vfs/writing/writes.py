@@ -7,7 +7,6 @@ the adapter, raises BbfsError, and may wait for a source.
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 
 import trio
@@ -45,25 +44,13 @@ from bbfs.resources.writing.pending import new_id
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.resources.writing.writer import record_state
 from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
-from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles
+from bbfs.vfs.file_handles import Attributes, NewAttributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import NAME_MAX, Names, answered
 from bbfs.vfs.writing.drafts import Draft
 
 _NOREPLACE, _EXCHANGE = 1, 2
 """Flags of renameat2(2)."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewAttributes:
-    """The attributes that a program sets; None: left as it is. size: bytes. Times: nanoseconds since the epoch."""
-
-    size: int | None = None
-    modified_ns: int | None = None
-    accessed_ns: int | None = None
-    mode: int | None = None
-    uid: int | None = None
-    gid: int | None = None
 
 
 class Writes:
