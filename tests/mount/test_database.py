@@ -480,3 +480,35 @@ def test_a_killed_reader_ends_what_sqlite_does(mounted: Mounts, programs: type[P
     reader.send(signal.SIGKILL)
     assert reader.wait(10).status == -signal.SIGKILL
     wait_until(lambda: not processes(), "SQLite has stopped")
+
+
+@pytest.mark.semantics("S32", "S33")
+def test_programs_write_rows(mounted: Mounts, tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE users (id integer PRIMARY KEY, name text NOT NULL, city text)")
+        connection.execute("INSERT INTO users VALUES (1, 'Ann', 'Oslo'), (3, 'Cid', NULL)")
+        connection.commit()
+
+        def users() -> list[tuple[object, ...]]:
+            return connection.execute("SELECT id, name, city FROM users ORDER BY id").fetchall()
+
+        source = database("shop", f"sqlite:///{path}", capabilities=["read", "list", "write"])
+        mount = mounted(source, expected=["not written"])
+        rows = mount.path / "bb-database+shop+sqlite/main/users/row"
+        shell(f'cd {rows} && sed -i s/Oslo/Rome/ 1.json && echo \'{{"name": "Bob"}}\' > 2.json')
+        assert users() == [(1, "Ann", "Rome"), (2, "Bob", None), (3, "Cid", None)]
+        assert json.loads((rows / "2.json").read_text()) == {"id": 2, "name": "Bob", "city": None}
+        assert sorted(each.name for each in rows.iterdir()) == ["1.json", "2.json", "3.json"]
+        (rows / "1.json").unlink()
+        assert users() == [(2, "Bob", None), (3, "Cid", None)]
+        changed = (
+            "((f := open(sys.argv[1], 'r+b', 0)), f.read(), (c := __import__('sqlite3').connect(sys.argv[2])),"
+            "c.execute('UPDATE users SET city = 1 WHERE id = 3'), c.commit(), f.truncate(0), f.seek(0),"
+            'f.write(b\'{"name": "Dan"}\'), os.fsync(f.fileno()))'
+        )
+        assert errno_of(changed, rows / "3.json", path) == "ESTALE"
+        invalid = "((f := os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)), os.write(f, b'{\"name\": 1}x'), os.fsync(f))"
+        assert errno_of(invalid, rows / "4.json") == "EINVAL"
+        assert errno_of("open(sys.argv[1], 'w')", rows.parent / "rows.csv") == "EOPNOTSUPP"
+        assert users() == [(2, "Bob", None), (3, "Cid", "1")]

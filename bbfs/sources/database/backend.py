@@ -14,7 +14,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import trio
@@ -36,6 +36,8 @@ LARGEST_RESULT = 16 << 20
 """Bytes of a list of tables or keys."""
 LARGEST_ROW = 40 << 20
 """Bytes of one row, or of a definition."""
+LARGEST_FILE = 1 << 60
+"""Bytes of a database file that is written."""
 STOPPING = 5.0
 """Seconds for a process to end its statement at the server, before it is killed."""
 
@@ -49,7 +51,7 @@ class Access:
     file_size: limits of each (bytes). library: address space beside memory (bytes). file: must be there, and regular or
     a folder. server: a process needs the network, and ends its statement before it is killed. idle: seconds after which
     an unused process ends. large: bytes in memory above which a process is not used again. searches: there is full-text
-    search. formats: in which all rows can be read.
+    search. writes: rows can be written. formats: in which all rows can be read.
     """
 
     scheme: str
@@ -63,11 +65,17 @@ class Access:
     library: int = 0
     server: bool = False
     searches: bool = False
+    writes: bool = False
     idle: int = 30
     large: int = 96 << 20
     formats: tuple[RowFormat, ...] = ("csv", "ndjson")
     is_system: Callable[[str], bool] = lambda _schema: False
     hidden: Callable[[str], str] = str
+
+    def writing(self) -> "Access":
+        """Return the way of a process that writes. The database's own errors bound its files."""
+        file_size = LARGEST_FILE if self.file is not None else 0
+        return replace(self, arguments={**self.arguments, "writable": True}, at_once=1, file_size=file_size)
 
     @property
     def label(self) -> str:
@@ -382,6 +390,10 @@ class RemoteSession:
 
     def row(self, table: Table, key: Key) -> bytes | None:
         return self.data("row", table, key)
+
+    def change(self, table: Table, key: Key, text: str | None, exists: bool | None, version: str | None) -> None:
+        """Make, replace or remove a row, and commit (`writing.change`)."""
+        self._process.call("change", table, key, text, exists, version)
 
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
         return self._list("search", words, limit, tuple(schemas))

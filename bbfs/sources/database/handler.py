@@ -5,12 +5,32 @@ the names and keys in them. Every request is a transaction of its own, which see
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, NotSupported, TooLarge, Unreachable
+from bbfs.model.errors import (
+    Conflict,
+    DeadlineExceeded,
+    IsADirectory,
+    NotFound,
+    NotSupported,
+    Rejected,
+    TooLarge,
+    Unreachable,
+)
 from bbfs.model.uri_paths import hide_component, show_component
-from bbfs.model.values import Content, DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.values import (
+    Content,
+    DataSource,
+    Expected,
+    Hit,
+    Listing,
+    Loaded,
+    Part,
+    ResourceMetadata,
+    SourceState,
+    WriteOperation,
+)
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.content.memory import MemoryContent
@@ -43,6 +63,7 @@ from bbfs.sources.database.tables import (
     parts_beginning,
     parts_between,
 )
+from bbfs.sources.database.writing.rows import LARGEST_WRITTEN
 from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
 
@@ -65,6 +86,8 @@ class DatabaseHandler:
         self._options = parse_options(DatabaseOptions, source)
         self._access = access = access_of(source, self._options)
         self._backend = DatabaseBackend(access)
+        may_write = access.writes and source.capabilities.write
+        self._writer = DatabaseBackend(access.writing()) if may_write else None
         self._spool = services.spool
         self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or access.scheme, access.formats)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
@@ -105,7 +128,8 @@ class DatabaseHandler:
 
     async def aclose(self) -> None:
         """End the idle processes."""
-        await self._backend.aclose()
+        for backend in filter(None, (self._backend, self._writer)):
+            await backend.aclose()
 
     async def list_directory(self, path: Path) -> Listing:
         """Return the entries of a directory. path: segments of the native URI."""
@@ -154,6 +178,65 @@ class DatabaseHandler:
             content = await self._ask(lambda session, job: self._load(session, job, texts))
         mime_type, content_type = entries.types_of(path[-1])
         return Loaded((Part(native_uri, mime_type, content, content_type),))
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        """Return what rows have, unless the database is one that bbfs does not write."""
+        try:
+            path = self._entries.path_of(native_uri)
+        except NotFound:
+            return ()
+        is_row = len(path) == 4 and path[2] == "row" and path[3].endswith(".json")
+        return ("create", "replace", "remove") if is_row and self._writer is not None else ()
+
+    @property
+    def detects_conflicts(self) -> bool:
+        """Return True: the row is locked from the comparison to the commit."""
+        return True
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        """Make a row, or change the columns of one that differ. Raise BbfsError."""
+        if content.size > LARGEST_WRITTEN:
+            raise TooLarge(f"a row of {content.size} bytes, more than {LARGEST_WRITTEN}")
+        try:
+            text = (await content.read_waiting(0, content.size)).decode()
+        except UnicodeDecodeError:
+            raise Rejected("a row is a JSON object in UTF-8") from None
+        try:
+            return await self._change(native_uri, text, expected)
+        except Rejected:
+            if expected.exists is False and await self._is_there(native_uri):
+                raise Conflict("somebody else has made the row") from None
+            raise
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        """Remove a row. Raise BbfsError."""
+        await self._change(native_uri, None, expected)
+
+    async def _is_there(self, native_uri: str) -> bool:
+        try:
+            await self.load(native_uri)
+        except NotFound:
+            return False
+        return True
+
+    async def _change(self, native_uri: str, text: str | None, expected: Expected) -> ResourceMetadata:
+        if self._writer is None or not self.writes(native_uri):
+            raise NotSupported(f"{shown(native_uri)}: only rows are written, as row/KEY.json")
+        schema, name, _, file = map(text_of, self._entries.path_of(native_uri))
+
+        def work(session: RemoteSession, _job: Job) -> ResourceMetadata:
+            table = session.table(self._schema(schema), text_identifier(name))
+            if table.kind not in ("table", "partitioned table"):
+                raise NotSupported(f"{shown(table.name)}: a {table.kind} is never written")
+            try:
+                key = self._key(table, file)
+                session.change(table, key, text, expected.exists, expected.version)
+            except NotFound as error:
+                raise error if text is None else Rejected(str(error)) from None
+            return self._entries.row(table, ("row",), key)
+
+        with self._health:
+            return await self._writer.run(work)
 
     async def _ask(self, work: Callable[[RemoteSession, Job], T]) -> T:
         with self._health:

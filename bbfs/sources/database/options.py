@@ -81,7 +81,7 @@ def access_of(source: DataSource, options: DatabaseOptions) -> Access:
             raise ConfigError(f"{where}: names no file: sqlite:///relative/path or sqlite:////absolute/path")
         if "?" in rest:
             raise ConfigError(f"{where}: SQLite takes no options; the file is opened read-only in any case")
-        return _sqlite(local_path(source, rest[1:]), source.policy, options.max_memory)
+        return _sqlite(local_path(source, rest[1:]), source, options.max_memory)
     if dialect == "duckdb":
         if not rest.startswith("/") or "?" in rest or driver:
             raise ConfigError(f"{where}: expected a file or folder, without options: duckdb:///path")
@@ -120,15 +120,17 @@ def _duckdb(path: str, policy: Policy, memory: int) -> Access:
     )
 
 
-def _sqlite(path: str, policy: Policy, memory: int) -> Access:
+def _sqlite(path: str, source: DataSource, memory: int) -> Access:
+    policy = source.policy
     return Access(
         "sqlite",
         "bbfs.sources.database.sqlite.database",
-        {"path": path, "wait": min(policy.timeout, BUSY)},
+        {"path": path, "wait": min(policy.timeout, BUSY), "recovers": source.capabilities.write},
         sql=Query.named,
         at_once=min(policy.concurrency, AT_ONCE),
         memory=memory,
         file=path,
         file_size=_FILE_SIZE,
         searches=True,
+        writes=True,
     )

@@ -47,6 +47,7 @@ def postgres(where: str, url: str, password: str | None, policy: Policy, memory:
         memory=memory,
         server=True,
         searches=True,
+        writes=True,
         idle=_IDLE,
         is_system=lambda schema: schema == "information_schema" or schema.startswith("pg_"),  # a reserved prefix
         hidden=hidden,
@@ -80,6 +81,7 @@ def generic(where: str, url: str, password: str | None, policy: Policy, memory: 
         memory=memory,
         server=True,
         searches=scheme in ("mysql", "mariadb"),
+        writes=scheme in ("mysql", "mariadb"),
         idle=_IDLE,
         is_system=lambda schema: schema.lower() in _SYSTEM,
         hidden=hidden,

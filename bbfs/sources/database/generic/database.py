@@ -1,7 +1,8 @@
 """Any other database with a dialect of SQLAlchemy, by SQLAlchemy's own reflection.
 
-A transaction is read-only where the dialect supports that (`_READ_ONLY`), and all statements are SELECT. Few databases
-end a statement when its connection closes; MySQL and MariaDB can be told to.
+A transaction is read-only where the dialect supports that (`_READ_ONLY`), and all statements are SELECT. Only MySQL and
+MariaDB are written, by a process of its own, whose transactions are READ COMMITTED and lock the row. Few databases end
+a statement when its connection closes; MySQL and MariaDB can be told to.
 """
 
 import signal
@@ -10,18 +11,53 @@ from typing import Any
 
 from sqlalchemy import Connection, create_engine, exc
 
-from bbfs.model.errors import BbfsError, Busy, Denied, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    Denied,
+    NoSpace,
+    NotFound,
+    NotSupported,
+    ReadOnly,
+    Rejected,
+    Unreachable,
+)
 from bbfs.sources.database.generic.session import GenericSession
 
 _READ_ONLY = dict.fromkeys(("mysql", "mariadb", "oracle"), "SET TRANSACTION READ ONLY")
 _MYSQL = ("mysql", "mariadb")
+_WRITING = (
+    "SET SESSION sql_mode = CONCAT_WS(',', @@sql_mode, 'STRICT_ALL_TABLES')",  # no value is cut or replaced
+    "SET SESSION innodb_lock_wait_timeout = 5",
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
+_BY_NUMBER: dict[object, type[BbfsError]] = {
+    1205: Busy,  # a lock
+    1213: Busy,  # a deadlock
+    1021: NoSpace,  # disk full
+    1114: NoSpace,  # table full
+    1290: ReadOnly,  # --read-only
+    1836: ReadOnly,
+    1264: Rejected,  # out of range
+    1265: Rejected,  # truncated
+    1292: Rejected,  # no value of the type
+    1364: Rejected,  # a column without a default value
+    1366: Rejected,  # no value of the type
+    1644: Rejected,  # SIGNAL of a trigger
+    1906: Rejected,  # a generated column
+    3105: Rejected,  # a generated column
+    3819: Rejected,  # CHECK
+    4025: Rejected,  # CHECK
+}
+"""By the error numbers of MySQL and MariaDB, while a row is written."""
 _REFUSED = ("password", "denied", "authenti", "login failed")
 
 
 class GenericDatabase:
     """One database. url: with its secrets."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, writable: bool = False) -> None:
+        self._writable = writable
         self._engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
         self._name = self._engine.dialect.name
         self._connection: Connection | None = None
@@ -34,7 +70,11 @@ class GenericDatabase:
         except exc.DBAPIError as error:
             text = _text(error)
             raise (Denied if any(word in text.lower() for word in _REFUSED) else Unreachable)(text) from None
-        if self._name in _READ_ONLY:
+        if self._writable:
+            for statement in _WRITING:
+                self._connection.exec_driver_sql(statement)
+                self._connection.commit()
+        elif self._name in _READ_ONLY:
             self._connection.exec_driver_sql(_READ_ONLY[self._name])
         if self._name in _MYSQL:
             self._identity = self._connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
@@ -58,8 +98,13 @@ class GenericDatabase:
                 return Busy("no connection to the database was free in time")
             case exc.NoSuchTableError():
                 return NotFound(f"no such table: {error}")
+            case exc.IntegrityError() | exc.DataError() if self._writable:
+                return Rejected(_text(error))
             case exc.DBAPIError():
                 text = _text(error)
+                number = next(iter(getattr(error.orig, "args", ())), None)
+                if self._writable and number in _BY_NUMBER:
+                    return _BY_NUMBER[number](text)
                 denied = "denied" in text.lower()
                 return (Unreachable if error.connection_invalidated else Denied if denied else BbfsError)(text)
             case exc.ResourceClosedError():

@@ -8,8 +8,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Column as SqlColumn
 from sqlalchemy import (
+    JSON,
     Connection,
     Float,
     Integer,
@@ -24,22 +24,25 @@ from sqlalchemy import (
     inspect,
     literal,
     literal_column,
+    null,
     or_,
     select,
     text,
     true,
 )
+from sqlalchemy import Column as SqlColumn
 from sqlalchemy import Table as SqlTable
 from sqlalchemy.dialects.mysql import match
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported
+from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Rejected
 from bbfs.sources.database.generic import fulltext
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, is_text, row_json, value_as_text, write_rows
 from bbfs.sources.database.search import scan
 from bbfs.sources.database.tables import Column, ForeignKey, KeysBetween, RowHit, RowsPart, Schema, Table, TableIndex
+from bbfs.sources.database.writing.rows import Row, floats
 
 FETCHED = 1000
 """Rows in one fetch, if the driver supports that."""
@@ -62,6 +65,8 @@ _ORDERED = (
     "BIGINT",
 )
 """Types of MySQL and MariaDB that comparisons order as ORDER BY does: not ENUM and SET, which are numbers there."""
+_BLOB = re.compile(r"\\x((?:[0-9a-f]{2})*)")
+"""A blob as `rendering` writes it."""
 _READING = re.compile(r"\s*(\(\s*)*(select|with|values|table)\b", re.IGNORECASE)
 _READ: dict[type, Callable[[str], Any]] = {
     int: int,
@@ -270,11 +275,14 @@ class GenericSession:
         row = self._find(table, key, None)
         return None if row is None else row_json([column.name for column in table.columns], row)
 
-    def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
+    def _find(
+        self, table: Table, key: Key, by: tuple[str, KeyValue] | None, lock: bool = False
+    ) -> Sequence[Any] | None:
         """Return the row whose key is written exactly so; the database may take other spellings for equal."""
         names = [column.name for column in table.columns]
         conditions = [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])]
-        for row in self._found(self._where(select(self._sql(table)), table, conditions).limit(9)):
+        found = self._where(select(self._sql(table)), table, conditions).limit(9)
+        for row in self._found(found.with_for_update() if lock else found):
             if tuple(_key_value(row[names.index(column)]) for column in table.primary_key) == key:
                 return row
         return None
@@ -285,6 +293,31 @@ class GenericSession:
             bound = _bound(part, value)
             statement = statement.where(part.is_(None) if bound is None else part == bound)
         return statement
+
+    def locked_row(self, table: Table, key: Key) -> bytes | None:
+        engine = next((value for name, value in self._sql(table).kwargs.items() if name.endswith("_engine")), "InnoDB")
+        if engine != "InnoDB":
+            raise NotSupported(f"{shown(table.name)}: its engine {engine} has no transactions, so it is not written")
+        row = self._find(table, key, None, lock=True)
+        return None if row is None else row_json([column.name for column in table.columns], row)
+
+    def insert(self, table: Table, key: Key, row: Row) -> None:
+        columns = self._sql(table).c
+        cells = {name: _bound(columns[name], value) for name, value in zip(table.primary_key, key, strict=True)}
+        cells |= {name: _cell(columns[name], value) for name, value in row.values.items()}
+        self._connection.execute(self._sql(table).insert().values(cells))
+
+    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
+        cells = {name: _cell(self._sql(table).c[name], row.values[name]) for name in columns}
+        where = self._where(self._sql(table).update(), table, [*zip(table.primary_key, key, strict=True)])
+        return self._connection.execute(where.values(cells)).rowcount
+
+    def delete(self, table: Table, key: Key) -> int:
+        where = self._where(self._sql(table).delete(), table, [*zip(table.primary_key, key, strict=True)])
+        return self._connection.execute(where).rowcount
+
+    def commit(self) -> None:
+        self._connection.commit()
 
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
         there = [*fulltext.indexes(self._connection, schemas)]
@@ -351,3 +384,31 @@ def _bound(column: "SqlColumn[Any]", value: KeyValue) -> Any:
         return read(value)
     except (ValueError, KeyError, InvalidOperation):
         raise NotFound(f"{shown(value)}: no value of type {column.type}") from None
+
+
+def _cell(column: "SqlColumn[Any]", value: Any) -> Any:
+    """Return a value in JSON in the column's type. Raise Rejected."""
+    try:
+        kind = column.type.python_type
+    except (NotImplementedError, exc.SQLAlchemyError):
+        kind = object
+    if isinstance(column.type, JSON):
+        return floats(value) if value is not None else null()
+    fits = {str: str, bytes: str, float: int | Decimal, Decimal: int | Decimal | str, int: int, bool: int}
+    wanted = fits.get(kind, str | int | Decimal)
+    if value is not None and not isinstance(value, wanted):
+        raise Rejected(f"{shown(column.name)}: {shown(str(value))!r} is no value of type {column.type}")
+    match value:
+        case str() if not is_text(value):
+            raise Rejected(f"{shown(column.name)}: a text with half a character")
+        case str() if kind is bytes:
+            blob = _BLOB.fullmatch(value)
+            return bytes.fromhex(blob[1]) if blob else value.encode()
+        case str() if kind in (date, datetime, Decimal):
+            try:
+                return _READ[kind](value)
+            except (ValueError, InvalidOperation):
+                raise Rejected(f"{shown(column.name)}: {shown(value)!r} is no value of type {column.type}") from None
+        case Decimal() if kind is float:
+            return float(value)
+    return value

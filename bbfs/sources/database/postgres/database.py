@@ -1,6 +1,7 @@
 """One PostgreSQL database through psycopg, over a connection that stays open between transactions.
 
-Every transaction is READ ONLY and REPEATABLE READ, with a statement_timeout.
+Every transaction is READ ONLY and REPEATABLE READ, with a statement_timeout. Those of a process that writes are READ
+COMMITTED, and lock the row.
 """
 
 from collections.abc import Mapping
@@ -16,9 +17,12 @@ from bbfs.model.errors import (
     Busy,
     DeadlineExceeded,
     Denied,
+    NoSpace,
     NotFound,
     NotSupported,
     ProtocolViolation,
+    ReadOnly,
+    Rejected,
     TooLarge,
     Unreachable,
 )
@@ -61,15 +65,30 @@ _BY_STATE: tuple[tuple[str, type[BbfsError]], ...] = (
 """By the beginning of SQLSTATE (PostgreSQL, appendix A)."""
 
 
+_WRITING_BY_STATE: tuple[tuple[str, type[BbfsError]], ...] = (
+    ("25006", ReadOnly),  # a standby, or a role that may only read
+    ("22", Rejected),  # no value of a type
+    ("23", Rejected),  # a constraint
+    ("428C9", Rejected),  # a column that the database computes
+    ("42804", Rejected),  # a type
+    ("44", Rejected),  # WITH CHECK OPTION
+    ("P0001", Rejected),  # RAISE of a trigger
+    ("53100", NoSpace),  # disk full
+    ("40P01", Busy),  # deadlock
+    *_BY_STATE,
+)
+
+
 class PostgresDatabase:
     """One database. settings: of libpq. timeout: of a statement (seconds)."""
 
-    def __init__(self, settings: Mapping[str, str], timeout: float) -> None:
+    def __init__(self, settings: Mapping[str, str], timeout: float, writable: bool = False) -> None:
+        self._writable = writable
         self._settings = settings
         milliseconds = max(1, ceil(timeout * 1000))
         # One round trip. The server also ends a transaction that hangs in this process.
         self._begin = (
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+            f"BEGIN ISOLATION LEVEL {'READ COMMITTED READ WRITE' if writable else 'REPEATABLE READ READ ONLY'};"
             f"SET LOCAL statement_timeout = {milliseconds};"
             f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds + 5000};"
             "SET LOCAL synchronize_seqscans = off"
@@ -109,8 +128,9 @@ class PostgresDatabase:
         state = error.sqlstate or ""
         if not state:
             return _by_words(text, isinstance(error, pg.OperationalError | psycopg.InterfaceError))
-        kind = next((kind for start, kind in _BY_STATE if state.startswith(start)), BbfsError)
-        return kind(f"{text}; the source is read-only" if state == "25006" else text)
+        states = _WRITING_BY_STATE if self._writable else _BY_STATE
+        kind = next((kind for start, kind in states if state.startswith(start)), BbfsError)
+        return kind(f"{text}; the source is read-only" if state == "25006" and not self._writable else text)
 
 
 open_database = PostgresDatabase

@@ -1,5 +1,6 @@
 """The statements to PostgreSQL. Keys are compared with the text that the server itself makes of them."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -26,6 +27,7 @@ from bbfs.sources.database.tables import (
     TableIndex,
     quoted,
 )
+from bbfs.sources.database.writing.rows import Row
 
 _CSV = "FORMAT csv, HEADER"
 _WHOLE = ("smallint", "integer", "bigint")
@@ -212,7 +214,10 @@ class PostgresSession:
             return False
 
     def row(self, table: Table, key: Key) -> bytes | None:
-        found = self._find(_ROW, table, key, None)
+        return self._row(table, key, "")
+
+    def _row(self, table: Table, key: Key, lock: str) -> bytes | None:
+        found = self._find(_ROW, table, key, None, lock)
         if found is None:
             return None
         if found[0] is None:
@@ -222,22 +227,52 @@ class PostgresSession:
         return found[0].encode() + b"\n"
 
     def _find(
-        self, what: str, table: Table, key: Key, by: tuple[str, KeyValue] | None
+        self, what: str, table: Table, key: Key, by: tuple[str, KeyValue] | None, lock: str = ""
     ) -> Sequence[Any] | None:  # fmt: skip
         """Return the selected parts of the row whose key is written exactly so, or None."""
-        conditions, values = [], []
-        for column, value in zip(table.primary_key, key, strict=True):
-            name, at = quoted(column), len(values) + 1
-            # The first finds the row through the index; the second refuses other spellings of the same value.
-            conditions.append(f"t.{name} = ${at} AND t.{name}::text = ${at + 1}::text")
-            values += [_bound(value)] * 2
+        exactly, values = _exactly(table, key)
         where, more = _condition(by, len(values) + 1)
-        sql = f"SELECT {what} FROM {table.sql_name} AS t WHERE {' AND '.join([*conditions, where])} LIMIT 1"
+        sql = f"SELECT {what} FROM {table.sql_name} AS t WHERE {exactly} AND {where} LIMIT 1 {lock}"
         try:
             found = self._all(sql, *values, *more)
-        except _NO_VALUE:
+        except _NO_VALUE as error:
+            if lock:  # the server goes on only with another transaction
+                raise NotFound(f"no such key: {' '.join(str(error).split())}") from None
             return None
         return found[0] if found else None
+
+    def locked_row(self, table: Table, key: Key) -> bytes | None:
+        return self._row(table, key, "FOR UPDATE OF t")
+
+    def insert(self, table: Table, key: Key, row: Row) -> None:
+        by_name = json.dumps(dict(zip(table.primary_key, map(_bound, key), strict=True)))
+        columns = [quoted(name) for name in dict.fromkeys((*row.values, *table.primary_key))]
+        # The server reads each value as its own column's type, which undoes what `row_to_json` has written.
+        self._changed(
+            f"INSERT INTO {table.sql_name} ({', '.join(columns)}) SELECT {', '.join(f'r.{name}' for name in columns)}"
+            f" FROM json_populate_record(json_populate_record(NULL::{table.sql_name}, $1::json), $2::json) AS r",
+            by_name,
+            row.text,
+        )
+
+    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
+        exactly, values = _exactly(table, key)
+        pairs = ", ".join(f"{quoted(name)} = r.{quoted(name)}" for name in columns)
+        source = f"json_populate_record(NULL::{table.sql_name}, ${len(values) + 1}::json) AS r"
+        return self._changed(
+            f"UPDATE {table.sql_name} AS t SET {pairs} FROM {source} WHERE {exactly}", *values, row.text
+        )
+
+    def delete(self, table: Table, key: Key) -> int:
+        exactly, values = _exactly(table, key)
+        return self._changed(f"DELETE FROM {table.sql_name} AS t WHERE {exactly}", *values)
+
+    def _changed(self, sql: str, *values: Any) -> int:
+        with RawCursor(self._connection) as cursor:
+            return cursor.execute(cast(Any, sql), values).rowcount
+
+    def commit(self) -> None:
+        self._connection.commit()
 
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
         columns = self._all(fulltext.COLUMNS, [*schemas])
@@ -283,6 +318,17 @@ def _on_one_line(data: bytes) -> bytes:
         # A column of type json keeps the line breaks that were written between its tokens.
         line = line[1:-2].replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
     return line
+
+
+def _exactly(table: Table, key: Key) -> tuple[str, list[Any]]:
+    """Return a condition for the row whose key is written exactly so, and its values, from `$1` on."""
+    conditions, values = [], []
+    for column, value in zip(table.primary_key, key, strict=True):
+        name, at = quoted(column), len(values) + 1
+        # The first finds the row through the index; the second refuses other spellings of the same value.
+        conditions.append(f"t.{name} = ${at} AND t.{name}::text = ${at + 1}::text")
+        values += [_bound(value)] * 2
+    return " AND ".join(conditions), values
 
 
 def _condition(by: tuple[str, KeyValue] | None, at: int) -> tuple[str, list[Any]]:

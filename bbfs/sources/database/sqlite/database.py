@@ -1,6 +1,8 @@
 """One SQLite file, opened for each transaction, read-only three times over.
 
-It is opened with `mode=ro`, `query_only` is on, and a named query may do nothing but read (an authorizer).
+It is opened with `mode=ro`, `query_only` is on, and a named query may do nothing but read (an authorizer). If the
+source may be written, the mode is `rw`: otherwise no reader could undo a write whose process was killed. A process that
+writes has no `query_only`, and checks foreign keys.
 """
 
 import os
@@ -13,9 +15,12 @@ from bbfs.model.errors import (
     Busy,
     DeadlineExceeded,
     Denied,
+    NoSpace,
     NotFound,
     NotSupported,
     ProtocolViolation,
+    ReadOnly,
+    Rejected,
     TooLarge,
     Unreachable,
 )
@@ -37,6 +42,14 @@ _FAULTS: dict[int, type[BbfsError]] = {
     sqlite3.SQLITE_NOMEM: TooLarge,
     sqlite3.SQLITE_FULL: TooLarge,
 }
+_WRITING_FAULTS: dict[int, type[BbfsError]] = {
+    **_FAULTS,
+    sqlite3.SQLITE_READONLY: ReadOnly,
+    sqlite3.SQLITE_IOERR_WRITE: NoSpace,
+    sqlite3.SQLITE_FULL: NoSpace,
+    sqlite3.SQLITE_CONSTRAINT: Rejected,
+    sqlite3.SQLITE_MISMATCH: Rejected,
+}
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
@@ -48,15 +61,18 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 """Limits of one connection, besides that of a value (https://sqlite.org/limits.html)."""
-_PRAGMAS = ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
+_PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
+_TRIGGER_DEPTH = 100
+"""Triggers, and actions of foreign keys, within each other while a row is written."""
 
 
 class SqliteDatabase:
-    """One file. wait: seconds for a program that writes."""
+    """One file. wait: seconds for a program that writes. recovers: undo writes of programs that were killed."""
 
-    def __init__(self, path: str, wait: float) -> None:
-        self._name = f"file:{quote(os.fsencode(path))}?mode=ro"
+    def __init__(self, path: str, wait: float, recovers: bool = False, writable: bool = False) -> None:
+        self._name = f"file:{quote(os.fsencode(path))}?mode={'rw' if recovers or writable else 'ro'}"
         self._wait = wait
+        self._writable = writable
         self._connection: sqlite3.Connection | None = None
 
     def begin(self) -> Any:
@@ -71,10 +87,12 @@ class SqliteDatabase:
         # A value is there several times: in SQLite, as bytes, as a text of up to four bytes a character, and rendered.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, memory_limit() // 6)
         connection.text_factory = _text
-        for pragma in _PRAGMAS:
+        if self._writable:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, _TRIGGER_DEPTH)
+        for pragma in ("foreign_keys = ON" if self._writable else "query_only = ON", *_PRAGMAS):
             connection.execute(f"PRAGMA {pragma}")
         self.extend(connection)
-        connection.execute("BEGIN")
+        connection.execute("BEGIN IMMEDIATE" if self._writable else "BEGIN")
         return connection
 
     def extend(self, connection: sqlite3.Connection) -> None:
@@ -94,7 +112,8 @@ class SqliteDatabase:
         if code is None:
             kind = TooLarge if isinstance(error, sqlite3.DataError) else BbfsError
             return kind(f"SQLite: {error}")
-        kind = _FAULTS.get(code if code in _FAULTS else code & 0xFF, BbfsError)
+        faults = _WRITING_FAULTS if self._writable else _FAULTS
+        kind = faults.get(code if code in faults else code & 0xFF, BbfsError)
         if "no such table" in str(error):
             kind = NotFound
         more = " (max_memory)" if kind is TooLarge else ""

@@ -1,10 +1,12 @@
 """The statements to a SQLite file. Values are the stored ones, whatever the type of their column."""
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
-from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported
+from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Rejected
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.rendering import (
     QueryValues,
@@ -29,7 +31,10 @@ from bbfs.sources.database.tables import (
     TableIndex,
     quoted,
 )
+from bbfs.sources.database.writing.rows import Row
 
+_BLOB = re.compile(r"\\x((?:[0-9a-f]{2})*)")
+"""A blob as `rendering` writes it."""
 FETCHED = 1000
 """Rows in one fetch."""
 SMALLEST_ROW = 10
@@ -37,6 +42,8 @@ SMALLEST_ROW = 10
 Affinity: TypeAlias = Literal["text", "number", "none"]
 """A column of affinity `none` may have both the number 7 and the text 7, which differ."""
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+_NUMBERS = re.compile("INT|REAL|FLOA|DOUB", re.IGNORECASE)
+"""Types whose columns have numbers alone; `DATE` and others have the affinity of numbers and hold texts."""
 _GENERATED = {2: "virtual", 3: "stored"}
 
 
@@ -229,6 +236,35 @@ class SqliteSession:
                 return row[len(affinities) :]
         return None
 
+    def locked_row(self, table: Table, key: Key) -> bytes | None:
+        return self.row(table, key)  # the transaction has the lock of the file
+
+    def insert(self, table: Table, key: Key, row: Row) -> None:
+        cells = {name: _cell(table, name, value) for name, value in row.values.items()}
+        for name, value in zip(table.primary_key, key, strict=True):
+            cells.setdefault(name, _bound(table, name, value))
+        names, places = ", ".join(map(quoted, cells)), ", ".join(place for place, _ in cells.values())
+        self._changed(
+            f"INSERT INTO {table.sql_name} ({names}) VALUES ({places})", *(value for _, value in cells.values())
+        )
+
+    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
+        cells = [_cell(table, name, row.values[name]) for name in columns]
+        pairs = ", ".join(f"{quoted(name)} = {place}" for name, (place, _) in zip(columns, cells, strict=True))
+        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
+        sql = f"UPDATE {table.sql_name} SET {pairs} WHERE {where}"
+        return self._changed(sql, *(value for _, value in cells), *values)
+
+    def delete(self, table: Table, key: Key) -> int:
+        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
+        return self._changed(f"DELETE FROM {table.sql_name} WHERE {where}", *values)
+
+    def _changed(self, sql: str, *values: Any) -> int:
+        return self._connection.execute(sql, values).rowcount
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
         found: list[RowHit] = []
         there = [each for each in fulltext.indexes(self._connection) if "main" in schemas]
@@ -320,6 +356,27 @@ def _bound(table: Table, column: str, value: KeyValue) -> tuple[str, Any]:
     if isinstance(bound, str) and not is_text(bound):
         return "CAST(? AS text)", encoded(bound)
     return "?", bound
+
+
+def _cell(table: Table, column: str, value: Any) -> tuple[str, Any]:
+    """Return the placeholder for a value of a column in JSON, and the value to bind. Raise Rejected."""
+    declared = table.column(column).type
+    about = f"{shown(column)} ({declared or 'no type'})"
+    match value:
+        case int() if not -(1 << 63) <= value < 1 << 63:
+            raise Rejected(f"{about}: {shown(str(value))} has more than 64 bits")
+        case dict() | list():
+            raise Rejected(f"{about}: SQLite has no objects and lists; write them as a text")
+        case Decimal():
+            return "?", float(value)
+        case str():
+            if not is_text(value):
+                raise Rejected(f"{about}: a text with half a character")
+            if _affinity(table, column) == "none" and (blob := _BLOB.fullmatch(value)):
+                return "?", bytes.fromhex(blob[1])
+            if _NUMBERS.search(declared) and _affinity(table, column) == "number":
+                raise Rejected(f"{about}: {shown(value)!r} is no number")
+    return "?", value
 
 
 def _affinities(table: Table) -> list[Affinity]:

@@ -1,0 +1,1 @@
+"""Rows that are written: their JSON, and the transaction of each."""

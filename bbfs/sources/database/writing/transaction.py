@@ -1,0 +1,77 @@
+"""One transaction that writes a row.
+
+It locks the row, compares it with the one that the writer has read, and changes the columns that differ. So no other
+program can change the row between the comparison and the change.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from bbfs.model.errors import Conflict, NotFound, Rejected
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.database.names import Key, shown
+from bbfs.sources.database.session import DatabaseSession
+from bbfs.sources.database.tables import Table
+from bbfs.sources.database.writing.rows import Row, parsed, same
+
+
+class WritingSession(DatabaseSession, Protocol):
+    """A transaction that may write. What it has not committed ends with it."""
+
+    def locked_row(self, table: Table, key: Key) -> bytes | None:
+        """Return the same as `row`, and let no other program change that row before the end of the transaction."""
+        ...
+
+    def insert(self, table: Table, key: Key, row: Row) -> None:
+        """Make a row. Key columns that it does not have are those of `key`. Raise Rejected."""
+        ...
+
+    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
+        """Replace some columns of the locked row. Return how many rows there were. Raise Rejected."""
+        ...
+
+    def delete(self, table: Table, key: Key) -> int:
+        """Remove the locked row. Return how many rows there were."""
+        ...
+
+    def commit(self) -> None: ...
+
+
+def change(
+    session: WritingSession, table: Table, key: Key, text: str | None, exists: bool | None, version: str | None
+) -> None:
+    """Make, replace or remove (text: None) a row, and commit. Raise BbfsError; then nothing has changed.
+
+    exists, version: the state that the change replaces, as in `Expected`.
+    """
+    old = session.locked_row(table, key)
+    if exists is not None and exists != (old is not None):
+        raise Conflict(f"somebody else has changed the row: it {'is gone' if old is None else 'is there'} now")
+    if version is not None and (old is None or MemoryContent(old).version != version):
+        raise Conflict("somebody else has changed the row")
+    if text is None:
+        if old is None:
+            raise NotFound(f"{shown(table.name)}: no such row")
+        if session.delete(table, key) != 1:
+            raise Rejected("more than one row has this key")
+    else:
+        _store(session, table, key, parsed(text), None if old is None else parsed(old.decode()).values)
+    session.commit()
+
+
+def _store(session: WritingSession, table: Table, key: Key, row: Row, old: Mapping[str, Any] | None) -> None:
+    columns = [column.name for column in table.columns]
+    for name in row.values:
+        if name not in columns:
+            raise Rejected(f"{shown(name)}: no column of {shown(table.name)}; there are {shown(', '.join(columns))}")
+    if old is None:
+        session.insert(table, key, row)
+    else:
+        changed = [name for name, value in row.values.items() if not same(value, old.get(name))]
+        for name in changed:
+            if name in table.primary_key:
+                raise Rejected(f"{shown(name)}: is in the name of the row, and stays; write another row instead")
+        if changed and session.update(table, key, row, changed) != 1:
+            raise Conflict("somebody else has changed the row")
+    if not session.has_key(table, key):
+        raise Rejected(f"the row would have another key than its name: {shown(', '.join(table.primary_key))}")

@@ -1,0 +1,283 @@
+"""Rows that are written: the same on SQLite, PostgreSQL and MariaDB, and what differs."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from databases import handler, over, source_of, sqlite_file, text_of
+from mariadb_server import PASSWORD, MariadbServer, is_installed, mariadb_server
+from postgres_server import PostgresServer
+
+from bbfs.model.errors import Busy, Conflict, Denied, NotFound, NotSupported, Rejected, TooLarge
+from bbfs.model.values import Capabilities, DataSource, Expected
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.database.handler import DatabaseHandler
+from bbfs.sources.database.writing.rows import LARGEST_WRITTEN, parsed
+
+NEW, OLD, ANY = Expected(exists=False), Expected(exists=True), Expected()
+_numbers = count()
+"""Of databases: each test has its own."""
+TABLES = (
+    "CREATE TABLE city (name varchar(40) PRIMARY KEY)",
+    "INSERT INTO city VALUES ('Rome'), ('Oslo')",
+    "CREATE TABLE person (id integer PRIMARY KEY, name varchar(40) NOT NULL UNIQUE, city varchar(40) DEFAULT 'Rome',"
+    " age integer CHECK (age < 200), pay decimal(20, 2), photo BYTES, FOREIGN KEY (city) REFERENCES city (name))",
+    "INSERT INTO person VALUES (1, 'Ann', 'Oslo', 30, 10.5, BLOB)",
+    "CREATE TABLE pair (a varchar(9), b integer, note varchar(40), PRIMARY KEY (a, b))",
+    "CREATE VIEW people AS SELECT id, name FROM person",
+)
+
+
+def _tables(kind: str, blob: str) -> list[str]:
+    return [statement.replace("BYTES", kind).replace("BLOB", blob) for statement in TABLES]
+
+
+LOCKING = (
+    "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+    "c.execute('BEGIN IMMEDIATE'); print(flush=True); sys.stdin.read()"
+)
+"""A program that locks a file until its input ends."""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a file, from another process: locks of POSIX end when their process closes the file anywhere."""
+    line = [sys.executable, "-c", LOCKING, path]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locking:
+        assert locking.stdout is not None
+        locking.stdout.readline()
+        yield
+
+
+@dataclass(frozen=True)
+class Written:
+    """A database for one test. root: of its tables' native URIs."""
+
+    source: DataSource
+    root: str
+
+    def uri(self, name: str) -> str:
+        return f"{self.root}/{name}.json"
+
+
+def _writable(source: DataSource) -> DataSource:
+    return replace(source, capabilities=Capabilities(write=True))
+
+
+def sqlite(path: Path) -> Written:
+    url = sqlite_file(path / "people.db", ";".join(_tables("blob", "x'00ff'")))
+    return Written(_writable(source_of(url)), "sqlite://main")
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariadbServer]:
+    if not is_installed():
+        pytest.skip("MariaDB is not installed (scripts/install-system run test)")
+    with mariadb_server() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+    if request.param == "sqlite":
+        return sqlite(tmp_path)
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        name = server.create(f"people_{next(_numbers)}", _tables("bytea", r"'\x00ff'"))
+        return Written(_writable(over(server, name)), "postgres://public")
+    running: MariadbServer = request.getfixturevalue("mariadb")
+    name = f"people_{next(_numbers)}"
+    url = running.create(name, _tables("varbinary(9)", "x'00ff'"), "ALL PRIVILEGES")
+    return Written(_writable(source_of(url, auth={"password": PASSWORD})), f"mysql://{name}")
+
+
+async def put(made: DatabaseHandler, uri: str, row: object, expected: Expected = ANY) -> None:
+    text = row if isinstance(row, str) else json.dumps(row)
+    assert (await made.write(uri, MemoryContent(text.encode()), expected)).native_uri == uri
+
+
+async def row_of(made: DatabaseHandler, uri: str) -> Any:
+    return json.loads(await text_of(made, uri))
+
+
+@pytest.mark.semantics("S32", "S33")
+async def test_a_row_is_made_replaced_and_removed(written: Written) -> None:
+    async with handler(written.source) as made:
+        ann, bob = written.uri("person/row/1"), written.uri("person/row/2")
+        assert set(made.writes(ann)) == {"create", "replace", "remove"}
+        before = await row_of(made, ann)
+        await put(made, ann, await text_of(made, ann), OLD)  # what is the same changes nothing
+        assert await row_of(made, ann) == before
+        await put(made, ann, {"age": 31, "city": None}, OLD)  # what is absent stays
+        assert await row_of(made, ann) == {**before, "age": 31, "city": None}
+        await put(made, ann, '{"pay": 123456789012345678.25, "photo": "\\\\x0102"}')
+        assert '"pay":123456789012345678.25' in await text_of(made, ann) or written.root.startswith("sqlite")
+        assert (await row_of(made, ann))["photo"] == "\\x0102"
+        await put(made, bob, {"name": "Bob"}, NEW)
+        assert await row_of(made, bob) == {
+            "id": 2, "name": "Bob", "city": "Rome", "age": None, "pay": None, "photo": None
+        }  # fmt: skip
+        await put(made, written.uri("pair/row/x~,y,3"), {"a": "x,y", "note": "ä\n"}, NEW)
+        assert await row_of(made, written.uri("pair/row/x~,y,3")) == {"a": "x,y", "b": 3, "note": "ä\n"}
+        await made.remove(bob, OLD)
+        with pytest.raises(NotFound):
+            await made.load(bob)
+        with pytest.raises(NotFound):
+            await made.remove(bob, Expected())
+
+
+@pytest.mark.semantics("S32")
+async def test_of_two_writers_one_gets_a_conflict(written: Written) -> None:
+    async with handler(written.source) as made:
+        ann, bob = written.uri("person/row/1"), written.uri("person/row/2")
+        version = (await made.load(ann)).parts[0].content.version
+        await put(made, ann, {"age": 40}, Expected(exists=True, version=version))
+        for expected in (Expected(exists=True, version=version), NEW):
+            with pytest.raises(Conflict):
+                await put(made, ann, {"age": 50}, expected)
+        with pytest.raises(Conflict):
+            await made.remove(ann, Expected(exists=True, version=version))
+        with pytest.raises(Conflict):
+            await put(made, bob, {"name": "Bob"}, OLD)
+        assert (await row_of(made, ann))["age"] == 40
+        ended: list[str] = []
+
+        async def create(name: str) -> None:
+            try:
+                await put(made, bob, {"name": name}, NEW)
+                ended.append("made")
+            except (Conflict, Busy) as error:
+                ended.append(type(error).__name__)
+
+        async with handler(written.source) as other, trio.open_nursery() as nursery:
+            nursery.start_soon(create, "Bob")
+            nursery.start_soon(create, "Ben")
+            await other.load(ann)
+        assert sorted(ended) == ["Conflict", "made"]
+
+
+@pytest.mark.semantics("S32")
+async def test_what_the_database_refuses_changes_nothing(written: Written) -> None:
+    async with handler(written.source) as made:
+        ann, bob, root = written.uri("person/row/1"), written.uri("person/row/2"), written.root
+        before = await text_of(made, ann)
+        await put(made, written.uri("person/row/3"), {"name": "Carl"})
+        refused: list[tuple[str, object, str]] = [
+            (ann, {"name": "Carl"}, "(?i)unique|duplicate"),
+            (ann, {"name": None}, "(?i)null"),
+            (ann, {"city": "Atlantis"}, "(?i)foreign key"),
+            (ann, {"age": 200}, "(?i)check|constraint"),
+            (ann, {"age": "old"}, "age|integer"),
+            (ann, {"nothing": 1}, "no column of person"),
+            (ann, {"id": 2}, "in the name of the row"),
+            (ann, {"name": ["A"] * 40}, "name|too long"),
+            (ann, "[]", "JSON object"),
+            (ann, "", "JSON object"),
+            (ann, '{"age": 1, "age": 2}', "twice"),
+            (ann, '{"age": NaN}', "NaN"),
+            (ann, '{"a":' * 500 + "1" + "}" * 500, "deep"),
+            (bob, {"id": 4, "name": "Bob"}, "another key"),
+            (bob, {"age": 3}, "(?i)null|default"),
+            (f"{root}/person/row/x.json", {"name": "Bob"}, "(?i)mismatch|integer|no value"),
+            (f"{root}/pair/row/x.json", {}, "no key"),
+        ]
+        for uri, row, words in refused:
+            with pytest.raises(Rejected, match=words):
+                await put(made, uri, row)
+        with pytest.raises(TooLarge, match=str(LARGEST_WRITTEN)):
+            await put(made, ann, " " * (LARGEST_WRITTEN + 1))
+        assert await text_of(made, ann) == before
+        with pytest.raises(NotFound):
+            await made.load(bob)
+        for name in ("person/rows.csv", "person/columns.json", "person/schema.sql", "person/by/name/Ann/1.json", "x"):
+            assert not made.writes(f"{root}/{name}")
+        with pytest.raises(NotSupported):
+            await put(made, written.uri("people/row/1"), {"name": "Bob"})
+
+
+async def test_without_the_capability_nothing_is_written(tmp_path: Path) -> None:
+    written = sqlite(tmp_path)
+    async with handler(replace(written.source, capabilities=Capabilities())) as made:
+        assert not made.writes(written.uri("person/row/1"))
+        with pytest.raises(NotSupported):
+            await put(made, written.uri("person/row/1"), {"age": 1})
+
+
+@pytest.mark.semantics("S32")
+async def test_a_killed_write_to_sqlite_leaves_the_old_row(tmp_path: Path) -> None:
+    people = sqlite(tmp_path)
+    path = tmp_path / "people.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # so that pages are written before the commit
+        connection.execute("PRAGMA cache_spill = 1")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE person SET age = 99, photo = zeroblob(1000000)")
+        connection.execute("UPDATE person SET photo = zeroblob(2000000)")
+        half = tmp_path / "half"
+        half.mkdir()
+        for name in ("people.db", "people.db-journal"):  # as a process leaves them that dies now
+            (half / name).write_bytes((tmp_path / name).read_bytes())
+    source = replace(people.source, config={"url": f"sqlite:///{half / 'people.db'}"})
+    async with handler(source) as made:
+        assert (await row_of(made, people.uri("person/row/1")))["age"] == 30
+        await put(made, people.uri("person/row/1"), {"age": 32}, OLD)
+        assert (await row_of(made, people.uri("person/row/1")))["age"] == 32
+
+
+async def test_a_locked_file_is_busy_and_a_trigger_speaks(tmp_path: Path) -> None:
+    people = sqlite(tmp_path)
+    source = replace(people.source, policy=replace(people.source.policy, timeout=0.2))
+    with closing(sqlite3.connect(tmp_path / "people.db", isolation_level=None)) as connection:
+        connection.execute(
+            "CREATE TRIGGER no BEFORE UPDATE ON person WHEN new.age = 13 BEGIN SELECT RAISE(ABORT, 'no luck'); END"
+        )
+        async with handler(source) as made:
+            with pytest.raises(Rejected, match="no luck"):
+                await put(made, people.uri("person/row/1"), {"age": 13})
+            with locked(tmp_path / "people.db"), pytest.raises(Busy):
+                await put(made, people.uri("person/row/1"), {"age": 14})
+
+
+@pytest.mark.semantics("S23")
+async def test_a_role_that_may_only_read_is_denied(postgres: PostgresServer) -> None:
+    statements = [
+        *_tables("bytea", r"'\x00ff'"),
+        "CREATE ROLE reader LOGIN PASSWORD 'reader'",
+        "GRANT SELECT ON person TO reader",
+    ]
+    url = postgres.url(postgres.create("reading", statements), "reader", "reader")
+    async with handler(_writable(source_of(url))) as made:
+        with pytest.raises(Denied, match="permission denied"):
+            await put(made, "postgres://public/person/row/1.json", {"age": 1})
+
+
+async def test_postgres_takes_back_what_it_has_written(postgres: PostgresServer) -> None:
+    statements = (
+        "CREATE TABLE odd (id integer PRIMARY KEY, a text[], j jsonb, n numeric, f float8, ts timestamptz,"
+        " iv interval, g integer GENERATED ALWAYS AS (id * 2) STORED)",
+        "INSERT INTO odd VALUES (1, '{x,NULL}', '{\"k\": [1, 2.50]}', 'NaN', 'infinity', 'infinity', '1 day 2 s')",
+    )
+    async with handler(_writable(over(postgres, postgres.create("odd_written", statements)))) as made:
+        one, two = (f"postgres://public/odd/row/{number}.json" for number in (1, 2))
+        row = await row_of(made, one)
+        with pytest.raises(Rejected, match=r"generated|non-DEFAULT"):
+            await put(made, two, {**row, "id": 2, "g": 4})
+        copy = {name: value for name, value in row.items() if name not in ("id", "g")}
+        await put(made, two, copy)
+        assert await row_of(made, two) == {**row, "id": 2, "g": 4}
+        await put(made, one, {**row, "a": ["y"], "j": None, "n": 1})
+        assert await row_of(made, one) == {**row, "a": ["y"], "j": None, "n": 1}
+
+
+@pytest.mark.parametrize("text", ['{"a": 1.10}', '{"a": [1.5, {"b": 1e400}]}'])
+def test_numbers_are_compared_by_value_and_not_as_floats(text: str) -> None:
+    assert parsed(text).values != parsed(text.replace("1", "1" + "0" * 20)).values
