@@ -152,12 +152,14 @@ class ObjectBackend(LibraryBackend):
             self._obstore.put(store, self._key(path), file, attributes=attributes, mode=mode)
 
     async def delete(self, path: Names, expected: Expected) -> None:
+        if expected.exists is None:  # otherwise it was looked for just before
+            await self.stat(path, is_directory=False)  # not all stores say if there was one
         await self._call(path, self._obstore.delete, self._key(path))
 
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
         """Copy an object at the store, then remove the old one."""
         await self._call(path, self._obstore.copy, self._key(path), self._key(to), overwrite=replace)
-        await self.delete(path, Expected())
+        await self.delete(path, Expected(exists=True))
         return await self.stat(to, is_directory=False)
 
     def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import trio
 
-from bbfs.model.errors import BbfsError, Conflict, Denied, IsADirectory, NotADirectory, NotFound
+from bbfs.model.errors import BbfsError, Conflict, CrossesSources, Denied, Exists, IsADirectory, NotADirectory, NotFound
 from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST
@@ -38,6 +38,7 @@ from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, beginning, 
 
 _LARGEST_PAGE = 4 << 20
 """Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are fewer."""
+_LARGEST_COPY = 5 << 30  # bytes, CopyObject of the Amazon S3 API reference
 _EMPTY_PAGES, _MAX_PAGES = 10, 10_000
 _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user guide
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
@@ -196,6 +197,8 @@ class S3Backend(WebBackend):
             raise
 
     async def delete(self, path: Names, expected: Expected) -> None:
+        if expected.exists is None:  # otherwise it was looked for just before
+            await self._stat_object(path)  # the store does not say if there was one
         await self._deleted(self._object_key(path), self._what(path))
 
     async def remove_directory(self, path: Names) -> None:
@@ -205,10 +208,19 @@ class S3Backend(WebBackend):
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
         """Copy an object at the store, then remove the old one: the protocol has nothing else."""
         origin = quote(f"/{self._place.authority}/{self._object_key(path)}", errors="surrogateescape")
+        old = await self._stat_object(path)
+        if old.size is not None and old.size > _LARGEST_COPY:
+            raise CrossesSources(f"{self._what(path)}: the store copies {_LARGEST_COPY >> 30} GiB at most")
+        if not replace:  # not all stores know the condition for a copy
+            with suppress(NotFound):
+                await self._stat_object(to)
+                raise Exists(f"{self._what(to)}: is there already")
         headers = {"x-amz-copy-source": origin} | ({} if replace else {"if-none-match": "*"})
+        if old.etag is not None:
+            headers["x-amz-copy-source-if-match"] = f'"{old.etag}"'
         async with self._written("PUT", to, {}, headers) as answer:
             etag_of_upload(await whole(answer, _LARGEST_PAGE, self._what(to)), self._what(to))
-        await self.delete(path, Expected())
+        await self.delete(path, Expected(exists=True))
         return await self.stat(to, is_directory=False)
 
     async def _deleted(self, key: str, what: str) -> None:
