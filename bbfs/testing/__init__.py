@@ -12,10 +12,10 @@ A subclass of `SourceConformance` says what its handler is made over:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol, cast
 
 import pytest
 import trio
@@ -25,17 +25,27 @@ from bbfs.sources import (
     CanList,
     CanListDirectory,
     CanLoad,
+    CanMakeDirectories,
+    CanRename,
     CanSearch,
     CanStat,
+    CanWrite,
+    Conflict,
     Content,
+    Exists,
+    Expected,
     Handler,
     Loaded,
+    MemoryContent,
+    NotEmpty,
     NotFound,
     ResourceMetadata,
     parse_data_source_uri,
 )
 
 BOUND = 20.0
+ANY_STATE = Expected()
+LARGE = bytes(range(256)) * 5000
 HOSTILE = (
     "",
     ":",
@@ -106,6 +116,10 @@ async def list_all(handler: Handler) -> list[ResourceMetadata]:
     return found
 
 
+class _Written(Handler, CanWrite, Protocol):
+    """A handler that writes."""
+
+
 class SourceConformance(ABC):
     """The tests. known: native URIs and bytes of listed resources. unknown: URIs without a resource."""
 
@@ -113,6 +127,8 @@ class SourceConformance(ABC):
     unknown: ClassVar[tuple[str, ...]]
     searched: ClassVar[tuple[str, str]] = ("", "")
     """A query, and the native URI of its best hit, for a handler that searches."""
+    written: ClassVar[tuple[str, str]] = ("", "")
+    """Two native URIs in one directory that have no resource, for a handler that writes."""
 
     @abstractmethod
     def handler(self, directory: Path) -> AbstractAsyncContextManager[Handler]:
@@ -264,6 +280,107 @@ class SourceConformance(ABC):
                     assert len(await handler.search(query, 5)) <= 5, query
             await self._still_works(handler)
 
+    @pytest.mark.semantics("S32", "S33")
+    async def test_what_is_written_is_listed_and_loaded(self, tmp_path: Path) -> None:
+        async with self._writing(tmp_path) as handler:
+            if handler is None:
+                return
+            uri = self.written[0]
+            for data, expected in (
+                (b"one\n", Expected(exists=False)),
+                (b"", Expected(exists=True)),
+                (LARGE, ANY_STATE),
+            ):
+                told = await handler.write(uri, MemoryContent(data), expected)
+                assert (told.native_uri, told.kind) == (uri, "resource")
+                assert told.size in (len(data), None)
+                content = (await self.load(handler, uri)).parts[0].content
+                assert await read_whole(content) == data
+                content.close()
+                assert uri in {entry.native_uri for entry in await list_all(handler)}
+                if isinstance(handler, CanStat):
+                    assert told.etag in ((await handler.stat(uri)).etag, None)
+            await handler.remove(uri, Expected(exists=True))
+            with pytest.raises(NotFound):
+                await self.load(handler, uri)
+            with pytest.raises(NotFound):
+                await handler.remove(uri, ANY_STATE)
+            assert uri not in {entry.native_uri for entry in await list_all(handler)}
+
+    @pytest.mark.semantics("S32")
+    async def test_a_write_of_another_state_is_a_conflict(self, tmp_path: Path) -> None:
+        async with self._writing(tmp_path) as handler:
+            if handler is None or not handler.detects_conflicts:
+                return
+            uri, data = self.written[0], b"one\n"
+            missing = Expected(exists=True)
+            with pytest.raises(Conflict):
+                await handler.write(uri, MemoryContent(data), missing)
+            told = await handler.write(uri, MemoryContent(data), Expected(exists=False))
+            version = MemoryContent(data).version if told.etag is None else None
+            await handler.write(uri, MemoryContent(b"two\n"), Expected(exists=True, etag=told.etag, version=version))
+            for wrong in (Expected(exists=False), Expected(exists=True, etag=told.etag, version=version)):
+                with pytest.raises((Conflict, Exists)):
+                    await handler.write(uri, MemoryContent(b"three\n"), wrong)
+                with pytest.raises((Conflict, Exists)):
+                    await handler.remove(uri, wrong)
+            content = (await self.load(handler, uri)).parts[0].content
+            assert await read_whole(content) == b"two\n"
+            content.close()
+            await handler.remove(uri, ANY_STATE)
+
+    @pytest.mark.semantics("S33")
+    async def test_what_is_renamed_has_the_other_name_alone(self, tmp_path: Path) -> None:
+        async with self._writing(tmp_path) as handler:
+            uri, to = self.written
+            if handler is None or "rename" not in handler.writes(uri):
+                return
+            assert isinstance(handler, CanRename)
+            for native_uri, data in ((uri, b"moved\n"), (to, b"replaced\n")):
+                await handler.write(native_uri, MemoryContent(data), Expected(exists=False))
+            with pytest.raises(Exists):
+                await handler.rename(uri, to, replace=False)
+            assert (await handler.rename(uri, to, replace=True)).native_uri == to
+            listed = {entry.native_uri for entry in await list_all(handler)}
+            assert (uri in listed, to in listed) == (False, True)
+            content = (await self.load(handler, to)).parts[0].content
+            assert await read_whole(content) == b"moved\n"
+            content.close()
+            with pytest.raises(NotFound):
+                await handler.rename(uri, to, replace=True)
+            await handler.remove(to, ANY_STATE)
+
+    @pytest.mark.semantics("S33")
+    async def test_a_directory_is_made_and_removed_while_it_is_empty(self, tmp_path: Path) -> None:
+        async with self._writing(tmp_path) as handler:
+            uri, inside = self.written[0], f"{self.written[0]}/inside"
+            if handler is None or "make_directory" not in handler.writes(uri):
+                return
+            assert isinstance(handler, CanMakeDirectories)
+            made = await handler.make_directory(uri)
+            assert (made.kind, made.native_uri.rstrip("/")) == ("directory", uri)
+            with pytest.raises(Exists):
+                await handler.make_directory(uri)
+            await handler.write(inside, MemoryContent(b"x"), Expected(exists=False))
+            with pytest.raises(NotEmpty):
+                await handler.remove_directory(uri)
+            await handler.remove(inside, ANY_STATE)
+            await handler.remove_directory(uri)
+            with pytest.raises(NotFound):
+                await handler.remove_directory(uri)
+
+    @pytest.mark.semantics("S23", "S27", "S33")
+    async def test_hostile_uris_are_not_written(self, tmp_path: Path) -> None:
+        async with self._writing(tmp_path) as handler:
+            if handler is None:
+                return
+            before = await list_all(handler)
+            for native_uri in HOSTILE:
+                if "create" not in handler.writes(native_uri):
+                    with pytest.raises(BbfsError):
+                        await handler.write(native_uri, MemoryContent(b"x"), ANY_STATE)
+            assert await list_all(handler) == before
+
     @pytest.mark.semantics("S16", "S22")
     async def test_a_load_can_be_cancelled_at_any_point(self, tmp_path: Path) -> None:
         async with self.handler(tmp_path) as handler:
@@ -275,6 +392,18 @@ class SourceConformance(ABC):
                         for _ in range(checkpoints):
                             await trio.lowlevel.checkpoint()
                         nursery.cancel_scope.cancel()
+            await self._still_works(handler)
+
+    @asynccontextmanager
+    async def _writing(self, directory: Path) -> AsyncGenerator["_Written | None"]:
+        """Yield the handler if it writes something, with a bound on the test."""
+        async with self.handler(directory) as handler:
+            if not isinstance(handler, CanWrite) or not handler.writes(self.written[0] or next(iter(self.known))):
+                yield None
+                return
+            assert all(self.written), "the test of a source that writes says which URIs it may write"
+            with trio.fail_after(3 * BOUND):
+                yield cast(_Written, handler)
             await self._still_works(handler)
 
     async def _still_works(self, handler: Handler) -> None:

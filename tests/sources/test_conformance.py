@@ -27,6 +27,7 @@ class TestFilesystem(SourceConformance):
         "file:./deep/%FF%0A": b"\x00\xff",
         "file:./large.bin": os.urandom(70_000),
     }
+    written: ClassVar = ("file:./deep/n%20ew.txt", "file:./deep/other.txt")
     unknown: ClassVar = ("file:./nothing", "file:./a.txt/below", "file:./deep/nothing", "resource://a.txt", "file:")
 
     @asynccontextmanager

@@ -23,6 +23,7 @@ class TestMemory(SourceConformance):
         "memory://deep/er/large.bin": os.urandom(LARGE + 70_000),
     }
     searched: ClassVar = ("notes", "memory://notes")
+    written: ClassVar = ("memory://new/a%20b.txt", "memory://new/c.txt")
     unknown: ClassVar = ("memory://nothing", "memory://notes/", "memory://deep", "memory://notes/a.md/x", "file:./a")
 
     @asynccontextmanager

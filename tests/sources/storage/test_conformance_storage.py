@@ -35,6 +35,7 @@ def s3() -> Iterator[S3Server]:
 
 class TestS3(SourceConformance):
     known: ClassVar = {f"s3://bucket/pre/{ENCODED.get(name, name)}": data for name, data in NAMES.items()}
+    written: ClassVar = ("s3://bucket/pre/new/a%20b.txt", "s3://bucket/pre/new/c.txt")
     unknown: ClassVar = ("s3://bucket/pre/nothing", "s3://bucket/else", "s3://other/pre/a.txt", "resource://a.txt")
     server: ClassVar[S3Server]
 
