@@ -140,9 +140,9 @@ class VectorRows(PostgresSession):
         return json.dumps([text for (text,) in rows])
 
     def has(self, name: str, id: str) -> str:
-        return json.dumps(self._row(self._table(name), id, "1") is not None)
+        return json.dumps(self._point_row(self._table(name), id, "1") is not None)
 
-    def _row(self, table: _Table, id: str, columns: str) -> tuple[Any, ...] | None:
+    def _point_row(self, table: _Table, id: str, columns: str) -> tuple[Any, ...] | None:
         key, text = quoted(table.key), plain_text(id)
         sql = f"SELECT {columns} FROM {table.sql_name} AS t WHERE t.{key} = $1 AND t.{key}::text = $2 LIMIT 1"
         try:
@@ -153,7 +153,7 @@ class VectorRows(PostgresSession):
 
     def point(self, name: str, id: str) -> str | None:
         table = self._table(name)
-        row = self._row(table, id, f"{table.payload}, t.{quoted(table.vector)}::text, to_jsonb(t.{quoted(table.key)})")
+        row = self._point_row(table, id, f"{table.payload}, t.{quoted(table.vector)}::text, to_jsonb(t.{quoted(table.key)})")
         return None if row is None else point_json(row[2], row[0], row[1] or "null")
 
     def near(self, name: str, to: str | bytes, limit: int, filters: Mapping[str, str]) -> str | None:
@@ -162,7 +162,7 @@ class VectorRows(PostgresSession):
         if isinstance(to, bytes):
             left_out, query = None, json.dumps(list(array("f", to)))
         else:
-            row = self._row(table, to, f"t.{vector}::text")
+            row = self._point_row(table, to, f"t.{vector}::text")
             if row is None:
                 return None
             left_out, query = to, row[0]
