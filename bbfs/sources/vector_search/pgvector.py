@@ -153,7 +153,9 @@ class VectorRows(PostgresSession):
 
     def point(self, name: str, id: str) -> str | None:
         table = self._table(name)
-        row = self._point_row(table, id, f"{table.payload}, t.{quoted(table.vector)}::text, to_jsonb(t.{quoted(table.key)})")
+        row = self._point_row(
+            table, id, f"{table.payload}, t.{quoted(table.vector)}::text, to_jsonb(t.{quoted(table.key)})"
+        )
         return None if row is None else point_json(row[2], row[0], row[1] or "null")
 
     def near(self, name: str, to: str | bytes, limit: int, filters: Mapping[str, str]) -> str | None:
