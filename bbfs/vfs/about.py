@@ -81,11 +81,15 @@ class AboutHandler:
         elif prefix in self._prefixes() and name == ABOUT:
             await self._first_listing(prefix)
             source = self._manager.place((prefix,))[0]
-            items = await trio.to_thread.run_sync(lambda: [*self._manager.writer.pending.items()])
-            text = description(source, [item for item in items if item.source_id == source.data.id])
+            text = description(source, await self._pending(source))
         else:
             raise NotFound(native_uri)
         return Loaded((Part(None, "text/markdown", MemoryContent(text.encode("utf-8", "replace")), "text"),))
+
+    async def _pending(self, source: Source) -> list[PendingWrite]:
+        store = self._manager.writer.pending
+        items = await trio.to_thread.run_sync(lambda: [*store.items()]) if store.has_some() else []
+        return [item for item in items if item.source_id == source.data.id]
 
     def _prefixes(self) -> list[str]:
         return [source.data.uri_prefix for source in self._manager.sources.values()]

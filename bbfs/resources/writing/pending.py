@@ -104,6 +104,14 @@ class PendingStore:
         (self.directory / f"{write_id}.json").unlink(missing_ok=True)
         (self.directory / write_id).unlink(missing_ok=True)
 
+    def has_some(self) -> bool:
+        """Return whether anything may be pending. Does not block for long."""
+        try:
+            with os.scandir(self.directory) as entries:
+                return next(entries, None) is not None
+        except OSError:
+            return False
+
     def items(self) -> Iterator[PendingWrite]:
         """Yield all items, the oldest first. Files that are no items are passed over."""
         found: list[PendingWrite] = []
