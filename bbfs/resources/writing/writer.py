@@ -287,7 +287,7 @@ class Writer:
         if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):
             part = Part(native_uri, record.metadata.mime_type, content, metadata.content_type)
             self._publisher.loaded(Load(source, record), Loaded((part,), metadata=metadata), now, ttl)
-        elif content is None and metadata.etag is not None:
+        elif metadata.etag is not None:  # the source has made another content of it, and says which
             record.describe(metadata, record.path, now)
             publish_description(record, metadata, now, ttl)
         if metadata.modified_ns is not None:
