@@ -72,6 +72,9 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(made / "tree.zip", "w") as archive:
         archive.write(made / "tree" / "a", "tree/a")
         archive.write(made / "tree" / "d" / "c", "tree/d/c")
+    for each in made.rglob("*"):
+        if each.is_symlink():  # rsync does not set the time of a link that was made in the same second
+            os.utime(each, ns=(1_500_000_000_000_000_000, 1_500_000_000_000_000_000), follow_symlinks=False)
     return made
 
 
