@@ -43,13 +43,13 @@ class Draft:
     ino: int = 0
     buffer: Buffer | None = None
     dirty: bool = False
-    """Whether the source lacks these bytes."""
+    """True while the source lacks these bytes."""
     blank: bool = False
-    """Whether a program has made or emptied the file, and not written yet."""
+    """True while a program has made or emptied the file, and not written yet."""
     failed: bool = False
-    """Whether the source has refused exactly these bytes, which are a pending write."""
+    """True if the source has refused exactly these bytes, which are a pending write."""
     removed: bool = False
-    """Whether no name leads here any more."""
+    """True once no name leads here any more."""
     users: int = 0
     """The number of open handles."""
     lock: trio.Lock = field(default_factory=trio.Lock)
