@@ -12,6 +12,7 @@ source: the record is fresh, or the source has just listed that version. `cached
 """
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +21,10 @@ import trio
 from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.base import Shown
-from bbfs.resources.catalog.record import DIRECTORY, Path, Record
+from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.search.index.covered import CoveredDirectory
+from bbfs.resources.search.index.store import Candidates
 from bbfs.resources.search.literals import Query, Syntax, plan
 from bbfs.resources.source import Source
 
@@ -29,6 +32,9 @@ PAGE = 500
 """Files in one message."""
 LONGEST_PAGE = 100_000
 """Characters of the paths in one message."""
+AT_ONCE = 4 * PAGE
+"""Files that are judged before other tasks get their turn, about 1 ms."""
+_ALL = Candidates((0, 0), None)
 _SYNTAXES: Mapping[str, Syntax] = {"extended": "extended", "fixed": "fixed", "perl": "perl"}
 
 
@@ -62,42 +68,62 @@ class Grep:
         self._query: Query = plan(pattern, syntax, ignore_case=request.get("ignoreCase") is True)
         self._cached = request.get("cached") is True
         self._others = request.get("others") is True
-        self._excluded: dict[str, Mapping[str, str]] = {}
+        self._candidates: dict[str, Candidates] = {}
 
     async def answers(self) -> AsyncGenerator[dict[str, Any]]:
         """Yield the answers. Raise BbfsError if the path itself cannot be listed."""
         read, others = _Page(), _Page()
         pending = [self._start]
         while pending:
-            directory = pending.pop()
+            path = pending.pop()
             try:
-                entries = await self._entries(directory)
+                directory, candidates = await self._directory(path)
             except BbfsError as error:
-                if directory == self._start:
+                if path == self._start:
                     raise
-                yield {"unlisted": "/".join(directory), "why": str(error)}
+                yield {"unlisted": "/".join(path), "why": str(error)}
                 continue
-            below: list[Path] = []
-            source = self._manager.place(directory)[0] if directory else None
-            for number, (name, shown) in enumerate(entries):
-                if number % PAGE == PAGE - 1:
+            files = directory.passed_over(candidates.uris or (), self._manager.clock(), cached=self._cached)
+            for number, (name, passed_over) in enumerate(files):
+                if number % AT_ONCE == AT_ONCE - 1:
                     await trio.lowlevel.checkpoint()  # a large directory takes its time
-                path = (*directory, name)
-                kind = "file" if isinstance(shown, str) else shown.kind
-                if kind == "directory" and len(path) <= MAX_DEPTH:
-                    below.append(path)
-                elif kind == "file":
-                    if not await self._passed_over(source, shown):
-                        if read.add(path):
-                            yield {"read": read.paths}
-                            read = _Page()
-                    elif self._others and others.add(path):
-                        yield {"others": others.paths}
-                        others = _Page()
-            pending += reversed(below)
+                if not passed_over:
+                    if read.add((*path, name)):
+                        yield {"read": read.paths}
+                        read = _Page()
+                elif self._others and others.add((*path, name)):
+                    yield {"others": others.paths}
+                    others = _Page()
+            if len(path) < MAX_DEPTH:
+                pending += [(*path, name) for name in reversed(directory.directories)]
         for key, page in (("read", read), ("others", others)):
             if page.paths:
                 yield {key: page.paths}
+
+    async def _directory(self, path: Path) -> tuple[CoveredDirectory, Candidates]:
+        """Return a directory as it is listed now, and the documents of its source that may match. Raise BbfsError."""
+        manager, index = self._manager, self._manager.index
+        source = manager.place(path)[0] if path else None
+        candidates = await self._possible(source)
+        known = None if index is None else index.covered.get(path, candidates.state, manager.clock())
+        if known is not None and candidates.uris is not None:
+            return known, candidates
+        candidates = await self._possible(source, versions=candidates.uris is not None)
+        versions = candidates.versions or {}
+        entries = await self._entries(path)
+        directory = CoveredDirectory(candidates.state, manager.names_lease(path) if path else None)
+        for number, (name, shown) in enumerate(entries):
+            if number % PAGE == PAGE - 1:
+                await trio.lowlevel.checkpoint()
+            if isinstance(shown, str):
+                directory.add_file(name, shown, None, versions.get(shown))
+            elif shown.kind == "directory":
+                directory.directories.append(name)
+            elif shown.kind == "file":
+                directory.add_file(name, *_covered(shown, source, versions))
+        if index is not None and candidates.uris is not None:
+            index.covered.put(path, directory)
+        return directory, candidates
 
     async def _entries(self, directory: Path) -> list[tuple[str, Shown]]:
         manager = self._manager
@@ -106,37 +132,30 @@ class Grep:
         files = [(name, await manager.find((name,))) for name in manager.root_files]
         return [*files, *((name, DIRECTORY) for name in sorted(manager.roots()))]
 
-    async def _passed_over(self, source: Source | None, shown: Shown) -> bool:
-        """Return whether a file has no match. source: that of its directory."""
-        if isinstance(shown, str):
-            excluded = {} if source is None else await self._without_match(source)
-            if source is None or (version := excluded.get(shown)) is None:
-                return False
-            return self._is_current(source.catalog.record(shown), version)
-        record = shown.record
-        if record is None or record.parent is not None or shown.candidate is not None:
-            return False
-        excluded = await self._without_match(self._manager.source_of(record))
-        version = excluded.get(record.metadata.native_uri)
-        return version is not None and self._is_current(record, version)
-
-    def _is_current(self, record: Record | None, version: str) -> bool:
-        """Return whether a reader would get this version now."""
-        if record is None:
-            return self._cached
-        if record.invalidated or record.on_open or record.parts is not None or record.digest not in (None, version):
-            return False
-        return self._cached or (record.digest == version and record.fresh(self._manager.clock()))
-
-    async def _without_match(self, source: Source) -> Mapping[str, str]:
-        """Return the documents of a source that cannot match, with their versions; none if the index fails."""
-        found = self._excluded.get(source.data.id)
-        if found is None:
-            found = {}
-            if self._manager.index is not None:
-                try:
-                    found = await self._manager.index.excluded(source, self._query)
-                except BbfsError:
-                    found = {}  # the files are read then
-            self._excluded[source.data.id] = found
+    async def _possible(self, source: Source | None, *, versions: bool = False) -> Candidates:
+        """Return the documents of a source that may match, asked for once; all if the index fails or has none of it."""
+        index = self._manager.index
+        if source is None or index is None:
+            return _ALL
+        name = source.data.id
+        found = self._candidates.get(name)
+        if found is None or (versions and found.versions is None):
+            found = None
+            with suppress(BbfsError):  # the files are read then
+                found = await index.candidates(source, self._query, versions=versions)
+            found = self._candidates[name] = _ALL if found is None else found
         return found
+
+
+def _covered(node: Node, source: Source | None, versions: Mapping[str, str]) -> tuple[str, Record | None, str | None]:
+    """Return the native URI, the record and the indexed version of a file in a directory of `source`.
+
+    A file of another source, or made for the mount alone, has none.
+    """
+    record = node.record
+    if record is None or source is None or record.source_id != source.data.id:
+        return "", None, None
+    uri = record.metadata.native_uri
+    version = versions.get(uri) if record.parent is None and node.candidate is None and node.draft is None else None
+    # The same object where it is the same version, so that to compare them takes no look at the texts.
+    return uri, record, record.digest if version == record.digest else version

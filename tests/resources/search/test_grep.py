@@ -18,6 +18,7 @@ from bbfs.resources.commands.grep import Grep
 from bbfs.resources.commands.indexing import Walked, walk
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.local import LocalIndex
+from bbfs.resources.search.index.store import Document, IndexStore
 
 
 class Tree:
@@ -79,6 +80,48 @@ async def test_an_announced_change_is_read(tmp_path: Path) -> None:
         docs.handler.announce("docs://all/b")
         assert await docs.read("renew") == ["a", "b", "c"]
         assert await docs.read("renew", cached=True) == ["a", "b", "c"]
+
+
+async def test_a_second_grep_walks_no_directory_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with tree(tmp_path / "index.sqlite", TEXTS, content_ttl=10.0) as docs:
+        await docs.index()
+        assert await docs.read("renew") == ["a", "c"]
+
+        async def no_walk(path: Path) -> None:
+            raise AssertionError(path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(docs.manager, "view", no_walk)
+            assert await docs.read("nothing") == ["b", "c"]  # c is no text
+            assert await docs.read("renew") == ["a", "c"]
+        assert await docs.read("[", syntax="fixed") == ["a", "b", "c", "d"]  # no literal to look for
+        docs.clock.advance(11)
+        assert await docs.read("renew") == ["a", "b", "c", "d"]
+        assert await docs.read("renew", cached=True) == ["a", "c"]
+
+
+async def test_a_new_file_is_read_though_its_directory_was_remembered(tmp_path: Path) -> None:
+    async with tree(tmp_path / "index.sqlite", TEXTS) as docs:
+        await docs.index()
+        assert await docs.read("renew") == ["a", "c"]
+        docs.handler.contents["docs://all/e"] = b"new"
+        docs.handler.announce(None)
+        assert await docs.read("renew") == ["a", "c", "e"]
+        await docs.index()
+        assert await docs.read("renew") == ["a", "c"]
+        assert await docs.read("new") == ["a", "c", "e"]
+
+
+async def test_a_document_that_another_process_indexes_is_a_candidate_then(tmp_path: Path) -> None:
+    async with tree(tmp_path / "index.sqlite", TEXTS) as docs:
+        await docs.index()
+        assert await docs.read("other") == ["c"]
+        source = docs.manager.by_id(docs.handler.source.id)
+        other = IndexStore(tmp_path / "index.sqlite", 1 << 30)
+        entry = Document(source.fingerprint, "docs://all/b", "another", None, "b", "b", "the other text")
+        other.write([entry], 1.0)
+        other.close()
+        assert await docs.read("other") == ["b", "c"]
 
 
 async def test_a_walk_loads_what_has_changed_and_removes_what_is_gone(tmp_path: Path) -> None:

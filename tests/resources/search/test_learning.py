@@ -80,7 +80,10 @@ async def test_an_announced_change_is_out_at_once_and_found_by_its_new_words(tmp
         docs.announce("docs://a")
         assert await docs.search("oldword") == ["docs://b"]  # before anything is written
         source = docs.manager.by_id(docs.handler.source.id)
-        assert {*await docs.index.excluded(source, plan("nothing", "fixed"))} == {"docs://b"}
+        found = await docs.index.candidates(source, plan("nothing", "fixed"), versions=True)
+        assert found is not None
+        assert found.uris == {"docs://a"}
+        assert {*(found.versions or ())} == {"docs://a", "docs://b"}
         await docs.index.flush()
         assert await docs.search("oldword") == ["docs://b"]
         await docs.read("docs://a")
@@ -220,7 +223,9 @@ async def test_a_document_is_found_by_the_words_of_its_text(tmp_path: Path) -> N
                 await docs.index.flush()
             nursery.cancel_scope.cancel()
         assert await docs.search("words of one") == ["docs://a.pdf"]
-        assert not await docs.index.excluded(source, plan("nothing", "fixed"))  # its bytes are not its text
+        found = await docs.index.candidates(source, plan("nothing", "fixed"), versions=True)
+        assert found is not None
+        assert not found.versions  # its bytes are not its text
         docs.handler.contents["docs://a.pdf"] = b"two"
         docs.announce("docs://a.pdf")
         assert await docs.search("one") == []

@@ -25,7 +25,18 @@ from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, NotSu
 from bbfs.model.values import Change, Content, Hit, ResourceMetadata
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT
 from bbfs.resources.catalog.record import Node, Path, Record
-from bbfs.resources.search.index.store import Document, Entry, Indexed, IndexStore, IndexUsage, Remove, Seen, Stale
+from bbfs.resources.search.index.covered import CoveredDirectories
+from bbfs.resources.search.index.store import (
+    Candidates,
+    Document,
+    Entry,
+    Indexed,
+    IndexStore,
+    IndexUsage,
+    Remove,
+    Seen,
+    Stale,
+)
 from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
 from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
 from bbfs.resources.search.literals import Query
@@ -135,6 +146,7 @@ class LocalIndex:
         self._left: Counter[tuple[str, str]] = Counter()
         self._having: frozenset[str] = frozenset()
         self._complained = -_COMPLAINED_EVERY
+        self.covered = CoveredDirectories()
         self.follow: Callable[[], object] | None = None
         """Subscribes `changed` to the changes of all sources. It is called once, when there is something to index."""
 
@@ -540,18 +552,23 @@ class LocalIndex:
             raise Unreachable(f"it has no vectors of the model {embedder.name!r} yet")
         return found
 
-    async def excluded(self, source: Source, query: Query) -> Mapping[str, str]:
-        """Return the documents of a source that cannot match a pattern, by URI: their versions. Raise BbfsError."""
+    async def candidates(self, source: Source, query: Query, *, versions: bool = False) -> Candidates | None:
+        """Return the documents of a source that may match a pattern; None if it is not in the index. Raise BbfsError.
+
+        A change that waits to be written counts as one that may match. versions: return the versions of all documents
+        as well, but those of documents indexed as text.
+        """
         store = await self.open() if source.data.id in self._sources else None
         if store is None:
-            return {}
-        found = await self._read(partial(store.excluded, source.fingerprint, query, SEARCH_WITHIN))
-        left = self._left
-        return {
-            uri: version
-            for uri, version in found.items()
-            if not version.startswith(_TEXT_OF) and not left[source.fingerprint, uri]
-        }
+            return None
+        fingerprint = source.fingerprint
+        found = await self._read(partial(store.candidates, fingerprint, query, SEARCH_WITHIN, versions=versions))
+        if found.uris is None:
+            return found
+        changed = {uri for owner, uri in self._left if owner == fingerprint}
+        known = found.versions
+        plain = None if known is None else {uri: at for uri, at in known.items() if not at.startswith(_TEXT_OF)}
+        return Candidates(found.state, found.uris | changed, plain)
 
     async def indexed(self, source: Source) -> Mapping[str, Indexed]:
         """Return the documents of a source by URI. Raise BbfsError."""

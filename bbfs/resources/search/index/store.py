@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from bbfs.serving.private_files import own_directory
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_VERSION = 3
+_VERSION = 4
 MOST_TERMS = 1000
 """Terms with one substring; of a more frequent one, all documents are candidates."""
 SHORTEST_RUN = 3
@@ -65,6 +65,7 @@ _SCHEMA = (
     "CREATE TABLE document (id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, uri TEXT NOT NULL,"
     " version TEXT NOT NULL, stamp TEXT, title TEXT NOT NULL, size INTEGER NOT NULL, indexed_at REAL NOT NULL,"
     " stale INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
+    "CREATE INDEX document_folds ON document (source) WHERE folds",
     "CREATE TABLE chunk (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, place TEXT NOT NULL,"
     " text TEXT NOT NULL)",
     "CREATE INDEX chunk_document ON chunk (document)",
@@ -148,6 +149,19 @@ class IndexUsage:
     walking: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The documents of a source that may match a pattern, by URI; None if every text may.
+
+    state: of the index. While it stays the same, the index does. versions: of all documents of the source that have not
+    changed, by URI; None if they were not asked for.
+    """
+
+    state: tuple[int, int]
+    uris: set[str] | None
+    versions: Mapping[str, str] | None = None
+
+
 class IndexStore:
     """An open index, for one writing thread and any reading ones. A damaged file is set aside and replaced.
 
@@ -160,6 +174,7 @@ class IndexStore:
         self._max_bytes = max_bytes
         self._reading = threading.Lock()
         self._is_full = False
+        self._opened = 0
         own_directory(path.parent)
         self._open_or_replace()
 
@@ -173,6 +188,7 @@ class IndexStore:
             self._open()
 
     def _open(self) -> None:
+        self._opened += 1
         self._db = connect(str(self._path), _SCHEMA, _VERSION)
         self._db.isolation_level = None
         self._db.execute("PRAGMA cache_size = -32768")
@@ -544,26 +560,32 @@ class IndexStore:
 
         return self._mending(work)
 
-    def excluded(self, source: str, query: Query, seconds: float) -> dict[str, str]:
-        """Return the documents of a source that cannot match, by URI: their versions. Raise TimeoutError."""
-        return self._mending(lambda: self._excluded(source, query, seconds))
+    def candidates(self, source: str, query: Query, seconds: float, *, versions: bool) -> Candidates:
+        """Return the documents of a source that may match, with the versions of all if wanted. Raise TimeoutError."""
+        return self._mending(lambda: self._candidates(source, query, seconds, versions=versions))
 
-    def _excluded(self, source: str, query: Query, seconds: float) -> dict[str, str]:
+    def _candidates(self, source: str, query: Query, seconds: float, *, versions: bool) -> Candidates:
+        of_source = "WHERE source = (SELECT id FROM source WHERE fingerprint = ?)"
         with self._bounded(seconds) as db:
-            possible = self._documents(db, query.required, {})
-            if possible is None:
-                return {}
-            rows = db.execute(
-                "SELECT id, uri, version, folds FROM document"
-                " WHERE source = (SELECT id FROM source WHERE fingerprint = ?) AND NOT stale",
-                (source,),
-            )
-            folding = query.ignore_case
-            return {
-                uri: version
-                for number, uri, version, folds in rows
-                if number not in possible and not (folds and folding)
-            }
+            state = self._opened, db.execute("PRAGMA data_version").fetchone()[0]  # older than what it stands for
+            db.execute("BEGIN")
+            try:
+                possible = self._documents(db, query.required, {})
+                if possible is None:
+                    return Candidates(state, None)
+                asked = (
+                    f"SELECT uri FROM json_each(?) AS each CROSS JOIN document ON document.id = each.value {of_source}"
+                )
+                uris = {uri for (uri,) in db.execute(asked, (json.dumps([*possible]), source))}
+                if query.ignore_case:
+                    uris |= {uri for (uri,) in db.execute(f"SELECT uri FROM document {of_source} AND folds", (source,))}
+                if not versions:
+                    return Candidates(state, uris)
+                fresh = f"SELECT uri, version FROM document {of_source} AND NOT stale"
+                return Candidates(state, uris, dict(db.execute(fresh, (source,))))
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
 
     def _documents(
         self, db: sqlite3.Connection, node: And | Or | Run | Anything, asked: dict[str, set[int] | None]
