@@ -27,6 +27,7 @@ from bbfs.model.uri import NAME_MAX, parse_data_source_uri, parse_uri_prefix
 from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, plain_path, show_component
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource
+from bbfs.resources.search.index.text import chunks
 from bbfs.server import resource_list, walk
 from bbfs.server.errors import Fault
 from bbfs.sources.api import operations, yaml_document
@@ -375,6 +376,14 @@ def llms_txt(data: bytes) -> None:
             assert said is None or len(said) <= 1000
 
 
+def html_words(data: bytes) -> None:
+    """The chunks of a page are the page, and have no more words than it, whatever its tags."""
+    text = data.decode("utf-8", "replace")
+    cut = chunks(text, "a.html")
+    assert "".join(chunk.markup or "" for chunk in cut) == text
+    assert sum(len(chunk.text) for chunk in cut) <= 2 * len(text)  # a tag may become a space, a reference two letters
+
+
 def http_headers(data: bytes) -> None:
     """Headers of any text."""
     text = data.decode("latin-1")
@@ -649,6 +658,11 @@ TARGETS: Mapping[str, Target] = {
     ),
     "llms-txt": Target(
         llms_txt, (b"# a\n> b\n## c\n- [d](http://e \"f\"): g\n* [h](i)\n",), ("- [", "](", "): ", "## ")
+    ),
+    "html-words": Target(
+        html_words,
+        (b"<p>a<b>b</b> &eacute;<script>x<y</script><!-- c -->d", b"&#99999999;<svg/>"),
+        ("<!--", "-->", "<style", "</style>", "<b>", "</", ">", "<", "&amp;", "\n"),
     ),
     "http-headers": Target(
         http_headers,

@@ -310,9 +310,53 @@ def test_a_killed_writer_leaves_whole_documents(tmp_path: Path) -> None:
     store.close()
 
 
-@given(st.text(alphabet="ab# \n`~\t-é", max_size=300), st.sampled_from(["a.md", "a.txt", "a.py", "a"]))
+@given(st.text(alphabet="ab# \n`~\t-é<>!/", max_size=300), st.sampled_from(["a.md", "a.txt", "a.py", "a", "a.html"]))
 def test_the_chunks_of_a_text_are_the_text(text: str, name: str) -> None:
-    assert "".join(chunk.text for chunk in chunks(text, name)) == text
+    assert "".join(chunk.text if chunk.markup is None else chunk.markup for chunk in chunks(text, name)) == text
+
+
+def words_of(text: str) -> list[str]:
+    return [chunk.text for chunk in chunks(text, "a.html")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<p>one<p>two<br>three", "one two three"),
+        ("<H1>R&eacute;new</H1>a c<b>ert</b>ificate &amp; more", "Rénew a certificate & more"),
+        ("<style>p { colour: red }</STYLE>shown<script>if (a < b) hidden()</script> again", "shown again"),
+        ('a<!-- <b>hidden</b> -->b<img alt="x">c', "a b c"),
+        ("1 < 2 and <b>3</b>", "1 < 2 and 3"),
+        ("<script>never closed", ""),
+        ("kept <b", "kept <b"),
+        ("<!-- never closed", ""),
+        ("&#" + "9" * 5000 + ";", "&#" + "9" * 5000 + ";"),
+    ],
+)
+def test_of_html_the_words_are_indexed(text: str, words: str) -> None:
+    assert words_of(text) == [words]
+
+
+def test_a_tag_over_the_end_of_a_chunk_is_no_word() -> None:
+    text = "<p>word " * 400 + '<a href="' + "x/" * 3000 + '">link</a> end'
+    assert len(words_of(text)) == 2
+    assert " ".join(words_of(text)).split() == ["word"] * 400 + ["link", "end"]
+
+
+@pytest.mark.parametrize("text", ["<", "<b", "<!--", "<script>", "<script></script", "&", "&#", "<b>", "</"])
+def test_hostile_html_takes_linear_time(text: str) -> None:
+    assert len(words_of(text * ((1 << 20) // len(text)))) < 4000  # quadratic time would take minutes
+
+
+def test_html_is_found_by_its_words_and_grep_reads_it_by_its_markup(store: IndexStore) -> None:
+    store.write([document("a", '<p class="notice">Renew the <b>certi</b>ficate', name="a.html")], 1.0)
+    assert found(store, "certificate") == ["a"]
+    assert found(store, "notice") == []
+    assert excluded(store, "notice") == excluded(store, "ficate") == set()
+    assert excluded(store, "certificate") == {"a"}  # no line has it
+    store.write([document("a", "<p>other", name="a.html")], 2.0)
+    assert found(store, "certificate") == []
+    assert found(store, "other") == ["a"]
 
 
 @pytest.mark.parametrize("name", ["a.md", "a.txt", "a.py"])

@@ -42,7 +42,7 @@ from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
 from bbfs.resources.search.literals import Query
 from bbfs.resources.source import Source
 from bbfs.serving.private_files import open_own
-from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader
+from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, kind_of
 
 if TYPE_CHECKING:
     from bbfs.sources.embeddings.embedder import Embedder
@@ -247,6 +247,8 @@ class LocalIndex:
         if version is None or record.on_open or record.parent is not None:
             return None
         name = metadata.name if self.kind_of(metadata) is None else metadata.name + TEXT_SUFFIX
+        if kind_of(metadata) == "html":
+            name = "page.html"  # whatever its name is
         title = metadata.title or metadata.name
         return Document(source.fingerprint, metadata.native_uri, version, stamp_of(metadata), title, name, "")
 

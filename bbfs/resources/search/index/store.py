@@ -67,7 +67,7 @@ _SCHEMA = (
     " stale INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
     "CREATE INDEX document_folds ON document (source) WHERE folds",
     "CREATE TABLE chunk (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, place TEXT NOT NULL,"
-    " text TEXT NOT NULL)",
+    " text TEXT NOT NULL, markup TEXT)",
     "CREATE INDEX chunk_document ON chunk (document)",
     "CREATE VIEW passage AS SELECT chunk.id AS id, document.title AS title, chunk.text AS text"
     " FROM chunk JOIN document ON document.id = chunk.document",
@@ -359,8 +359,8 @@ class IndexStore:
             row,
         ).lastrowid
         for chunk in chunks(entry.text, entry.name):
-            query = "INSERT INTO chunk (document, place, text) VALUES (?, ?, ?)"
-            at = self._db.execute(query, (number, chunk.place, chunk.text)).lastrowid
+            query = "INSERT INTO chunk (document, place, text, markup) VALUES (?, ?, ?, ?)"
+            at = self._db.execute(query, (number, chunk.place, chunk.text, chunk.markup)).lastrowid
             self._db.execute("INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)", (at, title, chunk.text))
         found = terms(entry.text)
         self._db.execute("INSERT INTO grams (rowid, terms) VALUES (?, ?)", (number, " ".join(found)))
@@ -375,17 +375,18 @@ class IndexStore:
         self._known |= unknown
 
     def _text(self, document: int) -> str:
-        rows = self._db.execute("SELECT text FROM chunk WHERE document = ? ORDER BY id", (document,))
+        query = "SELECT coalesce(markup, text) FROM chunk WHERE document = ? ORDER BY id"
+        rows = self._db.execute(query, (document,))
         return "".join(text for (text,) in rows)
 
     def _remove(self, documents: Iterable[tuple[int, str]]) -> None:
         """Remove documents. FTS5 wants the words of the rows again, since it keeps no content of its own."""
         for number, title in documents:
-            rows = self._db.execute("SELECT id, text FROM chunk WHERE document = ? ORDER BY id", (number,)).fetchall()
+            found = " ".join(terms(self._text(number)))
+            rows = self._db.execute("SELECT id, text FROM chunk WHERE document = ?", (number,)).fetchall()
             for at, text in rows:
                 query = "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)"
                 self._db.execute(query, (at, title, text))
-            found = " ".join(terms("".join(text for _, text in rows)))
             self._db.execute("INSERT INTO grams (grams, rowid, terms) VALUES ('delete', ?, ?)", (number, found))
             vectors.remove(self._db, [at for at, _ in rows], extended=self.has_vectors)
             self._db.execute("DELETE FROM chunk WHERE document = ?", (number,))

@@ -1,8 +1,9 @@
 """Cut documents into chunks and terms. Pure functions.
 
-The chunks of a document are its text, cut: joined they are the text again. A term is a run of letters and digits in
-which A to Z are lower case; every other character that is not ASCII belongs to a term. So a literal without separators
-is a substring of a term wherever it occurs, and no knowledge of scripts is needed to find it.
+The chunks of a document are its text, cut: joined they are the text again. Those of HTML have the words without the
+markup beside it. A term is a run of letters and digits in which A to Z are lower case; every other character that is
+not ASCII belongs to a term. So a literal without separators is a substring of a term wherever it occurs, and no
+knowledge of scripts is needed to find it.
 """
 
 import re
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from unicodedata import normalize
+
+from bbfs.resources.search.index import html
 
 LARGEST_TEXT = 1 << 20
 """Bytes of the largest document in the index: the work on it holds Python's global lock."""
@@ -32,15 +35,16 @@ _LINE = re.compile(r"\n")
 _HEADING = re.compile(r"^(?:(#{1,6})[ \t]+(.*)|(```|~~~).*)$", re.MULTILINE)
 _FOLD_TO_ASCII = re.compile("[\u0130\u0131\u017f\u212a]")
 _MARKDOWN = ("md", "markdown", "mdx", "rst")
-_PROSE = ("txt", "text", "html", "htm", "org", "adoc", "tex", "")
+_PROSE = ("txt", "text", *html.EXTENSIONS, "org", "adoc", "tex", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a document. place: its heading, or `line N`."""
+    """A part of a document. place: its heading, or `line N`. markup: the part of the document, if `text` is not."""
 
     place: str
     text: str
+    markup: str | None = None
 
 
 def decoded(data: bytes) -> str | None:
@@ -63,7 +67,10 @@ def chunks(text: str, name: str) -> list[Chunk]:
         for piece in _pieces(section, boundary):
             found.append(Chunk(heading or f"line {line}", piece))
             line += piece.count("\n")
-    return found
+    if extension not in html.EXTENSIONS:
+        return found
+    words = html.shown([chunk.text for chunk in found])
+    return [Chunk(chunk.place, text, chunk.text) for chunk, text in zip(found, words, strict=True)]
 
 
 def _sections(text: str) -> Iterator[tuple[str | None, str]]:
