@@ -19,9 +19,10 @@ import pyfuse3
 import trio
 
 from bbfs.config import Config
-from bbfs.fuse import control_link, mountpoint, request_queue
+from bbfs.fuse import mountpoint, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
-from bbfs.fuse.control import Control
+from bbfs.fuse.control.messages import ATTRIBUTE
+from bbfs.fuse.control.server import Control
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications
@@ -224,7 +225,7 @@ async def _serve(
                 nursery.start_soon(_report, manager, service)
                 address = await nursery.start(Control(manager, files.refresh, path).run)
                 if address is not None:
-                    files.root_attributes[control_link.ATTRIBUTE] = os.fsencode(address)
+                    files.root_attributes[ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, adapter, nursery.cancel_scope)
                 nursery.start_soon(_tune, adapter, path)
                 gc.freeze()  # these objects live as long as the daemon: no collection need walk through them

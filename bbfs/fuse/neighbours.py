@@ -9,7 +9,9 @@ import os
 
 import trio
 
-from bbfs.fuse import control_link, mountpoint
+from bbfs.fuse import mountpoint
+from bbfs.fuse.control import link as control_link
+from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.model.errors import BbfsError
 from bbfs.resources.catalog.record import Path
 
@@ -56,7 +58,7 @@ class Neighbours:
         with trio.move_on_after(WITHIN):
             try:
                 asked = trio.to_thread.run_sync
-                address = await asked(os.getxattr, mount.path, control_link.ATTRIBUTE, abandon_on_cancel=True)
+                address = await asked(os.getxattr, mount.path, ATTRIBUTE, abandon_on_cancel=True)
                 async with control_link.connect(os.fsdecode(address), mount.user) as link:
                     for number, path in enumerate(paths):
                         # One request a path: a path of a source that the other mount lacks is an error.

@@ -13,9 +13,10 @@ import pytest
 import trio
 from fakes import FlatSource, World
 
-from bbfs.fuse import control, control_link
-from bbfs.fuse.control import Control
-from bbfs.fuse.control_link import MessageStream, connect
+from bbfs.fuse.control import messages
+from bbfs.fuse.control import server as control
+from bbfs.fuse.control.link import MessageStream, connect
+from bbfs.fuse.control.server import Control
 from bbfs.model.errors import Denied, ProtocolViolation, Unreachable
 
 BOUND = 20
@@ -98,7 +99,7 @@ async def test_a_directory_of_another_users_is_not_used(
 
 async def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(flat()) as (_, address):
-        monkeypatch.setattr(control_link, "_CREDENTIALS", _OfAnother())
+        monkeypatch.setattr(messages, "_CREDENTIALS", _OfAnother())
         with pytest.raises(Unreachable):
             async with connect(address, 12345):
                 pass
@@ -190,7 +191,7 @@ async def test_a_directory_is_described_in_pages_and_loads_nothing() -> None:
         while "ok" not in (message := await receive(link)):
             pages.append(message["entries"])
         assert [len(page) for page in pages] == [100, 100, 51]
-        assert max(len(json.dumps(page)) for page in pages) < control_link.LONGEST_LINE
+        assert max(len(json.dumps(page)) for page in pages) < messages.LONGEST_LINE
         found = {entry["name"]: entry for page in pages for entry in page}
         assert sorted(found) == sorted(await world.kernel.ls("mcp-server+docs/x/d"))
         assert found["e"] == {"name": "e"}
@@ -202,7 +203,7 @@ async def test_a_directory_is_described_in_pages_and_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"no json\n", b"[1]\n", b"\xff\n", b"[" * 100_000 + b"\n", b"x" * (control_link.LONGEST_LINE + 1)], ids=len
+    "line", [b"no json\n", b"[1]\n", b"\xff\n", b"[" * 100_000 + b"\n", b"x" * (messages.LONGEST_LINE + 1)], ids=len
 )
 async def test_who_does_not_keep_to_the_protocol_is_let_go(line: bytes) -> None:
     async with serving(flat()) as (_, address):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bbfs.cli.options import log_to_file, log_to_stderr
-from bbfs.fuse.control_address import runtime_directory
+from bbfs.fuse.control.address import runtime_directory
 from bbfs.knowledge.database.store import Store
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore

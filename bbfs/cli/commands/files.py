@@ -189,7 +189,7 @@ async def _tried(opened: "Trees", where: str, work: Callable[[Target], Awaitable
 
 def _is_local(operand: str) -> bool:
     """Return whether an operand is a file of this machine, outside every mount."""
-    from bbfs.cli.target.operand import inside_mount  # noqa: PLC0415 - trio
+    from bbfs.cli.target.location import inside_mount  # noqa: PLC0415 - the model
 
     return operand == "-" or (operand.startswith(("/", "./", "../", "~")) and inside_mount(operand) is None)
 

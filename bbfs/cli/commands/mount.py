@@ -220,7 +220,7 @@ def _unmount_one(mount_point: str) -> None:
 
 def _unmount_and_wait(path: str) -> None:
     """Unmount, and return when the daemon has ended: until then it writes its cache."""
-    from bbfs.fuse.control_address import daemon_process  # noqa: PLC0415 - trio
+    from bbfs.fuse.control.address import daemon_process  # noqa: PLC0415 - platformdirs
 
     try:
         daemon = daemon_process(path)

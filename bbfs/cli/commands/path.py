@@ -78,7 +78,7 @@ Where the source cannot be asked, the rule alone decides and standard error says
 @source_options
 def uri(choice: SourceChoice, path: str, rule: bool) -> None:
     """Print the URI of a path inside a mount, or below a source."""
-    from bbfs.cli.target.operand import inside_mount  # noqa: PLC0415 - trio
+    from bbfs.cli.target.location import inside_mount  # noqa: PLC0415 - the model
 
     inside = inside_mount(path)
     names = components(path) if inside is None else inside[1]

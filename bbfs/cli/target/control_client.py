@@ -1,36 +1,36 @@
-"""The client of a daemon's control socket."""
+"""The client of a daemon's control socket, for tasks and (`answers_now`) for commands without an event loop."""
 
-import errno
-import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import trio
+from bbfs.cli.target import location
+from bbfs.cli.target.rule import Path
+from bbfs.fuse import mountpoint
+from bbfs.fuse.control import blocking
+from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable
 
-from bbfs.cli.target.rule import Path, components
-from bbfs.fuse import control_link, mountpoint
-from bbfs.fuse.control_link import MessageStream
-from bbfs.fuse.mountpoint import DeadMount, MountError
-from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, ToolFailed, Unreachable
+if TYPE_CHECKING:
+    from bbfs.fuse.control.link import MessageStream
 
 T = TypeVar("T")
 
-_ANSWERS_WITHIN = 5.0
-"""Seconds for an answer that a daemon gives from memory."""
-
 
 @asynccontextmanager
-async def daemon_of(mount: str) -> AsyncGenerator[MessageStream]:
+async def daemon_of(mount: str) -> "AsyncGenerator[MessageStream]":
     """Yield a connection to the daemon of a mount.
 
     Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, and Denied if the
     socket is of another user than the mount, which may name any socket.
     """
+    import trio  # noqa: PLC0415 - a command without an event loop does not need it
+
+    from bbfs.fuse.control import link  # noqa: PLC0415 - trio
+
     await trio.to_thread.run_sync(mountpoint.names, mount)
-    held = mountpoint.mount_at(mount)
-    async with control_link.connect(await _address(mount), None if held is None else held.user) as link:
-        yield link
+    address = await _asked(mount, lambda: location.control_address(mount))
+    async with link.connect(address, _user_of(mount)) as connection:
+        yield connection
 
 
 async def answers(mount: str | None, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
@@ -38,32 +38,26 @@ async def answers(mount: str | None, request: dict[str, Any]) -> AsyncGenerator[
     assert mount is not None
     async with daemon_of(mount) as link:
         await link.send([{"id": 1, **request}])
-        while not (message := await link.receive() or {}).get("ok"):
-            if message.get("failed"):
-                raise ToolFailed(str(message.get("error")))
-            if "error" in message or not message:
-                require_ok(message or None)
-            yield message
+        while not _is_last(message := await link.receive()):
+            yield message or {}
 
 
-async def _address(mount: str) -> str:
-    try:
-        return os.fsdecode(await _asked(mount, lambda: os.getxattr(mount, control_link.ATTRIBUTE)))
-    except OSError as error:
-        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
-            raise DeadMount(f"{mount} is dead: its daemon is gone") from None
-        if error.errno == errno.ENODATA:
-            raise NotSupported(f"the daemon of {mount} has no control socket; its log says why") from None
-        raise
+def answers_now(mount: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """As `answers`. It blocks."""
+    mountpoint.names(mount)
+    address = location.asked(mount, lambda: location.control_address(mount))
+    with blocking.connect(address, _user_of(mount)) as link:
+        try:
+            link.send({"id": 1, **request})
+            while not _is_last(message := link.receive()):
+                yield message or {}
+        except ConnectionError:
+            require_ok(None)
 
 
 async def resolved(mount: str, path: Path) -> Path:
     """Return a path of a mount without symbolic links. Raise Denied if they lead out of it, OSError, MountError."""
-    here = os.path.join(mount, *path)
-    real = await _asked(mount, lambda: os.path.realpath(here))
-    if real != mount and not real.startswith(mount.rstrip("/") + "/"):
-        raise Denied(f"leads out of the mount, to {real}")
-    return components(real[len(mount) :])
+    return await _asked(mount, lambda: location.without_links(mount, path))
 
 
 def require_ok(answer: dict[str, Any] | None, about: str | None = None) -> None:
@@ -75,7 +69,22 @@ def require_ok(answer: dict[str, Any] | None, about: str | None = None) -> None:
         raise NotFound(text) if answer.get("errno") == "ENOENT" else BbfsError(text)
 
 
+def _is_last(message: dict[str, Any] | None) -> bool:
+    """Return whether an answer is the last one. Raise the error in it."""
+    if message is not None and message.get("failed"):
+        raise ToolFailed(str(message.get("error")))
+    require_ok(message)
+    return bool(message and message.get("ok"))
+
+
+def _user_of(mount: str) -> int | None:
+    held = mountpoint.mount_at(mount)
+    return None if held is None else held.user
+
+
 async def _asked(mount: str, ask: Callable[[], T]) -> T:
-    with trio.move_on_after(_ANSWERS_WITHIN):
+    import trio  # noqa: PLC0415 - as above
+
+    with trio.move_on_after(location.ANSWERS_WITHIN):
         return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
-    raise MountError(f"{mount} does not answer")
+    raise location.no_answer(mount)

@@ -6,20 +6,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from math import inf
-from typing import IO
-
-import trio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from bbfs.cli import output
 from bbfs.cli.target import control_client
-from bbfs.cli.target.access import Target
-from bbfs.cli.target.operand import Trees, inside_mount
+from bbfs.cli.target.location import asked as asked_of
+from bbfs.cli.target.location import inside_mount, without_links
+from bbfs.cli.target.rule import Path
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError, NotSupported
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.operand import Trees
 
 AT_ONCE = 8
 """Processes of grep at once: a file that is not cached waits for its source."""
@@ -29,6 +33,7 @@ LONGEST = 100_000
 """Bytes of the names in one command line (ARG_MAX of Linux is 2 MiB, with the environment)."""
 _SYNTAX = {"extended": "-E", "fixed": "-F", "perl": "-P"}
 _COPIED = 1 << 16
+_NO_MOUNT = "not at any mount; bbfs grep reads files of a mount ('bbfs mount' makes one)"
 FOUND, NOTHING, FAILED = 0, 1, 2
 """Exit statuses of grep."""
 
@@ -70,33 +75,69 @@ class _Place:
         return os.path.isdir(os.path.join(self.mount, *self.path))
 
 
-async def run(trees: Trees, asked: Asked, operands: Sequence[str]) -> int:
-    """Search and print. Return the exit status of grep. Raise BbfsError, OSError."""
-    tried = subprocess.run([*asked.command, os.devnull], capture_output=True)  # noqa: ASYNC221 - reads nothing
+Located: TypeAlias = Sequence["_Place | BbfsError | OSError"]
+Locate: TypeAlias = "Callable[[Trees], Awaitable[Located]]"
+
+
+def run(asked: Asked, operands: Sequence[str], elsewhere: Callable[[Locate], Located]) -> int:
+    """Search and print. Return the exit status of grep. Raise BbfsError, OSError.
+
+    elsewhere: locates the operands that are no path inside a mount, or the mounts if there are no operands; it needs an
+    event loop, whose import takes longer than most searches.
+    """
+    tried = subprocess.run([*asked.command, os.devnull], capture_output=True)
     if tried.returncode == FAILED:
         sys.stderr.buffer.write(tried.stderr)
         return FAILED
     search = _Search(asked)
+    here = inside_mount(".") if not operands else None
+    if here is not None:
+        found: Located = [_Place(here[0], _resolved(*here), "")]
+    elif operands and all(map(inside_mount, operands)):
+        found = [*map(_of_path, operands)]
+    else:
+        found = elsewhere(lambda trees: _of_operands(trees, operands) if operands else _everywhere(trees))
     places: list[_Place] = []
-    for operand in operands:
-        try:
-            places.append(await _place(await trees.target(operand), operand))
-        except (BbfsError, OSError) as error:
-            output.failure(error, operand)
+    for operand, place in zip(operands or [None] * len(found), found, strict=True):
+        if isinstance(place, _Place):
+            places.append(place)
+        else:
+            output.failure(place, operand)
             search.failed = True
-    if not operands:
-        places = await _everywhere(trees)
-    await search.run(places)
-    trees.progress.end()
+    search.run(places)
     return FAILED if search.failed else FOUND if search.found else NOTHING
 
 
-async def _place(target: Target, operand: str) -> _Place:
-    mount = target.tree.mount
-    if mount is None:
-        raise MountError("not at any mount; bbfs grep reads files of a mount ('bbfs mount' makes one)")
-    path = await control_client.resolved(mount, await target.located())
+def _resolved(mount: str, path: Path) -> Path:
+    return asked_of(mount, lambda: without_links(mount, path))
+
+
+def _of_path(operand: str) -> "_Place | BbfsError | OSError":
+    """Return the place of a path inside a mount, or its error."""
+    inside = inside_mount(operand)
+    try:
+        if inside is None:
+            raise MountError(_NO_MOUNT)
+        mount, path = inside[0], _resolved(*inside)
+    except (BbfsError, OSError) as error:
+        return error
     return _Place(mount, path, _as_typed(operand) or os.path.join(mount, *path))
+
+
+async def _of_operands(trees: "Trees", operands: Sequence[str]) -> Located:
+    """Return the places of operands, or their errors."""
+    found: list[_Place | BbfsError | OSError] = []
+    for operand in operands:
+        try:
+            target = await trees.target(operand)
+            mount = target.tree.mount
+            if mount is None:
+                raise MountError(_NO_MOUNT)
+            path = await control_client.resolved(mount, await target.located())
+            found.append(_Place(mount, path, _as_typed(operand) or os.path.join(mount, *path)))
+        except (BbfsError, OSError) as error:
+            found.append(error)
+    return found
 
 
 def _as_typed(operand: str) -> str | None:
@@ -105,10 +146,8 @@ def _as_typed(operand: str) -> str | None:
     return typed if inside_mount(operand) is not None and os.path.lexists(typed) else None
 
 
-async def _everywhere(trees: Trees) -> list[_Place]:
-    here = inside_mount(".")
-    if here is not None:
-        return [_Place(here[0], await control_client.resolved(*here), "")]
+async def _everywhere(trees: "Trees") -> Located:
+    """Return the roots of all mounts. Raise MountError if there are none."""
     try:
         mounts = [tree.mount for tree in await trees.roots() if tree.mount is not None]
     except ConfigError:
@@ -118,13 +157,12 @@ async def _everywhere(trees: Trees) -> list[_Place]:
     return [_Place(mount, (), mount) for mount in mounts]
 
 
-@dataclass(slots=True)
-class _Started:
-    """A process of grep. status: its exit status, after `done`."""
+@dataclass(frozen=True, slots=True)
+class _Grepped:
+    """What a process of grep has printed, and its exit status."""
 
-    output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    done: trio.Event = field(default_factory=trio.Event)
-    status: int = FAILED
+    output: IO[bytes]
+    status: int
 
 
 class _Search:
@@ -136,62 +174,94 @@ class _Search:
         self._asked = asked
         self._command = asked.command
         self._printed = False
+        self._printing = threading.Lock()
+        self._room = threading.Semaphore(2 * AT_ONCE)
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
 
-    async def run(self, places: Sequence[_Place]) -> None:
+    def run(self, places: Sequence[_Place]) -> None:
         """Search in some places. Raise BbfsError, OSError."""
-        # Unbounded: a daemon ends the connection of a client that reads too slowly.
-        naming, named = trio.open_memory_channel[list[str]](inf)
-        sending, receiving = trio.open_memory_channel[_Started](AT_ONCE)
-        slots = trio.Semaphore(AT_ONCE)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._name_all, places, naming)
-            nursery.start_soon(self._print_all, receiving)
-            async with sending:
-                async for batch in _batches(named):
-                    await slots.acquire()
-                    started = _Started()
-                    nursery.start_soon(self._grep, batch, started, slots)
-                    await sending.send(started)
+        # A thread of its own takes the names: a daemon ends the connection of a client that reads too slowly.
+        named: SimpleQueue[list[str] | None] = SimpleQueue()
+        started: SimpleQueue[Future[_Grepped] | None] = SimpleQueue()
+        failures: list[Exception] = []
+        threading.Thread(target=self._name_all, args=(places, named, failures), daemon=True).start()
+        with ThreadPoolExecutor(AT_ONCE) as greps, ThreadPoolExecutor(1) as printer:
+            printing = printer.submit(self._print_all, started)
+            try:
+                for batch in _batches(iter(named.get, None)):
+                    self._room.acquire()
+                    if self._stopped:
+                        break
+                    started.put(greps.submit(self._grep, batch))
+                started.put(None)
+                printing.result()
+            except BaseException:
+                self._stop()  # else the end of the pools would wait for what is under way
+                started.put(None)
+                raise
+        if failures:
+            raise failures[0]
 
-    async def _grep(self, batch: list[str], started: "_Started", slots: trio.Semaphore) -> None:
+    def _stop(self) -> None:
+        self._stopped = True
+        for process in [*self._running]:
+            process.kill()
+
+    def _grep(self, batch: list[str]) -> _Grepped:
         names = ["./-" if name == "-" else name for name in batch]  # grep reads its standard input for the other
-        try:
-            ran = await trio.run_process(
-                [*self._command, *names], stdout=started.output, check=False, stdin=subprocess.DEVNULL
-            )
-            started.status = ran.returncode
-        finally:
-            slots.release()
-            started.done.set()
+        taken = tempfile.TemporaryFile()  # noqa: SIM115 - the thread that prints closes it
+        if self._stopped:
+            return _Grepped(taken, NOTHING)
+        with subprocess.Popen([*self._command, *names], stdout=taken, stdin=subprocess.DEVNULL) as process:
+            self._running.add(process)
+            try:
+                return _Grepped(taken, process.wait())
+            finally:
+                self._running.discard(process)
 
-    async def _print_all(self, receiving: "trio.MemoryReceiveChannel[_Started]") -> None:
-        async with receiving:
-            async for started in receiving:
-                await started.done.wait()
-                with started.output as output_file:
+    def _print_all(self, started: "SimpleQueue[Future[_Grepped] | None]") -> None:
+        try:
+            for future in iter(started.get, None):
+                done = future.result()
+                with done.output as output_file:
                     self._print(output_file)
-                self.found = self.found or started.status == FOUND
-                self.failed = self.failed or started.status == FAILED
+                self._room.release()
+                self.found = self.found or done.status == FOUND
+                self.failed = self.failed or done.status not in (FOUND, NOTHING)
+        except BaseException:
+            self._stop()
+            self._room.release()  # who waits for room finds that it is over
+            for future in iter(started.get, None):
+                with suppress(OSError):
+                    future.result().output.close()
+            raise
 
     def _print(self, taken: IO[bytes]) -> None:
         taken.seek(0)
         first = taken.read(_COPIED)
-        if first and self._printed and self._asked.separated:
-            sys.stdout.buffer.write(b"--\n")
-        self._printed = self._printed or bool(first)
-        while first:
-            sys.stdout.buffer.write(first)
-            first = taken.read(_COPIED)
-        sys.stdout.buffer.flush()
+        with self._printing:
+            if first and self._printed and self._asked.separated:
+                sys.stdout.buffer.write(b"--\n")
+            self._printed = self._printed or bool(first)
+            while first:
+                sys.stdout.buffer.write(first)
+                first = taken.read(_COPIED)
+            sys.stdout.buffer.flush()
 
-    async def _name_all(self, places: Sequence[_Place], naming: trio.MemorySendChannel[list[str]]) -> None:
-        async with naming:
+    def _name_all(
+        self, places: Sequence[_Place], named: "SimpleQueue[list[str] | None]", failures: list[Exception]
+    ) -> None:
+        try:
             for place in places:
-                async with aclosing(self._files(place)) as files:
-                    async for names in files:
-                        await naming.send(names)
+                for names in self._files(place):
+                    named.put(names)
+        except (BbfsError, OSError) as error:
+            failures.append(error)
+        finally:
+            named.put(None)
 
-    async def _files(self, place: _Place) -> AsyncGenerator[list[str]]:
+    def _files(self, place: _Place) -> Iterator[list[str]]:
         """Yield the names of the files that can match, some at a time."""
         asked = self._asked
         if not place.is_directory:
@@ -206,12 +276,13 @@ class _Search:
             "cached": asked.cached,
             "others": asked.counts,
         }
-        async for answer in control_client.answers(place.mount, request):
+        for answer in control_client.answers_now(place.mount, request):
             if isinstance(paths := answer.get("read"), list):
                 yield self._included(_shown(place, paths))
             elif isinstance(paths := answer.get("others"), list):
-                for name in self._included(_shown(place, paths)):
-                    sys.stdout.buffer.write(os.fsencode(f"{name}:0\n"))
+                without = "".join(f"{name}:0\n" for name in self._included(_shown(place, paths)))
+                with self._printing:
+                    sys.stdout.buffer.write(os.fsencode(without))
             elif "unlisted" in answer:
                 output.message(f"{''.join(_shown(place, [str(answer['unlisted'])]))}: {answer.get('why')}")
                 self.failed = True
@@ -223,16 +294,15 @@ class _Search:
         return [name for name in names if any(_fits(os.path.basename(name), pattern) for pattern in patterns)]
 
 
-async def _batches(named: trio.MemoryReceiveChannel[list[str]]) -> AsyncGenerator[list[str]]:
+def _batches(named: Iterator[list[str]]) -> Iterator[list[str]]:
     """Yield names of files for one process each."""
     waiting: list[str] = []
-    async with named:
-        async for names in named:
-            waiting += names
-            while len(waiting) >= MOST:
-                batch = _cut(waiting)
-                yield batch
-                waiting = waiting[len(batch) :]
+    for names in named:
+        waiting += names
+        while len(waiting) >= MOST:
+            batch = _cut(waiting)
+            yield batch
+            waiting = waiting[len(batch) :]
     share = max(FEWEST, -(-len(waiting) // AT_ONCE))
     while waiting:
         batch = _cut(waiting[:share])

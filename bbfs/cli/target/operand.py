@@ -15,6 +15,7 @@ from bbfs.cli.options import NoSources, SourceChoice
 from bbfs.cli.progress import Progress
 from bbfs.cli.target.access import NoSuchSource, SourceTree, Target
 from bbfs.cli.target.direct import DirectTree
+from bbfs.cli.target.location import inside_mount
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
@@ -275,40 +276,6 @@ async def why(target: Target, error: OSError) -> str | None:
     if path is None and target.uri is not None:
         path = path_by_rule(target.uri)
     return await target.tree.why(path, error) if path else None
-
-
-def inside_mount(operand: str) -> tuple[str, Path] | None:
-    """Return the bbfs mount that an operand leads into, and the path in it, or None."""
-    plain = operand.startswith(("/", ".", "~"))
-    absolute = os.path.abspath(os.path.expanduser(operand))
-    found = _mount_of(absolute)
-    if found is None and not any(mount.is_bbfs for mount in mountpoint.mounts()):
-        return None
-    if found is None and os.path.lexists(os.path.dirname(absolute)):
-        found = _mount_of(os.path.realpath(absolute))
-    # A bare word in a directory of a mount may also be the name of a source.
-    return found if found is not None and (plain or _exists(absolute)) else None
-
-
-def _exists(path: str) -> bool:
-    """Return whether a mount has a path. The resource may be broken, and is not loaded."""
-    try:
-        os.getxattr(path, "user.bbfs.uri", follow_symlinks=False)
-    except OSError as error:
-        return error.errno in (errno.ENODATA, errno.EPERM, errno.EIO)  # EPERM: a link, which has no such attribute
-    return True
-
-
-def _mount_of(absolute: str) -> tuple[str, Path] | None:
-    """Return the bbfs mount that holds an absolute path, by a comparison of texts. Do not touch any file."""
-    holding: mountpoint.Mount | None = None
-    for mount in mountpoint.mounts():
-        is_above = mount.path == "/" or absolute == mount.path or absolute.startswith(mount.path + "/")
-        if is_above and (holding is None or len(mount.path) >= len(holding.path)):
-            holding = mount
-    if holding is None or not holding.is_bbfs:
-        return None
-    return holding.path, components(absolute.removeprefix(holding.path))
 
 
 def _answering() -> list[tuple[str, list[str]]]:

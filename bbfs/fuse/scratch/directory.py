@@ -213,7 +213,7 @@ def _is_scratch(path: str) -> bool:
 
 
 def _registered(mount_point: str) -> str:
-    from bbfs.fuse.control_address import runtime_directory  # noqa: PLC0415 - trio
+    from bbfs.fuse.control.address import runtime_directory  # noqa: PLC0415 - platformdirs
 
     digest = blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
     return os.path.join(runtime_directory(), f"{digest}.scratch")

@@ -1,5 +1,8 @@
 """`bbfs grep`: grep over a mount, which reads only the files that can match."""
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
 from bbfs.cli import output
@@ -7,6 +10,9 @@ from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, Verbosity, log_to_stderr
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.grep import Locate, Located
 
 _EXAMPLES = """\b
 Examples:
@@ -60,8 +66,7 @@ def grep(
     cached: bool,
 ) -> None:
     """Print the lines of the files at and below some paths that match a pattern, as grep -rnE does."""
-    from bbfs.cli.target import grep as grep_files  # noqa: PLC0415 - trio
-    from bbfs.cli.target import operand  # noqa: PLC0415 - as above
+    from bbfs.cli.target import grep as grep_files  # noqa: PLC0415 - the model
 
     verbosity = Verbosity()  # -v has grep's meaning here
     log_to_stderr(verbosity.level())
@@ -88,10 +93,16 @@ def grep(
         cached=cached,
     )
     try:
-        status = operand.run(SourceChoice.none(verbosity), lambda trees: grep_files.run(trees, asked, operands))
+        status = grep_files.run(asked, operands, partial(_located, verbosity))
     except (BbfsError, MountError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
         output.failure(error)
         status = _FAILED
     click.get_current_context().exit(status)
+
+
+def _located(verbosity: Verbosity, locate: "Locate") -> "Located":
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+
+    return operand.run(SourceChoice.none(verbosity), locate)

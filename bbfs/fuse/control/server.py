@@ -28,8 +28,9 @@ from typing import Any
 
 import trio
 
-from bbfs.fuse.control_address import bind
-from bbfs.fuse.control_link import VERSION, MessageStream, peer
+from bbfs.fuse.control.address import bind
+from bbfs.fuse.control.link import MessageStream
+from bbfs.fuse.control.messages import VERSION, peer
 from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation, ToolFailed
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.record import Path

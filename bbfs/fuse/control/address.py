@@ -11,7 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
-from bbfs.fuse.control_link import peer
+from bbfs.fuse.control.messages import peer
 from bbfs.serving.private_files import own_directory
 
 LONGEST_ADDRESS = 107
