@@ -133,7 +133,7 @@ class LocalIndex:
         self._has_put = False
         self.without_meaning = WITHOUT_MODEL if embedder is None else None
         """Why there is no search by meaning, or None."""
-        self._reading = trio.CapacityLimiter(1)
+        self._reading = trio.CapacityLimiter(2)
         self._writing = trio.CapacityLimiter(1)
         self._waiting: deque[_Learnt | Entry] = deque()
         self._waiting_bytes = 0

@@ -172,7 +172,7 @@ class IndexStore:
         """Open or make the index. max_bytes: of the database; when it has them, new documents are left out."""
         self._path = path
         self._max_bytes = max_bytes
-        self._reading = threading.Lock()
+        self._reading, self._comparing = threading.Lock(), threading.Lock()
         self._is_full = False
         self._opened = 0
         own_directory(path.parent)
@@ -194,17 +194,24 @@ class IndexStore:
         self._db.execute("PRAGMA cache_size = -32768")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_IN_LOG}")
         self._db.execute("SELECT count(*) FROM source").fetchone()
-        self._reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
-        self._reader.execute("PRAGMA query_only = 1")
-        self.has_vectors = vectors.extended(self._db) and vectors.extended(self._reader)
+        self._reader, self._comparer = self._read_only(), self._read_only()  # words and vectors at the same time
+        self.has_vectors = vectors.extended(self._db) and vectors.extended(self._comparer)
         """True if vectors can be written and searched."""
         self._known: set[str] = set()
         self._generation = -1
 
+    def _read_only(self) -> sqlite3.Connection:
+        reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
+        reader.execute("PRAGMA query_only = 1")
+        return reader
+
     def close(self) -> None:
-        with self._reading:
-            self._reader.close()
-            self._db.close()
+        with self._reading, self._comparing:
+            self._close()
+
+    def _close(self) -> None:
+        for connection in (self._reader, self._comparer, self._db):
+            connection.close()
 
     def _mending(self, work: Callable[[], T]) -> T:
         """Do work; if the database turns out to be damaged, replace it and do the work again."""
@@ -213,8 +220,7 @@ class IndexStore:
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
                 raise
-            self._reader.close()
-            self._db.close()
+            self._close()
             if self._path.exists():
                 set_aside(self._path, error)
             self._open()
@@ -440,19 +446,23 @@ class IndexStore:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _bounded(self, seconds: float) -> Iterator[sqlite3.Connection]:
-        """Yield the reading connection. A statement that runs on after `seconds` raises TimeoutError."""
+    def _bounded(self, seconds: float, *, vectors: bool = False) -> Iterator[sqlite3.Connection]:
+        """Yield a reading connection. A statement that runs on after `seconds` raises TimeoutError.
+
+        vectors: the one that compares vectors.
+        """
         until = time.monotonic() + seconds
-        with self._reading:
-            self._reader.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+        with self._comparing if vectors else self._reading:
+            reader = self._comparer if vectors else self._reader
+            reader.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
             try:
-                yield self._reader
+                yield reader
             except sqlite3.OperationalError as error:
                 if time.monotonic() > until:
                     raise TimeoutError("the index did not answer in time") from error
                 raise
             finally:
-                self._reader.set_progress_handler(None, 0)
+                reader.set_progress_handler(None, 0)
 
     def search(self, query: str, limit: int, sources: Collection[str], seconds: float) -> list[tuple[str, Hit]]:
         """Return at most `limit` hits with the fingerprints of their sources, the best first. Raise TimeoutError.
@@ -549,7 +559,7 @@ class IndexStore:
         """
 
         def work() -> list[tuple[str, Hit]] | None:
-            with self._bounded(seconds) as db:
+            with self._bounded(seconds, vectors=True) as db:
                 if not vectors.usable(db, model, len(vector) // 4):
                     return None
                 rows = vectors.nearest(db, vector, limit, sources) if any(memoryview(vector).cast("f")) else []
