@@ -166,19 +166,26 @@ class InodeTable:
         if held.lookups:
             return False
         del self._of(ino)[ino]
-        del self._numbers[held.key]
+        self._drop_number(ino, held.key)
         return True
 
+    def _drop_number(self, ino: int, key: InodeKey) -> None:
+        if self._numbers.get(key) == ino:
+            del self._numbers[key]
+
     def rename(self, path: tuple[str, ...], to: tuple[str, ...]) -> None:
-        """Let the held inodes at and below a path be those at and below another one: the kernel has moved its names."""
+        """Let the held inodes at and below a path be those at and below another one: the kernel has moved its names.
+
+        Lookups find the moved inode then. One that was there before, with the same version, stays what it is to the
+        programs that have it open.
+        """
         for table in self._held:
             moved = [ino for ino, held in table.items() if _path_of(held)[: len(path)] == path]
             for ino in moved:
                 inode = self._find(ino)
                 key = InodeKey((*to, *inode.key.path[len(path) :]), inode.key.version)
-                if key not in self._numbers:
-                    self._numbers.pop(inode.key, None)
-                    self._numbers[key], inode.key, inode.note = ino, key, None
+                self._drop_number(ino, inode.key)
+                self._numbers[key], inode.key, inode.note = ino, key, None
 
     def get(self, ino: int) -> InodeKey:
         """Return the key of an inode number. Raise Outdated when it is not held."""

@@ -68,6 +68,16 @@ def test_shells_and_sed_save_in_place(here: Path, tmp_path: Path) -> None:
     assert int(shell("df --output=avail . | tail -n 1", directory=here).text) > 0
 
 
+def test_a_file_is_there_at_once_after_a_rename_over_the_same_bytes(here: Path) -> None:
+    for name in ("a", "b", "a", "b"):  # git replaces its index by the same bytes
+        (here / name).write_text("same")
+        if name == "b":
+            os.rename(here / "b", here / "a")
+            assert (here / "a").read_text() == "same"
+    (here / "a").write_text("other")
+    assert (here / "a").read_text() == "other"
+
+
 def test_a_redirection_of_a_shell_is_one_write(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(pad(tmp_path), tables={"": {"log_level": "debug"}})
     shell("echo text > note.md; date > new.txt; touch empty", directory=mount / DIRECTORY)

@@ -81,6 +81,20 @@ def test_what_is_not_held_cannot_be_taken_back() -> None:
     assert inode.lookups == 1
 
 
+@pytest.mark.semantics("S7")
+def test_a_renamed_inode_takes_the_place_of_another_one_with_the_same_version() -> None:
+    table = InodeTable()
+    replaced, moved = table.remember(("a",), "v"), table.remember(("b",), "v")
+    table.rename(("b",), ("a",))
+    assert table.get(moved) == table.get(replaced) == InodeKey(("a",), "v")
+    assert table.held(("a",), "v") == moved
+    assert table.held(("b",), "v") is None
+    assert table.forget(replaced)
+    assert table.remember(("a",), "v") == moved
+    assert table.forget(moved, 2)
+    assert table.remember(("a",), "v") == replaced
+
+
 class InodeTableMachine(RuleBasedStateMachine):
     """The table against a model that counts; a hash of two bits makes numbers collide all the time."""
 
