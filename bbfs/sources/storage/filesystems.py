@@ -8,6 +8,7 @@ import ftplib
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -70,6 +71,8 @@ _SAID = {
     "ConnectionRefusedError": "no server listens there",
 }
 """Sentences for errors whose own text may have secrets in it, by the names of their classes and bases."""
+_AT_ONCE = {"ftp": 1, "sftp": 8}
+"""Requests of one connection at once: ftplib takes one, paramiko one in each session. OpenSSH allows ten sessions."""
 _FEW = 4
 """Lines of a listing beyond its limit: one more, the directory, and the one above."""
 _ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, struct.error)
@@ -81,8 +84,9 @@ class FilesystemBackend(LibraryBackend):
 
     def __init__(self, configured: Configured) -> None:
         place = configured.place
-        # A connection of ftplib takes one request at a time.
-        super().__init__(configured, 1 if place.scheme == "ftp" else configured.source.policy.concurrency)
+        concurrency = configured.source.policy.concurrency
+        self._at_once = min(_AT_ONCE.get(place.scheme, concurrency), concurrency)
+        super().__init__(configured, self._at_once)
         self._lock = threading.Lock()
         self.connection: Any = None
         self._started: list[Any] = []
@@ -191,7 +195,8 @@ class FilesystemBackend(LibraryBackend):
             if fs is None:
                 fs = self.connection = self._connected()
         try:
-            return function(fs, *arguments, **named)
+            with _session(fs):
+                return function(fs, *arguments, **named)
         except self._failures as error:
             if not _is_of_connection(error):
                 raise
@@ -202,7 +207,8 @@ class FilesystemBackend(LibraryBackend):
                 raise
         with self._lock:
             fs = self.connection = self.connection or self._connected()
-        return function(fs, *arguments, **named)
+        with _session(fs):
+            return function(fs, *arguments, **named)
 
     def _connected(self) -> Any:
         place, auth, options = self._place, self._configured.auth, self._configured.options
@@ -228,7 +234,7 @@ class FilesystemBackend(LibraryBackend):
         sftp = import_module("bbfs.sources.storage.sftp")
         return sftp.connect(
             self._note, url.hostname or "", url.port, username, auth.password, auth.passphrase, known_hosts,
-            key_file, self._timeout,
+            key_file, self._timeout, self._at_once,
         )  # fmt: skip
 
     def _note(self, fs: Any) -> None:
@@ -284,6 +290,11 @@ def _modified_ns(entry: Any) -> int | None:
         except ValueError:
             return None
     return int(said.timestamp()) * 1_000_000_000 if isinstance(said, datetime) else None
+
+
+def _session(fs: Any) -> AbstractContextManager[None]:
+    """Return what a thread needs to use a connection."""
+    return fs.session() if hasattr(fs, "session") else nullcontext()
 
 
 def _close(made: Any) -> None:

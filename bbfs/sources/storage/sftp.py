@@ -6,14 +6,15 @@ import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from threading import Thread
+from contextlib import contextmanager, suppress
+from queue import Empty, LifoQueue
+from threading import Lock, Thread, local
 from typing import IO, Any
 
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
-from bbfs.model.errors import ConfigError, Denied, LoginRequired
+from bbfs.model.errors import BbfsError, ConfigError, Denied, LoginRequired
 from bbfs.sources.storage.ssh_config import Host, host_of
 
 _PIECE = 1 << 18
@@ -52,9 +53,16 @@ def _started(command: str) -> socket.socket:
 
 
 class _Sftp(SFTPFileSystem):
-    """The file system of fsspec, which refuses unknown hosts, and ends all that waits for the server by `cut`."""
+    """The file system of fsspec, which refuses unknown hosts, and ends all that waits for the server by `cut`.
+
+    Each thread has a session of its own while it works: of two that share one, paramiko drops the answer to the other.
+    """
 
     def _connect(self) -> None:
+        self._own, self._lock, self._allowed = local(), Lock(), self.ssh_kwargs.pop("sessions")
+        self._sessions: LifoQueue[paramiko.SFTPClient | None] = LifoQueue()
+        for _ in range(self._allowed):
+            self._sessions.put(None)  # one that may be opened
         place: Host = self.ssh_kwargs.pop("place")
         known_hosts, timeout = self.ssh_kwargs.pop("known_hosts"), self.ssh_kwargs["timeout"]
         self._socket: socket.socket | None = None
@@ -79,10 +87,58 @@ class _Sftp(SFTPFileSystem):
             if not isinstance(error, paramiko.AuthenticationException) and not (transport and transport.is_active()):
                 raise
             raise LoginRequired(f"{self.host!a}: {self._why_no_login(str(error))}") from None
-        self.ftp = self.client.open_sftp()
-        channel = self.ftp.get_channel()
+        with self.session():
+            pass  # that there is one belongs to the connection
+
+    @property
+    def ftp(self) -> paramiko.SFTPClient:
+        """The session of this thread."""
+        return self._own.session
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Have a session for this thread, which waits for one if all are in use."""
+        self._own.session = session = self._taken()
+        is_usable = False
+        try:
+            yield
+            is_usable = True
+        except BbfsError:
+            is_usable = True
+            raise
+        except OSError as error:
+            is_usable = not isinstance(error, TimeoutError)  # else it is an answer, or the channel is closed
+            raise
+        finally:
+            channel = session.get_channel()
+            if not is_usable:
+                session.close()
+            self._sessions.put(session if channel is not None and not channel.closed else None)
+
+    def _taken(self) -> paramiko.SFTPClient:
+        while True:
+            try:
+                session = self._sessions.get(timeout=self.ssh_kwargs["timeout"])
+            except Empty:
+                raise TimeoutError from None
+            if session is not None:
+                return session
+            try:
+                return self._opened()
+            except BaseException as error:
+                with self._lock:
+                    is_fewer = isinstance(error, paramiko.ChannelException) and self._allowed > 1
+                    self._allowed -= is_fewer
+                if not is_fewer:
+                    self._sessions.put(None)
+                    raise  # else the server allows no more than there are
+
+    def _opened(self) -> paramiko.SFTPClient:
+        session = self.client.open_sftp()
+        channel = session.get_channel()
         if channel is not None:
-            channel.settimeout(timeout)
+            channel.settimeout(self.ssh_kwargs["timeout"])
+        return session
 
     def entries(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the entries of a directory as they come."""
@@ -155,8 +211,11 @@ def connect(
     known_hosts: str | None,
     key_file: str | None,
     timeout: float,
+    sessions: int,
 ) -> SFTPFileSystem:
     """Connect. started: gets the file system before it connects. timeout: seconds for each step and each answer.
+
+    sessions: of the connection, at most. A server may allow fewer.
 
     Options that are None are those of `~/.ssh/config`, if it has them. Raises Denied, ConfigError and the errors of
     paramiko.
@@ -169,6 +228,7 @@ def connect(
         place.name,
         place=place,
         started=started,
+        sessions=sessions,
         port=place.port or 22,
         username=place.user,
         password=password,

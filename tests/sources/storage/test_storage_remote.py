@@ -5,7 +5,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -21,11 +20,11 @@ from typing import Any, ClassVar
 import paramiko
 import pytest
 import trio
+from file_servers import PASSWORD, SCHEMES, USER, FileServer, known_hosts
 from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from hostile_storage import ENDLESS_FTP, ODD_FTP, HostileFtp
 from object_stores import Relay, S3Server
-from programs import answers, free_port, wait_until
 
 from bbfs.model.errors import (
     BbfsError,
@@ -50,7 +49,6 @@ from bbfs.sources.storage import objects
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.testing import list_all, read_whole
 
-USER, PASSWORD = "user", "password-of-tests-91cc"
 LARGE = os.urandom(3 << 20)
 FILES = {
     "plain.txt": b"plain\n",
@@ -61,52 +59,15 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="module", params=["webdav", "sftp", "ftp"])
+@pytest.fixture(scope="module", params=SCHEMES)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, Path]]:
-    """rclone (of FTP pyftpdlib), serving a folder by one protocol: the scheme, the port, the folder."""
+    """A server of a folder by one protocol: the scheme, the port, the folder."""
     root, home = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("home")
     for name, data in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
-    port = free_port()
-    command = [
-        "rclone", "serve", request.param, str(root), "--addr", f"127.0.0.1:{port}", "--user", USER, "--pass", PASSWORD,
-        "--dir-cache-time", "0s", "--config", str(home / "none"), "--cache-dir", str(home),
-    ]  # fmt: skip
-    if request.param == "ftp":
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "pyftpdlib",
-            "-i",
-            "127.0.0.1",
-            "-p",
-            str(port),
-            "-d",
-            str(root),
-        ]
-        command += ["-u", USER, "-P", PASSWORD, "-w"]
-    quiet, environ = subprocess.DEVNULL, {**os.environ, "HOME": str(home)}
-    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environ)
-    try:
-        wait_until(lambda: answers(port), "the server listens", 20)
-        yield request.param, port, root
-    finally:
-        process.kill()
-        process.wait(10)
-
-
-def known_hosts(port: int, directory: Path) -> str:
-    """A file with the key of the server on this port."""
-    file = directory / f"known_hosts-{port}"
-    if not file.exists():
-        with closing(paramiko.Transport(("127.0.0.1", port))) as transport:
-            transport.start_client(timeout=10)
-            key = transport.get_remote_server_key()
-        file.write_text(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
-    return str(file)
+    with closing(FileServer(request.param, root, home)) as server:
+        yield request.param, server.port, root
 
 
 def source(
@@ -244,6 +205,41 @@ async def test_what_is_not_there_or_no_file_is_told_apart(server: tuple[str, int
             await handler.load(f"{place}/deep/er")
         with pytest.raises((NotFound, NotADirectory)):
             await handler.list_directory((f"127.0.0.1:{server[1]}", "deep", "nothing"))
+
+
+@pytest.mark.semantics("S16")
+async def test_requests_at_once_do_not_disturb_each_other(server: tuple[str, int, Path]) -> None:
+    async with opened(source_of(server)) as handler:
+        entries = [entry for entry in await list_all(handler) if entry.kind == "resource"]
+
+        async def read(native_uri: str, size: int | None) -> None:
+            assert (await handler.stat(native_uri)).size == size
+            content = (await handler.load(native_uri)).parts[0].content
+            assert len(await read_whole(content)) == size
+
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                for entry in 4 * entries:
+                    nursery.start_soon(read, entry.native_uri, entry.size)
+
+
+@pytest.mark.parametrize("server", ["sftp"], indirect=True)
+async def test_a_server_may_allow_fewer_sessions(
+    server: tuple[str, int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed, open_sftp, lock = 2, paramiko.SSHClient.open_sftp, threading.Lock()
+
+    def refuse_third(client: paramiko.SSHClient) -> paramiko.SFTPClient:
+        nonlocal allowed
+        with lock:
+            if not allowed:
+                raise paramiko.ChannelException(1, "administratively prohibited")
+            allowed -= 1
+        return open_sftp(client)
+
+    monkeypatch.setattr(paramiko.SSHClient, "open_sftp", refuse_third)
+    await test_requests_at_once_do_not_disturb_each_other(server)
+    assert not allowed
 
 
 @pytest.mark.semantics("S13")
