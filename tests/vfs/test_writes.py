@@ -174,6 +174,19 @@ async def test_a_name_that_programs_do_not_keep_lives_in_the_mount(tree: Tree, n
     assert source.written == ["file:./a.txt"]
 
 
+@pytest.mark.semantics("S7", "S33")
+async def test_one_lookup_leads_to_a_renamed_file_also_without_etags(tree: Tree) -> None:
+    """The kernel looks a name up once more after ESTALE, and no more."""
+    source, program, world = tree
+    source.etags = False
+    assert await program.cat(f"{TREE}/a.txt") + await program.cat(f"{TREE}/d/b.txt") == b"firstsecond"
+    await program.save(f"{TREE}/a.txt", b"again")
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/d/b.txt")
+    found = await program.walk(f"{TREE}/d/b.txt")
+    assert (await world.files.getattr(found.ino)).size == 5
+    assert await program.read(await world.files.open(found.ino)) == b"again"
+
+
 @pytest.mark.semantics("S32")
 async def test_a_file_that_is_renamed_aside_is_at_its_source_until_it_is_replaced(tree: Tree) -> None:
     """The way of vim: rename the old file, write a new one, remove the old one."""

@@ -15,6 +15,7 @@ import trio
 from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ReadOnly
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Expected, Loaded, Part, ResourceMetadata, WriteOperation
+from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.lookups import publish_description
 from bbfs.resources.catalog.record import Path, Record, record_node
@@ -150,6 +151,8 @@ class Writer:
         async def rename() -> None:
             async with source.slots.ask():
                 metadata = await handler.rename(native_uri, to, replace=replace_there)
+            renamed = source.catalog.record(native_uri)
+            version = renamed.to_remember() if renamed is not None else None
             self._gone(source, native_uri, path)
             if metadata.kind == "directory":
                 if isinstance(source.catalog, DirectoryCatalog):
@@ -163,7 +166,7 @@ class Writer:
                     source.overlay.drop(to_path)
                 self._note(source, [path, to_path])
             else:
-                await self._stored(source, metadata, None, to_path)
+                await self._stored(source, metadata, None, to_path, version)
 
         await self._do(source, rename)
         return True
@@ -269,9 +272,17 @@ class Writer:
             log.error("a pending write could not be described in %s: %s", self.pending.directory, error.strerror)
 
     async def _stored(
-        self, source: Source, metadata: ResourceMetadata, content: Writable | None, path: Path | None
+        self,
+        source: Source,
+        metadata: ResourceMetadata,
+        content: Writable | None,
+        path: Path | None,
+        version: Remembered | None = None,
     ) -> Record:
-        """Show what the source has now: in its catalog, in all caches, to all who follow."""
+        """Show what the source has now: in its catalog, in all caches, to all who follow.
+
+        version: of the content under the name that it had before.
+        """
         native_uri = metadata.native_uri
         self._loader.invalidate(source, native_uri, announced=True)
         record = source.catalog.record(native_uri)
@@ -290,6 +301,8 @@ class Writer:
         elif metadata.etag is not None:  # the source has made another content of it, and says which
             record.describe(metadata, record.path, now)
             publish_description(record, metadata, now, ttl)
+        elif version is not None:  # else the next load finds a new version: a second ESTALE in a row ends an open
+            record.recall(version)
         if metadata.modified_ns is not None:
             record.modified_ns = metadata.modified_ns
         source.error = None
