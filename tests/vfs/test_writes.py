@@ -28,6 +28,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import ResourceMetadata
 from bbfs.vfs.about import description
+from bbfs.vfs.file_handles import NewAttributes
 
 TREE = "bb-scripted+tree+file"
 MEMORY = 64 << 20
@@ -172,6 +173,25 @@ async def test_a_name_that_programs_do_not_keep_lives_in_the_mount(tree: Tree, n
     await program.unlink(f"{TREE}/{name}")
     assert await program.ls(TREE) == ["a.txt", "d"]
     assert source.written == ["file:./a.txt"]
+
+
+@pytest.mark.semantics("S32")
+async def test_what_a_program_reads_from_the_kernels_cache_is_what_its_write_replaces(tree: Tree) -> None:
+    source, program, world = tree
+    source.etags = False
+    path = f"{TREE}/a.txt"
+    assert await program.cat(path) == b"first"
+    node = await world.manager.find((TREE, "a.txt"))
+    assert node.record is not None
+    node.record.invalidate()
+    handle = await program.begin(path, os.O_RDWR)
+    source.contents["file:./a.txt"] = b"theirs"
+    ino = (await program.walk(path)).ino
+    await program.writes.set_attributes(ino, handle, NewAttributes(size=0))
+    await program.writes.write(handle, 0, b"mine")
+    with pytest.raises(Conflict):
+        await program.close(handle)
+    assert source.contents["file:./a.txt"] == b"theirs"
 
 
 @pytest.mark.semantics("S7", "S33")

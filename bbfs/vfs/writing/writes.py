@@ -107,6 +107,10 @@ class Writes:
             path, version = self._inodes.get(ino)
             source, below = self._place(path)
             node = await answered(self._names.find(path), self._names.find, path)
+            record = node.record if node.draft is None and not flags & os.O_TRUNC else None
+            if record is not None and record.invalidated and record.metadata.etag is None:
+                # The program may read the version of its inode from the kernel's cache: it has to be the source's.
+                await self._manager.open(record)
             draft = node.draft if isinstance(node.draft, Draft) else self._change(source, path, below, node, version)
             self._names.drafts[ino] = draft
         handle = self._opened(draft, ino)
