@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import quote
 
 import httpx2
@@ -85,6 +85,9 @@ class Relay:
         self._flows = threading.Event()
         self._flows.set()
         self._after: int | None = None
+        self.received = 0
+        self.receives: Callable[[int], object] = lambda _: None
+        """Called with the bytes that clients have sent, before the server gets the latest of them."""
         self._open: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -136,6 +139,8 @@ class Relay:
                 back.start()
                 with contextlib.suppress(OSError):
                     while data := client.recv(1 << 16):
+                        self.received += len(data)
+                        self.receives(self.received)
                         server.sendall(data)
                 with contextlib.suppress(OSError):
                     server.shutdown(socket.SHUT_RDWR)

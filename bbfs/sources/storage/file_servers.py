@@ -37,6 +37,8 @@ _FTP_ERRORS: dict[str, type[BbfsError]] = {
     "501": NotSupported, "502": NotSupported, "504": NotSupported, "530": LoginRequired, "552": NoSpace,
 }  # fmt: skip
 """By the code of a reply (RFC 959, section 4.2). All others refuse: 550 is for most reasons."""
+_FULL = ("no space left", "quota exceeded")
+"""What servers write of ENOSPC and EDQUOT, whatever the code of the reply."""
 
 
 class Connection(Protocol):
@@ -168,7 +170,7 @@ class FileServerBackend(FilesystemBackend):
     def _changing(self, fs: Any, path: Names, refused: type[BbfsError] = Denied) -> Iterator[None]:
         """Raise errors of the library as those of bbfs, after which nothing is sent again.
 
-        refused: for an answer without a reason, as SFTP gives it for a full disk.
+        refused: for an answer without a reason, as SFTP and 451 of FTP are for a full disk.
         """
         what = self._what(path)
         try:
@@ -177,9 +179,11 @@ class FileServerBackend(FilesystemBackend):
             raise
         except ftplib.Error as error:
             code = str(error)[:3]
-            if code[:2] == "42":
+            if code == "421":
                 self._drop(fs)
-            raise _FTP_ERRORS.get(code, Denied)(f"{what}: the server answers {code}") from None
+            is_full = any(text in str(error).lower() for text in _FULL)
+            kind = NoSpace if is_full else refused if code == "451" else _FTP_ERRORS.get(code, Denied)
+            raise kind(f"{what}: the server answers {code}") from None
         except (FileNotFoundError, PermissionError) as error:
             raise self._translated(error, what) from None
         except self._failures as error:

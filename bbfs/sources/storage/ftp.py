@@ -75,7 +75,11 @@ class _Ftp(FTPFileSystem):
 
     def store(self, path: str, file: IO[bytes], like: str | None) -> None:
         """Store a new file. FTP has no modes."""
-        self.ftp.storbinary(f"STOR {path}", file, _PIECE)
+        try:
+            self.ftp.storbinary(f"STOR {path}", file, _PIECE)
+        except ConnectionError:
+            self.ftp.voidresp()  # the server has ended the connection for data, and says why by the other one
+            raise
 
     def relabel(self, path: str, to: str, *, replace: bool) -> None:
         """Rename. Most servers replace a file then, and the others refuse."""

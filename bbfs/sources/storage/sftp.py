@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
+from paramiko.sftp import CMD_CLOSE
 
 from bbfs.model.errors import BbfsError, ConfigError, Denied, LoginRequired
 from bbfs.sources.storage.ssh_config import Host, host_of
@@ -150,12 +151,18 @@ class _Sftp(SFTPFileSystem):
 
     def store(self, path: str, file: IO[bytes], like: str | None) -> None:
         """Store a new file, with the mode of another one."""
-        with self.ftp.open(path, "wb") as out:
+        try:
+            new = self.ftp.open(path, "wb")
+        except OSError as error:
+            raise PermissionError if self.has_refused(error) else error from None  # of no bytes, no disk is full
+        with new as out:
             piece, following = file.read(_PIECE), file.read(_PIECE)
             while piece:
                 out.set_pipelined(bool(following))  # the last write waits for the answers to all
                 out.write(piece)
                 piece, following = following, file.read(_PIECE)
+            # Some servers say only now that they could not store it, and paramiko's own close passes over that.
+            self.ftp._request(CMD_CLOSE, out.handle)  # pyright: ignore[reportAttributeAccessIssue]
         if like is not None:
             with suppress(OSError):
                 self.ftp.chmod(path, stat.S_IMODE(self.ftp.lstat(like).st_mode or 0o644))

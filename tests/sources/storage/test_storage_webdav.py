@@ -10,9 +10,22 @@ import pytest
 import trio
 from hostile_storage import DAV_PAGES, ODD_DAV, dav_entry, dav_page
 
-from bbfs.model.errors import BbfsError, IsADirectory, NotADirectory, ProtocolViolation, TooLarge
-from bbfs.model.values import DataSource, Policy
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    Conflict,
+    Denied,
+    IsADirectory,
+    NoSpace,
+    NotADirectory,
+    NotSupported,
+    ProtocolViolation,
+    TooLarge,
+    Unreachable,
+)
+from bbfs.model.values import DataSource, Expected, Policy
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.testing import read_whole
 
@@ -42,7 +55,7 @@ class Dav:
                 except ConnectionError:
                     pass  # the client has enough
 
-            do_PROPFIND = do_GET  # noqa: N815 - the name of the base class
+            do_PROPFIND = do_PUT = do_GET  # noqa: N815 - the names of the base class
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -186,6 +199,32 @@ async def test_what_is_no_collection_says_why(
     async with opened(server) as handler:
         with pytest.raises(error, match=said):
             await handler.list_directory((server.host, "d"))
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error"),
+    [
+        (507, {}, NoSpace),
+        (413, {}, TooLarge),
+        (423, {}, Busy),
+        (403, {}, Denied),
+        (404, {}, Denied),  # the directory is there
+        (405, {"allow": "GET, PROPFIND"}, NotSupported),
+        (405, {}, BbfsError),  # Go's package, whatever went wrong
+        (409, {}, Denied),
+        (412, {}, Conflict),
+        (500, {}, Unreachable),
+    ],
+)
+@pytest.mark.semantics("S23", "S32")
+async def test_each_refusal_of_a_file_is_its_own_error(
+    status: int, headers: Mapping[str, str], error: type[BbfsError]
+) -> None:
+    server = Dav({"PUT": (status, headers, lambda: iter([])), **listing(dav_page(OWN))})
+    async with opened(server) as handler:
+        with pytest.raises(error) as caught:
+            await handler.write(f"webdav://{server.host}/d/a", MemoryContent(b"x"), Expected(exists=False))
+    assert type(caught.value) is error
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,11 @@ class WebDavBackend(WebBackend):
         headers = {**conditions(expected), "content-length": str(content.size)}
         if mime_type is not None:
             headers["content-type"] = mime_type
-        await self._change("PUT", path, headers, _pieces(content))
+        try:
+            await self._change("PUT", path, headers, _pieces(content))
+        except NotFound:
+            await self.stat(path[:-1], is_directory=True)  # some servers say so of all that they refuse
+            raise Denied(f"{self._what(path)}: the server does not take it") from None
         return await self.stat(path, is_directory=False)
 
     async def delete(self, path: Names, expected: Expected) -> None:
@@ -166,7 +170,13 @@ class WebDavBackend(WebBackend):
         with suppress(NotFound):  # some servers say of one that is there that they have made it
             await self.stat(path, is_directory=True)
             raise Exists(self._what(path))
-        await self._change("MKCOL", path, {}, is_directory=True)
+        try:
+            await self._change("MKCOL", path, {}, is_directory=True)
+        except Exists:
+            with suppress(NotFound):
+                await self.stat(path, is_directory=True)
+                raise
+            raise Denied(f"{self._what(path)}: the server does not make it") from None
 
     async def remove_directory(self, path: Names) -> None:
         """Remove an empty directory. The server would remove any, so it is asked before."""
@@ -205,12 +215,23 @@ class WebDavBackend(WebBackend):
             if stream.status == _NO_PARENT:
                 raise NotFound(f"{what}: there is no directory for it")
             if stream.status == _NOT_ALLOWED:
-                raise Exists(what) if method == "MKCOL" else NotSupported(f"{what}: the server allows no {method}")
+                raise self._not_allowed(method, stream.headers, what)
             if stream.status == _MULTI_STATUS:  # of a directory, some of which failed (RFC 4918, section 9.6.1)
                 raise Denied(f"{what}: the server has done it in part")
             if not 200 <= stream.status < 300:
                 error = self._error(stream, said, what)
                 raise Conflict(f"{what}: somebody else has changed it") if isinstance(error, Outdated) else error
+
+    @staticmethod
+    def _not_allowed(method: str, headers: Mapping[str, str], what: str) -> BbfsError:
+        if method == "MKCOL":
+            return Exists(what)
+        if "allow" in headers:
+            return NotSupported(f"{what}: the server allows no {method}")
+        # Go's package says so of each request that failed, without the header that RFC 9110 demands (section 15.5.6).
+        if method == "PUT":
+            return BbfsError(f"{what}: the server failed to store it, for its disk is full perhaps")
+        return Denied(f"{what}: the server refuses the {method}")
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
