@@ -1,0 +1,224 @@
+"""Saving to servers of WebDAV, SFTP and FTP through a mount: afterwards the server has it (S32, S33)."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from file_servers import SCHEMES, FileServer
+from harness import Mount, Mounts
+from programs import Done, errno_of, run, shell, wait_until
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+LOST = ("cannot be reached", "connection broke", "not written", "no answer", "ended", "down", "refused", "connection")
+CHANGED = ("somebody else has",)
+COPY = "exec(\"with open(sys.argv[1], 'wb', 0) as f: f.write(open(sys.argv[2], 'rb').read())\")"
+SAVE = "[(file.write('{}'), file.close()) for file in [open(sys.argv[1], 'w')]]"
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def scheme(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def started(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., FileServer]]:
+    """Start a server with an empty folder."""
+    servers: list[FileServer] = []
+
+    def start(*, read_only: bool = False, full_at: int = 0) -> FileServer:
+        root, home = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("home")
+        servers.append(FileServer(scheme, root, home, read_only=read_only, full_at=full_at))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def server(started: Callable[..., FileServer]) -> FileServer:
+    return started()
+
+
+@pytest.fixture(scope="module")
+def mount(server: FileServer, module_mounted: Mounts) -> Mount:
+    return module_mounted(server.source())
+
+
+@pytest.fixture
+def here(mount: Mount, server: FileServer) -> Iterator[Path]:
+    yield server.folder(mount)
+    shell("rm -rf -- *", directory=server.folder(mount))
+    assert not os.listdir(server.root)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small tree with an empty file, a large one, and odd names, whose times are whole seconds."""
+    root = tmp_path / "tree"
+    (root / "sub/deeper").mkdir(parents=True)
+    for name, data in {
+        "empty": b"",
+        "large": os.urandom(3 * MIB),
+        "sub/a b.txt": b"text\n" * 100,
+        "sub/deeper/\u00fc#?%.txt": b"\xff\n",
+    }.items():
+        (root / name).write_bytes(data)
+        os.utime(root / name, (1_500_000_000, 1_500_000_000))
+    return root
+
+
+def bbfs(mount: Mount, *arguments: str, status: int | None = 0) -> Done:
+    return run(sys.executable, "-m", "bbfs", *arguments, env=mount.environ(), status=status)
+
+
+def pending(mount: Mount) -> list[dict[str, object]]:
+    return json.loads(bbfs(mount, "pending", "list", "--json").text)
+
+
+def kept(mount: Mount) -> list[bytes]:
+    """Return the contents of the pending writes."""
+    return [each.with_suffix("").read_bytes() for each in mount.state.home.rglob("pending/*.json")]
+
+
+def test_shells_and_editors_save(here: Path, server: FileServer) -> None:
+    shell("echo one > note.md; echo two >> note.md; echo new | tee new.txt; echo x | tee -a new.txt", directory=here)
+    shell("sed -i s/one/1/ note.md", directory=here)
+    assert (server.root / "note.md").read_bytes() == b"1\ntwo\n"
+    assert (server.root / "new.txt").read_bytes() == b"new\nx\n"
+    for setting in ("nobackup", "backup backupcopy=no", "backup backupcopy=yes", "nowritebackup"):
+        vim = ["vim", "-es", "-N", "-u", "NONE", "-c", f"set {setting}", "-c", "normal Goadded", "-c", "wq", "note.md"]
+        run("env", "-C", here, *vim, timeout=30)
+    assert (server.root / "note.md").read_bytes() == b"1\ntwo\n" + 4 * b"added\n"
+    assert {*os.listdir(server.root)} == {"note.md", "new.txt"}, "nothing that the programs did not keep"
+
+
+def test_trees_are_copied(here: Path, server: FileServer, tree: Path) -> None:
+    shell(f"cp -a {tree} cp; rsync -a {tree}/ rs/; mkdir tar; tar c -C {tree} . | tar x -C tar", directory=here)
+    for name in ("cp", "rs", "tar"):
+        shell(f"diff -r {tree} {server.root / name}; diff -r {tree} {here / name}")
+    if server.scheme != "webdav":  # which keeps no times
+        assert shell(f"rsync -ai --omit-dir-times {tree}/ rs/", directory=here).text == ""
+        assert (server.root / "tar/sub/a b.txt").stat().st_mtime == 1_500_000_000
+    shell(
+        f"echo x >> '{tree}/sub/a b.txt'; rsync -a --inplace {tree}/ rs/; diff -r {tree} {server.root}/rs",
+        directory=here,
+    )
+
+
+def test_git_works_in_it(here: Path, server: FileServer) -> None:
+    git = "git -c user.name=n -c user.email=e@x -c gc.auto=0"
+    shell(
+        f"git init -q g && cd g && seq 100 > f && {git} add f && {git} commit -qm one && echo x >> f && "
+        f"{git} commit -qam two && {git} checkout -q HEAD~1",
+        directory=here,
+        timeout=60,
+    )
+    shell("git fsck --strict", directory=server.root / "g")
+    assert shell("git log --all --format=%s | cat; tail -n 1 f", directory=server.root / "g").text == "two\none\n100\n"
+
+
+def test_a_server_that_dies_during_an_upload_gets_it_later(
+    mounted: Mounts, started: Callable[..., FileServer], tmp_path: Path
+) -> None:
+    server, data = started(), tmp_path / "data"
+    (server.root / "note.md").write_bytes(b"one\n")
+    data.write_bytes(os.urandom(2 * MIB))
+    with server.dying() as (port, die_at):
+        mount = mounted(server.source(port, timeout="10s"), expected=LOST)
+        note = server.folder(mount, port) / "note.md"
+        assert run("cat", note).out == b"one\n"
+        die_at(MIB)
+        assert errno_of(COPY, note, data) == "EHOSTDOWN"
+        server.process.wait(10)
+        [item] = pending(mount)
+        assert item["size"] == 2 * MIB
+        server.start()
+        retry = ["pending", "retry", str(item["id"])]
+        if server.scheme == "webdav":  # rclone stores in place
+            assert "somebody else has changed it" in bbfs(mount, *retry, status=1).err.decode()
+            retry += ["--force"]
+        else:
+            assert (server.root / "note.md").read_bytes() == b"one\n"
+        bbfs(mount, *retry)
+        assert (server.root / "note.md").read_bytes() == data.read_bytes()
+        assert kept(mount) == []
+        assert run("cat", note).out == data.read_bytes()
+
+
+def test_a_server_that_is_stopped_fails_a_save_in_time(mounted: Mounts, started: Callable[..., FileServer]) -> None:
+    server = started()
+    (server.root / "note.md").write_bytes(b"one\n")
+    mount = mounted(server.source(timeout="1s"), expected=LOST)
+    note = server.folder(mount) / "note.md"
+    assert run("cat", note).out == b"one\n"
+    server.process.send_signal(signal.SIGSTOP)
+    assert errno_of(SAVE.format("mine"), note) == "ETIMEDOUT"
+    server.process.send_signal(signal.SIGCONT)
+    assert kept(mount) == [b"mine"]
+    wait_until(lambda: errno_of(SAVE.format("again"), note).startswith("OK"), "it is written again")
+    assert os.listdir(server.root) == ["note.md"]
+
+
+def test_of_three_writers_one_wins_and_the_others_keep_their_bytes(mounted: Mounts, server: FileServer) -> None:
+    (server.root / "shared.md").write_bytes(b"one\n")
+    mounts = [mounted(server.source(), expected=CHANGED) for _ in range(2)]
+    save = "import os, sys; f = os.open(sys.argv[1], os.O_RDWR); os.pread(f, 9, 0); print(flush=True); input(); "
+    save += "os.ftruncate(f, 0); os.pwrite(f, sys.argv[2].encode(), 0); os.close(f)"
+    script = f"""
+import subprocess, sys
+def begin(path, text):
+    return subprocess.Popen([sys.executable, "-c", {save!r}, path, text], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+writers = [begin(path, text) for path, text in zip(sys.argv[1:3], ("first", "2nd"))]
+for writer in writers:
+    writer.stdout.readline()
+if len(sys.argv) > 3:
+    open(sys.argv[3], "w").write("theirs")
+for writer in writers:
+    print(writer.communicate("\\n", timeout=20)[1].strip().splitlines()[-1:])
+"""
+    paths = [server.folder(each) / "shared.md" for each in mounts]
+    first, second = run(sys.executable, "-c", script, *paths, timeout=60).text.splitlines()
+    assert (first, "Stale file handle" in second) == ("[]", True)
+    assert (server.root / "shared.md").read_bytes() == b"first"
+    wait_until(lambda: run("cat", paths[1]).out == b"first", "the other mount shows it")
+    first, second = run(sys.executable, "-c", script, *paths, server.root / "shared.md", timeout=60).text.splitlines()
+    assert ("Stale file handle" in first, "Stale file handle" in second) == (True, True)
+    assert (server.root / "shared.md").read_bytes() == b"theirs"
+    assert [kept(mount) for mount in mounts] == [[b"first"], [b"2nd", b"2nd"]]
+
+
+def test_a_full_server_takes_nothing(mounted: Mounts, started: Callable[..., FileServer], tmp_path: Path) -> None:
+    server, data = started(full_at=2 * MIB), tmp_path / "data"
+    data.write_bytes(os.urandom(4 * MIB))
+    mount = mounted(server.source(), expected=["not written"])
+    here = server.folder(mount)
+    shell("echo one > note.md", directory=here)
+    assert server.path("note.md").read_bytes() == b"one\n"
+    # For WebDAV, rclone gives no reason.
+    assert errno_of(COPY, here / "new", data) == ("EIO" if server.scheme == "webdav" else "ENOSPC")
+    assert kept(mount) == [data.read_bytes()]
+    shell("echo two >> note.md", directory=here)
+    assert server.path("note.md").read_bytes() == b"one\ntwo\n", "nothing is left that takes its room"
+    assert os.listdir(server.path("")) == ["note.md"]
+
+
+def test_a_server_that_refuses_says_so(mounted: Mounts, started: Callable[..., FileServer]) -> None:
+    server = started(read_only=True)
+    (server.root / "note.md").write_bytes(b"one\n")
+    mount = mounted(server.source(), expected=["not written"])
+    here = server.folder(mount)
+    assert errno_of(SAVE.format("mine"), here / "note.md") == "EACCES"
+    assert errno_of(SAVE.format("mine"), here / "new.md") == "EACCES"
+    assert errno_of("os.mkdir(sys.argv[1])", here / "d") == "EACCES"
+    assert errno_of("os.unlink(sys.argv[1])", here / "note.md") == "EACCES"
+    assert errno_of("os.rename(sys.argv[1], sys.argv[1] + '2')", here / "note.md") == "EACCES"
+    assert (server.root / "note.md").read_bytes() == b"one\n"
+    assert run("cat", here / "note.md").out == b"one\n"
+    assert kept(mount) == [b"mine", b"mine"]
