@@ -27,6 +27,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import ResourceMetadata
+from bbfs.resources.commands.pending import retry
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
 
@@ -192,6 +193,30 @@ async def test_what_a_program_reads_from_the_kernels_cache_is_what_its_write_rep
     with pytest.raises(Conflict):
         await program.close(handle)
     assert source.contents["file:./a.txt"] == b"theirs"
+
+
+@pytest.mark.parametrize("size", [4, 3 << 20])
+@pytest.mark.semantics("S32")
+async def test_a_pending_write_that_the_source_has_is_done(tree: Tree, size: int) -> None:
+    """The answer to the first attempt was lost, and the source had stored it, as it shows by its new version."""
+    source, program, world = tree
+    pending, mine = world.manager.writer.pending, b"mine" * (size // 4)
+    source.refused["file:./a.txt"] = DeadlineExceeded("late")
+    with pytest.raises(DeadlineExceeded):
+        await program.save(f"{TREE}/a.txt", mine)
+    del source.refused["file:./a.txt"]
+    [item] = pending.items()
+    for theirs in (mine[:-1] + b"!", mine + b"!"):
+        source.contents["file:./a.txt"] = theirs
+        with pytest.raises(Conflict):
+            await retry(world.manager, {"write": item.id})
+    del source.contents["file:./a.txt"]
+    with pytest.raises(Conflict):
+        await retry(world.manager, {"write": item.id})
+    source.contents["file:./a.txt"] = mine
+    await retry(world.manager, {"write": item.id})
+    assert not [*pending.items()]
+    assert await program.cat(f"{TREE}/a.txt") == mine[: 3 + (1 << 20)]
 
 
 @pytest.mark.semantics("S7", "S33")

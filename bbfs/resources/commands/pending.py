@@ -21,7 +21,7 @@ from bbfs.sources.content.file import StoredContent
 async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, Any]:
     """Hand over one pending write. Return the fields of a successful answer. Raise BbfsError.
 
-    Unless it is forced, the source must have the state that the write expected.
+    Unless it is forced, the source must have the state that the write expected, or these bytes already.
     """
     write_id = request.get("write")
     if not isinstance(write_id, str):
@@ -34,7 +34,7 @@ async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, 
     content = await trio.to_thread.run_sync(_content, manager, item)
     known = source.catalog.record(item.native_uri)
     path = known.path if known is not None and known.path else None
-    await manager.writer.write(source, item.native_uri, content, expected, path=path, write_id=item.id)
+    await manager.writer.write(source, item.native_uri, content, expected, path=path, write_id=item.id, again=True)
     if path is None:
         await manager.relist(source)
     return {"uri": item.uri, "size": item.size}

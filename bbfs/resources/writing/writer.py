@@ -6,7 +6,7 @@ disk as a pending write before its source is asked, and until it has stored it.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
@@ -14,7 +14,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ReadOnly
 from bbfs.model.uri import source_uri
-from bbfs.model.values import Expected, Loaded, Part, ResourceMetadata, WriteOperation
+from bbfs.model.values import Content, Expected, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.lookups import publish_description
@@ -24,7 +24,7 @@ from bbfs.resources.publish import Publisher
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tiers import Load
-from bbfs.resources.writing.buffer import BufferSpace, Written
+from bbfs.resources.writing.buffer import PIECE, BufferSpace, Written
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
 from bbfs.sources import CanLoad, CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
 from bbfs.sources.content.file import StoredContent
@@ -81,12 +81,14 @@ class Writer:
         path: Path | None = None,
         write_id: str | None = None,
         keep: bool = True,
+        again: bool = False,
     ) -> Record:
         """Hand over a content. Return the record of the resource as the source has it now.
 
         path: of the resource in the catalog, if a name of the mount leads to it. write_id: of the pending write, the
         same for all attempts. keep: the content is a pending write before, and stays one after an error; if not, the
-        caller has it still. Raise BbfsError.
+        caller has it still. again: the source may have taken it at an earlier attempt, whose answer was lost; if it has
+        these bytes, that is no conflict. Raise BbfsError.
         """
         handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
         item = PendingWrite(
@@ -107,9 +109,15 @@ class Writer:
             nonlocal ended
             try:
                 async with source.slots.ask():
-                    if not handler.detects_conflicts:
-                        await self._compare(source, native_uri, expected)
-                    metadata = await handler.write(native_uri, content, expected)
+                    try:
+                        if not handler.detects_conflicts:
+                            await self._compare(source, native_uri, expected)
+                        metadata = await handler.write(native_uri, content, expected)
+                    except Conflict:
+                        had = await self._had(source, native_uri, content) if again else None
+                        if had is None:
+                            raise
+                        metadata = had
             except BbfsError as error:
                 ended = True
                 await self._failed(source, item, error, keep)
@@ -253,6 +261,23 @@ class Writer:
             if now is not None and then is not None and now != then:
                 raise Conflict(f"{native_uri}: somebody else has changed it")
 
+    async def _had(self, source: Source, native_uri: str, content: Writable) -> ResourceMetadata | None:
+        """Return the metadata of a resource if it has exactly these bytes, else None."""
+        if source.loads is None:
+            return None
+        try:
+            loaded = await source.loads.load(native_uri)
+        except NotFound:
+            return None
+        if not await _same([part.content for part in loaded.parts], content):
+            return None
+        if loaded.metadata is not None:
+            return loaded.metadata
+        known = source.catalog.record(native_uri) or source.catalog.record_of(
+            source_uri(source.data.base_prefix, native_uri), native_uri
+        )
+        return replace(known.metadata, size=content.size, etag=None)
+
     # -- afterwards --------------------------------------------------------------------------------------------------
 
     async def _failed(self, source: Source, item: PendingWrite, error: BbfsError, keep: bool) -> None:
@@ -330,6 +355,20 @@ class Writer:
             if source.overlay is not None:
                 source.overlay.put(path, None, stored=True)
             self._note(source, [path])
+
+
+async def _same(there: Sequence[Content], content: Writable) -> bool:
+    """Return whether the only content has the bytes of another one. Close them all."""
+    try:
+        if [each.size for each in there] != [content.size]:
+            return False
+        for offset in range(0, content.size, PIECE):
+            if await there[0].read_waiting(offset, PIECE) != await content.read_waiting(offset, PIECE):
+                return False
+        return True
+    finally:
+        for each in there:
+            each.close()
 
 
 async def state_of(source: Source, native_uri: str, wanted: Expected) -> Expected | None:
