@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+import trio
 from fakes import FlatSource, Kernel, TreeSource, World, data_source
 
 from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound
@@ -19,12 +20,16 @@ def writable(prefix: str) -> DataSource:
 
 
 class Taking:
-    """What the writable sources share. refused: what the next writes of a URI end with. written: the URIs, in order."""
+    """What the writable sources share. refused: what the next writes of a URI end with. written: the URIs, in order.
+
+    released: writes wait for it.
+    """
 
     contents: dict[str, bytes]
     refused: dict[str, BbfsError]
     written: list[str]
     detects_conflicts = True
+    released: trio.Event | None = None
 
     def _check(self, uri: str, expected: Expected) -> None:
         there = self.contents.get(uri)
@@ -37,6 +42,8 @@ class Taking:
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         self.written.append(native_uri)
+        if self.released is not None:
+            await self.released.wait()
         if native_uri in self.refused:
             raise self.refused[native_uri]
         self._check(native_uri, expected)
@@ -150,10 +157,15 @@ class Program(Kernel):
     def __init__(self, world: World) -> None:
         super().__init__(world.files)
         self.writes = world.core.writes
+        self._held: int | None = None
 
     async def _parent(self, path: str) -> tuple[int, bytes]:
         directory, _, name = path.rpartition("/")
         return (await self.walk(directory)).ino, name.encode()
+
+    async def read(self, handle: int) -> bytes:
+        """All bytes of a file, which may be written at the same time."""
+        return await self.files.read(handle, 0, 3) + await self.files.read(handle, 3, 1 << 20)
 
     async def begin(self, path: str, flags: int) -> int:
         """open(2)."""
@@ -193,6 +205,21 @@ class Program(Kernel):
         if data:  # the kernel sends no empty write
             await self.writes.write(handle, offset, data)
         await self.close(handle)
+
+    async def hold(self, path: str) -> None:
+        """Open a file for a while, unless one is open."""
+        if self._held is None:
+            self._held = await self.begin(path, os.O_RDWR)
+
+    async def poke(self, _: str, offset: int, data: bytes) -> None:
+        """Write to the file that is open, if one is."""
+        if self._held is not None and data:
+            await self.writes.write(self._held, offset, data)
+
+    async def let(self, _: str = "") -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await self.close(held)
 
     async def truncate(self, path: str, size: int) -> None:
         await self._again(path, lambda ino: self.writes.set_attributes(ino, None, _size(size)))

@@ -21,6 +21,7 @@ from bbfs.model.errors import (
     NotEmpty,
     NotFound,
     NotSupported,
+    Outdated,
     ReadOnly,
     Rejected,
     TooLarge,
@@ -69,6 +70,111 @@ async def test_the_source_has_what_was_written_when_close_returns(tree: Tree) ->
     assert source.contents["file:./new.txt"] == b"new"
     assert await program.ls(TREE) == ["a.txt", "d", "new.txt"]
     assert await program.cat(f"{TREE}/new.txt") == b"new"
+
+
+@pytest.mark.semantics("S32")
+async def test_what_is_written_after_a_rename_goes_to_the_new_name(tree: Tree) -> None:
+    source, program, _ = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/moved.txt")
+    await program.writes.write(handle, 0, b"F")
+    await program.close(handle)
+    assert source.contents == {"file:./moved.txt": b"First", "file:./d/b.txt": b"second"}
+    handle = await program.begin(f"{TREE}/moved.txt", os.O_RDWR)
+    await program.rename(f"{TREE}/moved.txt", f"{TREE}/moved.txt~")
+    await program.writes.write(handle, 0, b"W")
+    await program.close(handle)
+    assert await program.cat(f"{TREE}/moved.txt~") == b"Wirst"
+    assert source.contents["file:./moved.txt"] == b"First"
+
+
+@pytest.mark.semantics("S33")
+async def test_a_directory_takes_its_temporary_and_open_files_along(tree: Tree) -> None:
+    source, program, _ = tree
+    await program.save(f"{TREE}/d/c.txt", b"third")
+    await program.rename(f"{TREE}/d/b.txt", f"{TREE}/d/b.txt~")
+    await program.save(f"{TREE}/d/x.part", b"half")
+    handle = await program.begin(f"{TREE}/d/c.txt", os.O_RDWR)
+    await program.rename(f"{TREE}/d", f"{TREE}/e")
+    assert source.contents == {"file:./a.txt": b"first", "file:./e/b.txt": b"second", "file:./e/c.txt": b"third"}
+    assert await program.ls(f"{TREE}/e") == ["b.txt~", "c.txt", "x.part"]
+    assert await program.cat(f"{TREE}/e/x.part") == b"half"
+    await program.writes.write(handle, 0, b"T")
+    await program.close(handle)
+    assert source.contents["file:./e/c.txt"] == b"Third"
+    await program.rename(f"{TREE}/e/b.txt~", f"{TREE}/e/b.txt")
+    assert await program.cat(f"{TREE}/e/b.txt") == source.contents["file:./e/b.txt"] == b"second"
+
+
+@pytest.mark.semantics("S33")
+async def test_a_file_renamed_to_a_temporary_name_elsewhere_stays_at_the_source(tree: Tree) -> None:
+    source, program, _ = tree
+    await program.rename(f"{TREE}/d/b.txt", f"{TREE}/b.tmp")
+    assert source.contents == {"file:./a.txt": b"first", "file:./b.tmp": b"second"}
+    await program.save(f"{TREE}/b.tmp", b"changed")
+    assert source.contents["file:./b.tmp"] == b"changed"
+    await program.unlink(f"{TREE}/b.tmp")
+    assert source.contents == {"file:./a.txt": b"first"}
+
+
+@pytest.mark.semantics("S33")
+async def test_a_backup_may_go_before_the_file_is_closed(tree: Tree) -> None:
+    source, program, _ = tree
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR | os.O_CREAT)
+    await program.writes.write(handle, 0, b"new text")
+    await program.unlink(f"{TREE}/a.txt~")
+    assert source.contents["file:./a.txt"] == b"first"
+    await program.close(handle)
+    assert source.contents["file:./a.txt"] == b"new text"
+
+
+@pytest.mark.semantics("S32")
+async def test_a_file_that_is_removed_while_it_is_closed_is_gone(flat: Flat) -> None:
+    source, program, _ = flat
+    handle = await program.begin(f"{FLAT}/new.txt", os.O_WRONLY | os.O_CREAT)
+    await program.writes.write(handle, 0, b"new")
+    source.released = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(program.close, handle)
+        await settled()
+        nursery.start_soon(program.unlink, f"{FLAT}/new.txt")
+        await settled()
+        source.released.set()
+    assert "test://new.txt" not in source.contents
+
+
+@pytest.mark.semantics("S32")
+async def test_a_rename_replaces_only_what_the_program_could_see(tree: Tree) -> None:
+    source, program, _ = tree
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    source.contents["file:./a.txt"] = b"theirs"
+    with pytest.raises(Conflict):
+        await program.rename(f"{TREE}/d/b.txt", f"{TREE}/a.txt")
+    assert source.contents == {"file:./a.txt": b"theirs", "file:./d/b.txt": b"second"}
+
+
+@pytest.mark.semantics("S13", "S32")
+async def test_a_change_between_open_and_the_first_write_fails_the_write(flat: Flat) -> None:
+    source, program, world = flat
+    assert await program.cat(f"{FLAT}/a.txt") == b"first"
+    handle = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY | os.O_APPEND)
+    source.contents["test://a.txt"] = b"first and theirs"
+    world.clock.advance(3600)
+    with pytest.raises(Outdated):
+        await program.writes.write(handle, 5, b"--")
+    await program.close(handle)
+    assert source.contents["test://a.txt"] == b"first and theirs"
+
+
+@pytest.mark.semantics("S32")
+async def test_an_append_to_an_outdated_file_begins_where_the_file_ends(flat: Flat) -> None:
+    source, program, world = flat
+    assert await program.cat(f"{FLAT}/a.txt") == b"first"
+    source.contents["test://a.txt"] = b"first and theirs"
+    world.clock.advance(3600)
+    await program.append(f"{FLAT}/a.txt", b", ours")
+    assert source.contents["test://a.txt"] == b"first and theirs, ours"
 
 
 @pytest.mark.semantics("S33")
@@ -285,14 +391,18 @@ async def test_a_change_that_is_announced_while_a_program_begins_is_a_conflict(f
     source.detects_conflicts = True
     handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
     source.hold("test://a.txt")
+
+    async def write() -> None:
+        with pytest.raises(Outdated):
+            await program.writes.write(handle, 0, b"m")
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(program.writes.write, handle, 0, b"m")
+        nursery.start_soon(write)
         await until(lambda: source.loaded == ["test://a.txt"])
         source.contents["test://a.txt"] = b"theirs"
         source.announce("test://a.txt")
         source.release("test://a.txt")
-    with pytest.raises(Conflict):
-        await program.close(handle)
+    await program.close(handle)
     assert source.contents["test://a.txt"] == b"theirs"
 
 

@@ -27,6 +27,7 @@ OPERATIONS = int(os.environ.get("OPERATIONS", "1500"))
 SEED = int(os.environ.get("SEED", "1"))
 NAMES = ("a", "b.txt", "c~", ".d.swp", "e.tmp")
 DIRECTORIES = ("", "p", "q", "p/r")
+OPENED = ("hold", "poke", "let")
 MEMORY = 64 << 20
 
 
@@ -35,6 +36,20 @@ class Plain:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._held: int | None = None
+
+    def hold(self, path: str) -> None:
+        if self._held is None:
+            self._held = os.open(self._root / path, os.O_RDWR)
+
+    def poke(self, _: str, offset: int, data: bytes) -> None:
+        if self._held is not None:
+            os.pwrite(self._held, data, offset)
+
+    def let(self, _: str) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def save(self, path: str, data: bytes, flags: int = os.O_TRUNC) -> None:
         with open(os.open(self._root / path, os.O_WRONLY | os.O_CREAT | flags), "wb") as file:
@@ -112,14 +127,14 @@ def step(random_: random.Random) -> tuple[Any, ...]:
 
     data = random_.randbytes(random_.choice((0, 1, 10, 5000)))
     kind = random_.choices(
-        ("save", "append", "patch", "truncate", "unlink", "rename", "mkdir", "rmdir", "cat", "ls", "create"),
-        (6, 3, 3, 2, 3, 5, 2, 2, 6, 3, 2),
+        ("save", "append", "patch", "truncate", "unlink", "rename", "mkdir", "rmdir", "cat", "ls", "create", *OPENED),
+        (6, 3, 3, 2, 3, 5, 2, 2, 6, 3, 2, 2, 3, 1),
     )[0]
     if kind in ("save", "append"):
         return kind, path(), data
     if kind == "create":
         return "save", path(), data, os.O_EXCL
-    if kind == "patch":
+    if kind in ("patch", "poke"):
         return kind, path(), random_.randrange(6000), data
     if kind == "truncate":
         return kind, path(), random_.choice((0, 3, 6000))
@@ -179,6 +194,7 @@ async def test_a_source_is_written_as_a_directory_is(kind: str, tmp_path: Path) 
                 assert found == expected, (number, [(*each,) for each in done[-12:]])
                 if random_.random() < 0.02:
                     world.clock.advance(random_.choice((1, 20, 4000)))
+            assert await outcome(program.let) == ("answer", None)
             for relative, data in plain.all().items():
                 assert await program.cat(relative) == data
             if isinstance(source, CanClose):

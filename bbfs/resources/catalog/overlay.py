@@ -10,7 +10,7 @@ from math import inf
 
 from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.resources.catalog.base import Catalog, View
-from bbfs.resources.catalog.record import DIRECTORY, Node, Path
+from bbfs.resources.catalog.record import DIRECTORY, Draft, Node, Path
 
 COUNTED = 10_000
 """Names of a listed directory that may be gone through at once."""
@@ -78,9 +78,21 @@ class Overlay:
         if not names:
             self._below.pop(path[:-1], None)
 
+    def unshow(self, path: Path) -> None:
+        """Drop a name that only the mount had. An older listing may still have a removed resource of that name."""
+        self.drop(path)
+        if self.is_listed(path):
+            self.put(path, None, stored=True)
+
     def drop_below(self, path: Path) -> None:
         for directory in [each for each in self._below if each[: len(path)] == path]:
             del self._below[directory]
+
+    def drafts_below(self, path: Path) -> list[Draft]:
+        """Return what programs write at and below a directory, or have written there for the mount alone."""
+        names = [each for directory, each in self._below.items() if directory[: len(path)] == path]
+        nodes = [overlaid.node for each in names for overlaid in each.values()]
+        return [node.draft for node in nodes if node is not None and node.draft is not None]
 
     def is_directory(self, path: Path) -> bool:
         """Return whether a directory is overlaid at a path."""

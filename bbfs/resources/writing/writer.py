@@ -149,15 +149,28 @@ class Writer:
         await self._do(source, remove)
 
     async def rename(
-        self, source: Source, native_uri: str, to: str, *, replace_there: bool, path: Path, to_path: Path
+        self,
+        source: Source,
+        native_uri: str,
+        to: str,
+        *,
+        replace_there: bool,
+        path: Path,
+        to_path: Path,
+        replaced: Expected | None = None,
     ) -> bool:
-        """Rename a resource at its source. Return False if the source cannot; then nothing has changed."""
+        """Rename a resource at its source. Return False if the source cannot; then nothing has changed.
+
+        replaced: the state that what is replaced must have. Raise BbfsError.
+        """
         handler = source.writes
         if not isinstance(handler, CanRename) or "rename" not in handler.writes(native_uri):
             return False
 
         async def rename() -> None:
             async with source.slots.ask():
+                if replaced is not None and replaced.exists is not None:
+                    await self._compare(source, to, replaced)
                 metadata = await handler.rename(native_uri, to, replace=replace_there)
             renamed = source.catalog.record(native_uri)
             version = renamed.to_remember() if renamed is not None else None
@@ -327,6 +340,7 @@ class Writer:
             record.describe(metadata, record.path, now)
             publish_description(record, metadata, now, ttl)
         elif version is not None:  # else the next load finds a new version: a second ESTALE in a row ends an open
+            record.describe(metadata, record.path, now)
             record.recall(version)
         if metadata.modified_ns is not None:
             record.modified_ns = metadata.modified_ns

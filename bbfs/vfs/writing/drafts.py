@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from bbfs.model.errors import Outdated
 from bbfs.model.values import Content, Expected
 from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.resources.source import Source
@@ -36,6 +37,8 @@ class Draft:
     space: BufferSpace
     clock: Callable[[], float]
     write_id: str
+    base: str | None = None
+    """The inode version of the content that a program changes, None for any: the program may have read that one."""
     temporary: bool = False
     hides: "tuple[Path, Record] | None" = None
     modified_ns: int = 0
@@ -68,9 +71,11 @@ class Draft:
         """Do nothing: a draft ends when no handle and no name leads to it."""
 
     async def filled(self) -> Buffer:
-        """Return the bytes, after a load if a program changes a content that it has not replaced."""
+        """Return the bytes, after a load if a program changes a content that it has not replaced. Raise BbfsError."""
         if self.buffer is None:
             content = await self.load(self.record)
+            if self.base is not None and self.record.inode_version != self.base:
+                raise Outdated(f"{'/'.join(self.path)}: somebody else has changed it since it was opened")
             buffer = Buffer(self.space)
             await buffer.fill(content)
             if self.buffer is None:  # another request may have filled or emptied it meanwhile

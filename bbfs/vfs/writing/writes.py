@@ -6,7 +6,8 @@ the adapter, raises BbfsError, and may wait for a source.
 """
 
 import os
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from itertools import count
 
 import trio
@@ -107,11 +108,14 @@ class Writes:
             path, version = self._inodes.get(ino)
             source, below = self._place(path)
             node = await answered(self._names.find(path), self._names.find, path)
-            record = node.record if node.draft is None and not flags & os.O_TRUNC else None
-            if record is not None and record.invalidated and record.metadata.etag is None:
-                # The program may read the version of its inode from the kernel's cache: it has to be the source's.
-                await self._manager.open(record)
-            draft = node.draft if isinstance(node.draft, Draft) else self._change(source, path, below, node, version)
+            if not flags & os.O_TRUNC and node.draft is None and node.kind == "file" and node.record is not None:
+                await self._confirm(node.record)
+                node = await answered(self._names.find(path), self._names.find, path)
+            draft = self._names.drafts.get(ino)  # another open may have made it meanwhile
+            if draft is None:
+                draft = node.draft if isinstance(node.draft, Draft) else None
+            if draft is None:
+                draft = self._change(source, path, below, node, version)
             self._names.drafts[ino] = draft
         handle = self._opened(draft, ino)
         if flags & os.O_TRUNC:  # libfuse has the kernel leave this to the open (FUSE_CAP_ATOMIC_O_TRUNC)
@@ -119,6 +123,18 @@ class Writes:
                 draft.emptied()
                 draft.changed()
         return handle
+
+    async def _confirm(self, record: Record) -> None:
+        """Have a record that may be outdated tell its version and size. Raise BbfsError.
+
+        A program that changes a file may read the version of its inode from the kernel's cache, and appends at the size
+        that the kernel has: both have to be the source's.
+        """
+        was_seen = record.digest is not None
+        if record.invalidated or (was_seen and not record.fresh(self._manager.clock())):
+            await self._manager.open(record)
+        elif not self._manager.resolved(record):
+            await self._manager.learn(record)
 
     def _change(self, source: Source, path: Path, below: Path, node: Node, version: str) -> Draft:
         """Begin to change a resource. version: of the inode that a program opens."""
@@ -128,9 +144,10 @@ class Writes:
         if record is None or not self._manager.replaceable(record):
             raise NotSupported(f"{'/'.join(path)}: the source cannot replace it")
         if record.inode_version != version.removesuffix(STAND_IN):
+            self._manager.send_on(record)
             raise Outdated("/".join(path))
         draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
-        draft.version, draft.modified_ns = version, record.modified_ns
+        draft.version, draft.modified_ns, draft.base = version, record.modified_ns, record.inode_version
         return self._shown(draft)
 
     async def _new(self, source: Source, path: Path, below: Path) -> Draft:
@@ -138,7 +155,7 @@ class Writes:
         handler, _ = _writable(source)
         hidden = self._hidden(path)
         native_uri = await self._manager.native_uri_for(source, below) if hidden is None else hidden.metadata.native_uri
-        temporary = is_temporary(path[-1])
+        temporary = hidden is None and is_temporary(path[-1])
         if not temporary and "create" not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot create it")
         if hidden is None:
@@ -259,7 +276,7 @@ class Writes:
         if there is None or there.node is None or there.node.draft is not draft:
             return
         if draft.expected.exists is False:  # the source has never taken it
-            overlay.drop(draft.below)
+            overlay.unshow(draft.below)
         else:
             if draft.dirty:
                 draft.record.salt += "~"  # the kernel has cached bytes that the source does not have
@@ -275,8 +292,12 @@ class Writes:
         if not draft.dirty or draft.temporary or draft.removed:
             return
         async with draft.lock:
-            if draft.dirty and draft.buffer is not None:
-                await self._store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer)
+            if not draft.temporary and not draft.removed:
+                await self._store_dirty(draft)
+
+    async def _store_dirty(self, draft: Draft) -> None:
+        if draft.dirty and draft.buffer is not None:
+            await self._store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer)
 
     async def _store(self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer) -> None:
         content = buffer.snapshot()
@@ -354,16 +375,29 @@ class Writes:
         if node.kind == "directory":
             raise IsADirectory("/".join(path))
         draft = node.draft if isinstance(node.draft, Draft) else None
-        if draft is not None and (draft.temporary or draft.expected.exists is False):
-            await self._forget_hidden(draft)
-            overlay.drop(below)
-        else:
-            record = node.record if draft is None else draft.record
-            if record is None:
-                raise NotSupported("/".join(path))
-            await self._writer.remove(source, record.metadata.native_uri, record_state(record), below)
-        if draft is not None:
+        if draft is None:
+            await self._remove_stored(source, node.record, below)
+            return
+        async with draft.lock:  # a close may be handing it over
+            await self._filled_for_its_users(draft)
+            if draft.temporary or draft.expected.exists is False:
+                await self._forget_hidden(draft)
+                overlay.unshow(below)
+            else:
+                await self._remove_stored(source, draft.record, below)
             self._given_up(draft)
+
+    async def _remove_stored(self, source: Source, record: Record | None, below: Path) -> None:
+        if record is None:
+            raise NotSupported("/".join(below))
+        await self._writer.remove(source, record.metadata.native_uri, record_state(record), below)
+
+    @staticmethod
+    async def _filled_for_its_users(draft: Draft) -> None:
+        """Load the bytes of a file that is about to be removed or replaced, for the programs that have it open."""
+        if draft.users:
+            with suppress(BbfsError):  # then their writes fail
+                await draft.filled()
 
     def _given_up(self, draft: Draft) -> None:
         """End the name of a draft. Programs that have it open go on with it."""
@@ -372,13 +406,19 @@ class Writes:
             self._names.drafts.pop(draft.ino, None)
 
     async def _forget_hidden(self, draft: Draft) -> None:
-        """Remove the resource that was renamed to a draft, unless something has its name again."""
+        """Remove the resource that was renamed to a draft, unless something has its name again.
+
+        A file that is being written under the name replaces the resource itself.
+        """
         if draft.hides is None:
             return
         below, record = draft.hides
         path = self._manager.mounted_at(draft.source, below)
         if self._aside.get(path) is draft:
-            await self._writer.remove(draft.source, record.metadata.native_uri, record_state(record), below)
+            _, overlay = _writable(draft.source)
+            there = overlay.get(below)
+            if there is None or there.node is None or there.node.draft is None:
+                await self._writer.remove(draft.source, record.metadata.native_uri, record_state(record), below)
             self._aside.pop(path, None)
         draft.hides = None
 
@@ -386,12 +426,6 @@ class Writes:
         """Return the resource that the source still has under a name that the mount has given away, or None."""
         draft = self._aside.get(path)
         return draft.hides[1] if draft is not None and draft.hides is not None else None
-
-    async def _remove_hidden_below(self, path: Path) -> None:
-        """Remove what the source still has in a directory that a program removes or renames."""
-        for hidden, draft in [*self._aside.items()]:
-            if hidden[: len(path)] == path:
-                await self._forget_hidden(draft)
 
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
@@ -415,15 +449,12 @@ class Writes:
             raise NotADirectory("/".join(path))
         if len(await self._manager.view(path)):
             raise NotEmpty("/".join(path))
-        await self._remove_hidden_below(path)
         made = overlay.is_made(below)
         native_uri = node.record.metadata.native_uri if node.record is not None else None
         if native_uri is None and not made:
             native_uri = await self._manager.native_uri_for(source, below)
         if made or native_uri is None or not await self._writer.remove_directory(source, native_uri, below):
-            overlay.drop(below)
-            if overlay.is_listed(below):
-                overlay.put(below, None, stored=True)
+            overlay.unshow(below)
 
     async def rename(self, parent: int, raw_name: bytes, to_parent: int, to_name: bytes, flags: int) -> None:
         """Rename. flags: of renameat2(2)."""
@@ -439,11 +470,13 @@ class Writes:
         if path == to:
             return
         if node.kind == "directory":
-            await self._remove_hidden_below(path)
             await self._rename_directory(source, node, below, to_below, there)
         elif there is not None and there.kind == "directory":
             raise IsADirectory("/".join(to))
         else:
+            if there is not None and isinstance(there.draft, Draft):
+                async with there.draft.lock:
+                    await self._filled_for_its_users(there.draft)
             await self._rename_file(source, node, (path, below), (to, to_below), there)
         self._inodes.rename(path, to)
 
@@ -454,22 +487,56 @@ class Writes:
             raise NotADirectory("/".join(to_below))
         native_uri = node.record.metadata.native_uri if node.record is not None else None
         to_uri = await self._manager.native_uri_for(source, to_below)
-        if native_uri is None or not await self._writer.rename(
-            source, native_uri, to_uri, replace_there=True, path=below, to_path=to_below
-        ):
-            raise CrossesSources("the source cannot rename a directory")  # mv(1) copies then
+        _, overlay = _writable(source)
+        drafts = [draft for draft in overlay.drafts_below(below) if isinstance(draft, Draft)]
+        async with AsyncExitStack() as locks:
+            for draft in drafts:  # none may be handed over under its old name meanwhile
+                await locks.enter_async_context(draft.lock)
+            if native_uri is None or not await self._writer.rename(
+                source, native_uri, to_uri, replace_there=True, path=below, to_path=to_below
+            ):
+                raise CrossesSources("the source cannot rename a directory")  # mv(1) copies then
+            for draft in drafts:
+                await self._move_along(draft, below, to_below)
+
+    async def _move_along(self, draft: Draft, below: Path, to_below: Path) -> None:
+        """Move a draft, and the resource that it hides, with the directory that they are in."""
+        source = draft.source
+        _, overlay = _writable(source)
+        if draft.hides is not None:
+            hidden, record = draft.hides
+            at = (*to_below, *hidden[len(below) :])
+            self._aside.pop(self._manager.mounted_at(source, hidden), None)
+            self._aside[self._manager.mounted_at(source, at)] = draft
+            draft.hides = at, await self._record_at(source, record, at)
+            overlay.put(at, None)
+        draft.below = (*to_below, *draft.below[len(below) :])
+        draft.path = self._manager.mounted_at(source, draft.below)
+        draft.record = await self._record_at(source, draft.record, draft.below)
+        draft.native_uri = draft.record.metadata.native_uri
+        overlay.put(draft.below, Node("file", draft.record, draft=draft))
+
+    async def _record_at(self, source: Source, record: Record, below: Path) -> Record:
+        """Return the record that a resource has after its directory was renamed."""
+        native_uri = await self._manager.native_uri_for(source, below)
+        moved = self._unstored(source, native_uri, self._manager.mounted_at(source, below), below)
+        known = moved.metadata
+        moved.metadata = replace(record.metadata, uri=known.uri, native_uri=native_uri, name=known.name)
+        moved.recall(record.to_remember())
+        return moved
 
     async def _rename_file(
         self, source: Source, node: Node, place: tuple[Path, Path], to_place: tuple[Path, Path], there: Node | None
     ) -> None:
         (path, below), (to, to_below) = place, to_place
         draft = node.draft if isinstance(node.draft, Draft) else None
-        if draft is not None and not draft.temporary:
-            await self._hand_over(draft)
-        if is_temporary(to[-1]):
+        replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
+        is_stored = self._hidden(to) is not None or (there is not None and (replaced is None or not replaced.temporary))
+        is_new = draft is not None and draft.temporary and draft.hides is None
+        # What a program saves stays beside the old file. In another directory, any name is one to keep.
+        if is_temporary(to[-1]) and not is_stored and (is_new or to[:-1] == path[:-1]):
             if draft is None or not draft.temporary:
                 draft = await self._set_aside(source, node, path, below)
-            replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
             self._move(draft, to, to_below, there)
             if replaced is not None:
                 await self._forget_hidden(replaced)
@@ -485,18 +552,19 @@ class Writes:
         file renames the old one first, and the source never lacks it meanwhile.
         """
         _, overlay = _writable(source)
-        old = node.draft if isinstance(node.draft, Draft) else None
-        record = node.record if old is None else old.record
+        draft = node.draft if isinstance(node.draft, Draft) else None
+        record = node.record if draft is None else draft.record
         if record is None:
             raise NotSupported("/".join(path))
-        draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
-        draft.modified_ns, draft.temporary, draft.hides = record.modified_ns, True, (below, record)
-        draft.version = f"+{next(self._numbers)}" if old is None else old.version
-        await draft.filled()
-        if old is not None:
-            self._given_up(old)
-        overlay.put(below, None)
-        self._aside[path] = draft
+        if draft is None:
+            draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
+            draft.modified_ns, draft.version = record.modified_ns, f"+{next(self._numbers)}"
+        async with draft.lock:
+            await self._store_dirty(draft)
+            await draft.filled()
+            draft.temporary, draft.hides = True, (below, draft.record)
+            overlay.put(below, None)
+            self._aside[path] = draft
         return draft
 
     def _move(self, draft: Draft, to: Path, to_below: Path, there: Node | None) -> None:
@@ -506,7 +574,7 @@ class Writes:
             self._given_up(there.draft)
         was = overlay.get(draft.below)
         if was is not None and was.node is not None and was.node.draft is draft:
-            overlay.drop(draft.below)
+            overlay.unshow(draft.below)
         draft.path, draft.below = to, to_below
         overlay.put(to_below, Node("file", draft.record, draft=draft))
 
@@ -515,13 +583,8 @@ class Writes:
         source = draft.source
         handler, overlay = _writable(source)
         hidden = self._hidden(to)
-        record = there.record if there is not None else hidden
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
-        if record is None:
-            native_uri, expected = await self._manager.native_uri_for(source, to_below), Expected(exists=False)
-        else:
-            native_uri = record.metadata.native_uri
-            expected = record_state(record) if replaced is None else replaced.expected
+        native_uri, expected = await self._target(source, to, to_below, there)
         if ("create" if expected.exists is False else "replace") not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot write it")
         async with draft.lock:
@@ -534,6 +597,8 @@ class Writes:
                 await self._store(draft, native_uri, expected, to_below, buffer)
         if replaced is not None:
             self._given_up(replaced)
+            draft.record.salt += "~"  # the inode of the replaced one has other bytes
+            await self._forget_hidden(replaced)
         await self._forget_hidden(draft)
         self._move(draft, to, to_below, None)
         draft.temporary = False
@@ -551,29 +616,60 @@ class Writes:
     ) -> None:
         """Rename a resource at its source, or copy it there and remove the old one."""
         (_, below), (to, to_below) = place, to_place
-        record = node.record if draft is None else draft.record
-        if record is None:
-            raise NotSupported("it is no file")
+        replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
+        async with AsyncExitStack() as locks:
+            if draft is not None:
+                await locks.enter_async_context(draft.lock)  # it must not be handed over under its old name meanwhile
+                await self._store_dirty(draft)
+                await draft.filled()
+            record = node.record if draft is None else draft.record
+            if record is None:
+                raise NotSupported("it is no file")
+            renamed = await self._rename_record(source, record, below, to, to_below, there)
+            self._aside.pop(to, None)
+            if replaced is not None:
+                self._given_up(replaced)
+                renamed.salt += "~"  # the inode of the replaced one has other bytes
+                await self._forget_hidden(replaced)
+                _writable(source)[1].put(to_below, record_node(renamed), stored=True)
+            if draft is not None:
+                draft.path, draft.below, draft.record = to, to_below, renamed
+                draft.native_uri, draft.expected = renamed.metadata.native_uri, record_state(renamed)
+                self._shown(draft)
+
+    async def _rename_record(
+        self, source: Source, record: Record, below: Path, to: Path, to_below: Path, there: Node | None
+    ) -> Record:
+        """Rename a resource at its source. Return the record that it has then."""
         native_uri = record.metadata.native_uri
-        replaced = there.record if there is not None else self._hidden(to)
-        to_uri = (
-            replaced.metadata.native_uri
-            if replaced is not None
-            else await self._manager.native_uri_for(source, to_below)
+        to_uri, expected = await self._target(source, to, to_below, there)
+        replaces = expected.exists is not False
+        renamed = await self._writer.rename(
+            source,
+            native_uri,
+            to_uri,
+            replace_there=replaces,
+            path=below,
+            to_path=to_below,
+            replaced=expected if replaces else None,
         )
-        if not await self._writer.rename(
-            source, native_uri, to_uri, replace_there=replaced is not None, path=below, to_path=to_below
-        ):
+        if not renamed:
             copy = self._draft(source, to, to_below, to_uri, record, Expected(exists=False))
             buffer = await copy.filled()
-            expected = record_state(replaced) if replaced is not None else Expected(exists=False)
             await self._store(copy, to_uri, expected, to_below, buffer)
             await self._writer.remove(source, native_uri, record_state(record), below)
-        self._aside.pop(to, None)
-        if there is not None and isinstance(there.draft, Draft):
-            self._given_up(there.draft)
-        if draft is not None:
-            self._given_up(draft)
+            return copy.record
+        stored = source.catalog.record(to_uri)
+        return self._unstored(source, to_uri, to, to_below) if stored is None else stored
+
+    async def _target(self, source: Source, to: Path, to_below: Path, there: Node | None) -> tuple[str, Expected]:
+        """Return the native URI under which a rename stores a file, and the state that the source has to have there."""
+        draft = there.draft if there is not None and isinstance(there.draft, Draft) else None
+        record = self._hidden(to) if there is None or (draft is not None and draft.temporary) else there.record
+        if record is None:
+            return await self._manager.native_uri_for(source, to_below), Expected(exists=False)
+        kept = draft is not None and not draft.temporary
+        return record.metadata.native_uri, draft.expected if draft is not None and kept else record_state(record)
 
     async def link(self, ino: int, parent: int, raw_name: bytes) -> Attributes:
         """Raise NotSupported: only a local folder has hard links."""
