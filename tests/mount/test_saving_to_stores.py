@@ -80,6 +80,15 @@ def test_shells_editors_and_copies_save(mount: Mount, server: S3Server, tmp_path
     assert shell("ls -A", directory=here).text == "note.md\n"
 
 
+def test_a_saved_object_keeps_its_type_and_metadata(mount: Mount, server: S3Server) -> None:
+    kept = {"content-type": "text/x-own", "x-amz-meta-author": "me"}
+    server.put("data", "page.html", b"one\n", kept)
+    shell("sed -i s/one/1/ page.html && echo two >> page.html", directory=mount / DIRECTORY)
+    page = stored(server, "page.html")
+    assert page.content == b"1\ntwo\n"
+    assert {name: page.headers.get(name) for name in kept} == kept
+
+
 def test_a_change_at_the_store_is_a_conflict(mounted: Mounts, server: S3Server) -> None:
     server.put("data", "note.md", b"one\n")
     mount = mounted(s3(server.url), expected=["somebody else has changed it"])

@@ -6,17 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 from fakes import data_source
 from object_stores import KEY, SECRET, S3Server, closing
 from obstore.store import MemoryStore
 
-from bbfs.model.errors import Conflict, NotFound
+from bbfs.model.errors import Conflict, NoSpace, NotFound
 from bbfs.model.values import Expected
 from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.objects import ObjectBackend
+from bbfs.sources.storage.s3 import backend
 
 NEW = Expected(exists=False)
 
@@ -39,6 +42,46 @@ async def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         assert isinstance(made.backend, ObjectBackend)
         monkeypatch.setattr(made.backend, "_store", MemoryStore())
         yield made
+
+
+@pytest.fixture
+async def s3() -> AsyncIterator[tuple[StorageHandler, S3Server]]:
+    server = S3Server()
+    config = {"url": "s3://data/", "options": {"endpoint": server.url}}
+    source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
+    with closing(server):
+        server.make_bucket("data")
+        made = StorageHandler(source, Services())
+        yield made, server
+        await made.aclose()
+
+
+class Parts:
+    """A content whose first reads wait until there are `wanted` of them. One at `failing` fails."""
+
+    version = "1"
+
+    def __init__(self, data: bytes, wanted: int, failing: int | None = None) -> None:
+        self.size, self.reading, self.most = len(data), 0, 0
+        self._data, self._wanted, self._failing, self._all = data, wanted, failing, trio.Event()
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        return None
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        if self.reading == self._wanted:
+            self._all.set()
+        await self._all.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        self.reading -= 1
+        if offset == self._failing:
+            raise NoSpace("the disk cannot be read")
+        return self._data[offset : offset + length]
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 async def content(handler: StorageHandler, native_uri: str) -> bytes:
@@ -71,3 +114,43 @@ async def test_objects_are_created_replaced_renamed_and_removed(handler: Storage
     await handler.remove(moved, Expected(exists=True))
     with pytest.raises(NotFound):
         await handler.load(moved)
+
+
+async def test_parts_go_four_at_a_time_and_one_that_fails_ends_the_upload(
+    s3: tuple[StorageHandler, S3Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, server = s3
+    monkeypatch.setattr(backend, "PART", 5 << 20)  # the least that S3 takes
+    monkeypatch.setattr(backend, "AT_ONCE", 20 << 20)
+    data = os.urandom(31 << 20)
+    with trio.fail_after(60):
+        parts = Parts(data, 4)
+        told = await handler.write("s3://data/large", parts, NEW)
+        assert (parts.most, told.size) == (4, len(data))
+        assert (await handler.stat("s3://data/large")).etag == told.etag
+        assert server.client.get("/data/large").content == data
+        with pytest.raises(NoSpace):
+            await handler.write("s3://data/other", Parts(data, 4, failing=10 << 20), NEW)
+    assert "<Upload>" not in server.client.get("/data?uploads").text
+    assert server.client.get("/data/other").status_code == 404
+
+
+@pytest.mark.parametrize("size", [3, 17 << 20])
+async def test_an_object_keeps_how_it_is_described(s3: tuple[StorageHandler, S3Server], size: int) -> None:
+    handler, server = s3
+    kept = {
+        "content-type": "text/x-own; charset=utf-8",
+        "cache-control": "max-age=60",
+        "content-language": "de",
+        "x-amz-meta-author": "me",
+    }
+    etag = server.put("data", "note.txt", b"one", {**kept, "content-encoding": "gzip"}).strip('"')
+    assert (await handler.stat("s3://data/note.txt")).etag == etag  # as before each write
+    await handler.write("s3://data/note.txt", MemoryContent(bytes(size)), Expected(exists=True, etag=etag))
+    headers = server.client.head("/data/note.txt").headers
+    assert {name: headers.get(name) for name in kept} == kept
+    assert "content-encoding" not in headers
+    await handler.write("s3://data/note.txt", MemoryContent(b"new"), Expected())  # whatever it replaces
+    headers = server.client.head("/data/note.txt").headers
+    assert headers["content-type"] == "text/plain"
+    assert "x-amz-meta-author" not in headers

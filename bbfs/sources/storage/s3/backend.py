@@ -5,12 +5,13 @@ read, also one with empty names, `.` or `..`. So requests are made here, by the 
 paths.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import MappingProxyType
 from urllib.parse import quote, urlencode, urlsplit
 
 import trio
+from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, Conflict, CrossesSources, Denied, Exists, IsADirectory, NotADirectory, NotFound
 from bbfs.model.values import Content, Expected, WriteOperation
@@ -49,6 +50,12 @@ _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 PART = 16 << 20
 """Bytes of an object that is sent at once, and of each part of a larger one, as far as `MOST_PARTS` are enough."""
 MOST_PARTS = 10_000
+AT_ONCE = 64 << 20
+"""Bytes of parts that are sent at the same time, at least one part."""
+_KEPT = ("cache-control", "content-disposition", "content-language", "expires")
+"""Headers of an object that one which replaces it keeps. Not the encoding: it says what the old bytes were."""
+_DESCRIBED = 64
+"""Objects whose headers are kept from the comparison before a write to the write."""
 
 
 class S3Backend(WebBackend):
@@ -57,6 +64,7 @@ class S3Backend(WebBackend):
     def __init__(self, configured: Configured) -> None:
         super().__init__(configured)
         self._accounts = Accounts(configured)
+        self._described: LRUCache[Names, StoredItem] = LRUCache(_DESCRIBED)
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -156,7 +164,8 @@ class S3Backend(WebBackend):
             await response.read()  # then the connection can be used again
             if response.status != 200:
                 raise self._error(response, b"", self._what(path))
-            return self._facts(response).item(path)
+            self._described[path] = found = self._facts(response).item(path)
+            return found
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +175,8 @@ class S3Backend(WebBackend):
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
         """Store an object, a large one in parts that appear as one with the last."""
-        headers = conditions(expected) | ({"content-type": mime_type} if mime_type else {})
+        headers = {"content-type": mime_type} if mime_type else {}
+        headers |= self._kept(path, expected) | conditions(expected)
         if content.size > PART:
             return await self._put_in_parts(path, content, headers)
         body = await content.read_waiting(0, content.size)
@@ -178,13 +188,7 @@ class S3Backend(WebBackend):
         async with self._written("POST", path, {"uploads": ""}, headers) as begun:
             upload = upload_of(await whole(begun, _LARGEST_PAGE, self._what(path)))
         try:
-            size = max(PART, -(-content.size // MOST_PARTS))
-            etags: list[str] = []
-            for number, offset in enumerate(range(0, content.size, size), 1):
-                body = await content.read_waiting(offset, min(size, content.size - offset))
-                query = {"partNumber": str(number), "uploadId": upload}
-                async with self._written("PUT", path, query, {}, body) as part:
-                    etags.append(part.headers.get("etag", ""))
+            etags = await self._send_parts(path, content, upload)
             listed = parts_document(etags)
             async with self._written("POST", path, {"uploadId": upload}, only_if, listed) as ended:
                 # This answer may begin with 200 and be an error (CompleteMultipartUpload in the API reference).
@@ -195,6 +199,41 @@ class S3Backend(WebBackend):
                 async with self._written("DELETE", path, {"uploadId": upload}, {}):
                     pass
             raise
+
+    async def _send_parts(self, path: Names, content: Content, upload: str) -> Sequence[str]:
+        """Send all parts, some at the same time. Return their ETags. The first failure ends them all."""
+        size = max(PART, -(-content.size // MOST_PARTS))
+        offsets = range(0, content.size, size)
+        etags, failures, waiting = [""] * len(offsets), list[BbfsError](), iter(enumerate(offsets))
+
+        async def send() -> None:
+            try:
+                for index, offset in waiting:
+                    body = await content.read_waiting(offset, min(size, content.size - offset))
+                    query = {"partNumber": str(index + 1), "uploadId": upload}
+                    async with self._written("PUT", path, query, {}, body) as part:
+                        etags[index] = part.headers.get("etag", "")
+            except BbfsError as error:
+                failures.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(max(1, AT_ONCE // size), len(offsets))):
+                nursery.start_soon(send)
+        if failures:
+            raise failures[0]
+        return etags
+
+    def _kept(self, path: Names, expected: Expected) -> dict[str, str]:
+        """Return the headers that an object takes over from the one that it replaces, if that was just looked at."""
+        old = self._described.pop(path, None)
+        if old is None or old.etag is None or old.etag != expected.etag:
+            return {}
+        properties = old.properties or {}
+        kept = {name: properties.get(name.replace("-", "_")) for name in _KEPT}
+        kept |= {f"x-amz-meta-{name}": value for name, value in (properties.get("user_metadata") or {}).items()}
+        kept["content-type"] = old.mime_type
+        return {name: value for name, value in kept.items() if value and value.isascii()}
 
     async def delete(self, path: Names, expected: Expected) -> None:
         if expected.exists is None:  # otherwise it was looked for just before
