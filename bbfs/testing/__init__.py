@@ -129,6 +129,8 @@ class SourceConformance(ABC):
     """A query, and the native URI of its best hit, for a handler that searches."""
     written: ClassVar[tuple[str, str]] = ("", "")
     """Two native URIs in one directory that have no resource, for a handler that writes."""
+    contents: ClassVar[tuple[bytes, bytes, bytes]] = (b"one\n", b"", LARGE)
+    """Contents that are written there, as a load gives them back."""
 
     @abstractmethod
     def handler(self, directory: Path) -> AbstractAsyncContextManager[Handler]:
@@ -286,11 +288,8 @@ class SourceConformance(ABC):
             if handler is None:
                 return
             uri = self.written[0]
-            for data, expected in (
-                (b"one\n", Expected(exists=False)),
-                (b"", Expected(exists=True)),
-                (LARGE, ANY_STATE),
-            ):
+            states = (Expected(exists=False), Expected(exists=True), ANY_STATE)
+            for data, expected in zip(self.contents, states, strict=True):
                 told = await handler.write(uri, MemoryContent(data), expected)
                 assert (told.native_uri, told.kind) == (uri, "resource")
                 assert told.size in (len(data), None)
@@ -312,20 +311,20 @@ class SourceConformance(ABC):
         async with self._writing(tmp_path) as handler:
             if handler is None or not handler.detects_conflicts:
                 return
-            uri, data = self.written[0], b"one\n"
+            uri, (data, second, third) = self.written[0], self.contents
             missing = Expected(exists=True)
             with pytest.raises(Conflict):
                 await handler.write(uri, MemoryContent(data), missing)
             told = await handler.write(uri, MemoryContent(data), Expected(exists=False))
             version = MemoryContent(data).version if told.etag is None else None
-            await handler.write(uri, MemoryContent(b"two\n"), Expected(exists=True, etag=told.etag, version=version))
+            await handler.write(uri, MemoryContent(second), Expected(exists=True, etag=told.etag, version=version))
             for wrong in (Expected(exists=False), Expected(exists=True, etag=told.etag, version=version)):
                 with pytest.raises((Conflict, Exists)):
-                    await handler.write(uri, MemoryContent(b"three\n"), wrong)
+                    await handler.write(uri, MemoryContent(third), wrong)
                 with pytest.raises((Conflict, Exists)):
                     await handler.remove(uri, wrong)
             content = (await self.load(handler, uri)).parts[0].content
-            assert await read_whole(content) == b"two\n"
+            assert await read_whole(content) == second
             content.close()
             await handler.remove(uri, ANY_STATE)
 

@@ -2,16 +2,17 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import trio
 from repository import SERVERS
 
 from bbfs.knowledge.database.store import Store
-from bbfs.model.values import DataSource, McpServer
+from bbfs.model.values import Capabilities, DataSource, McpServer, RemoveTool, WriteTool
 from bbfs.sources import Handler, Services
 from bbfs.sources.filesystem.handler import FilesystemHandler
 from bbfs.sources.mcp.client.manager import MCPManager
@@ -53,8 +54,16 @@ class TestMcpServer(SourceConformance):
             yield handler
 
 
+DOCUMENT = "resource://knowledge/{collectionId}/document/{docId}"
+TOOLS: Mapping[str, Any] = {
+    "capabilities": Capabilities(write=True),
+    "write": WriteTool("put_document", version="version", template=DOCUMENT, blob="blob"),
+    "remove": RemoveTool("remove_document", version="version", template=DOCUMENT),
+}
+
+
 class TestKnowledgeBase(SourceConformance):
-    """The knowledge base as it is served, with its tool as the search."""
+    """The knowledge base as it is served, with its tools for searches and writes."""
 
     known: ClassVar = {
         "resource://knowledge/docs/document/certificates": b"# Certificates\n\nRenew the certificate each March.\n",
@@ -62,6 +71,7 @@ class TestKnowledgeBase(SourceConformance):
     }
     unknown: ClassVar = ("resource://knowledge/docs/document/nothing", "other://a")
     searched: ClassVar = ("renew certificate", "resource://knowledge/docs/document/certificates")
+    written: ClassVar = ("resource://knowledge/docs/document/n%20ew", "resource://knowledge/docs/document/other")
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
@@ -69,15 +79,17 @@ class TestKnowledgeBase(SourceConformance):
         with Store(database) as store:
             for native_uri, data in self.known.items():
                 store.put("docs", native_uri.rpartition("/")[2], data)
-        async with _served("-m", "bbfs.knowledge", "serve", "--db", str(database)) as handler:
+        async with _served(
+            "-m", "bbfs.knowledge", "serve", "--db", str(database), "--writable", tools=TOOLS
+        ) as handler:
             await handler.list()
             yield handler
 
 
 @asynccontextmanager
-async def _served(*arguments: str) -> AsyncIterator[McpHandler]:
+async def _served(*arguments: str, tools: Mapping[str, Any] | None = None) -> AsyncIterator[McpHandler]:
     server = McpServer("stdio", command=sys.executable, args=arguments)
-    source = DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=server)
+    source = replace(DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=server), **(tools or {}))
     manager = MCPManager()
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: manager.run(task_status=task_status))

@@ -46,7 +46,7 @@ from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
 from bbfs.sources.mcp import writing
-from bbfs.sources.mcp.client.decode import Entries
+from bbfs.sources.mcp.client.decode import Entries, encodable
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
@@ -313,7 +313,7 @@ class McpHandler:
     def writes(self, native_uri: str) -> tuple[WriteOperation, ...]:
         """Return the operations for which the options name a tool, if a resource of the server has this URI."""
         source = self.source
-        if self._is_call(native_uri):
+        if self._is_call(native_uri) or not encodable(native_uri):
             return ()
         may_write = source.write is not None and writing.fits(self._write_pattern, native_uri)
         may_remove = source.remove is not None and writing.fits(self._remove_pattern, native_uri)
@@ -327,8 +327,8 @@ class McpHandler:
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Create or replace a resource by the tool of the option `write`. Raises BbfsError."""
         option = self.source.write
-        if option is None:
-            raise NotSupported("the option write names no tool")
+        if option is None or "create" not in self.writes(native_uri):
+            raise NotSupported("the option write names no tool for it")
         if content.size > option.max_size:
             raise TooLarge(f"{native_uri}: {content.size} bytes, more than {option.max_size} (option write.max_size)")
         tool = await self._named_tool(option.tool, "write")
@@ -342,8 +342,10 @@ class McpHandler:
     async def remove(self, native_uri: str, expected: Expected) -> None:
         """Remove a resource by the tool of the option `remove`. Raises BbfsError."""
         option = self.source.remove
-        if option is None:
-            raise NotSupported("the option remove names no tool")
+        if option is None or "remove" not in self.writes(native_uri):
+            raise NotSupported("the option remove names no tool for it")
+        if expected.exists is False:
+            raise Conflict(f"{native_uri}: somebody else has made it")
         tool = await self._named_tool(option.tool, "remove")
         version = await self._version(option, native_uri, expected)
         call = writing.remove_call(option, native_uri, version)
@@ -367,12 +369,12 @@ class McpHandler:
             return None
         if expected.exists is False:
             return ""
-        if expected.version is None:
-            return None
         try:
             loaded, version = await self._manager.load_version(self.source.id, native_uri)
         except NotFound as error:
             raise Conflict(f"{native_uri}: somebody else has removed it: {error}") from error
+        if expected.version is None:
+            return version
         if [part.content.version for part in loaded.parts] != [expected.version]:
             raise Conflict(f"{native_uri}: somebody else has changed it")
         if version is None:

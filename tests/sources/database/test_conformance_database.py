@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from postgres_server import PASSWORD, PostgresServer
 
-from bbfs.model.values import DataSource
+from bbfs.model.values import Capabilities, DataSource
 from bbfs.sources import Handler, Services
 from bbfs.sources.database import handler, servers
 from bbfs.sources.database.backend import Access
@@ -87,9 +87,20 @@ def unknown_of(scheme: str, schema: str) -> tuple[str, ...]:
     )
 
 
+ROWS = (
+    b'{"id":8,\n "name":"Zo\xc3\xab",\n "city":null}\n',
+    b'{"id":8,\n "name":"",\n "city":""}\n',
+    b'{"id":8,\n "name":"' + b"long " * 9000 + b'",\n "city":"Rome"}\n',
+)
+"""Contents of a row."""
+
+
 def source_of(url: str, scheme: str, **auth: str) -> DataSource:
     config = {"url": url, "queries": QUERIES}
-    return DataSource("db", "db", "database", "bb", f"bb-database+db+{scheme}", config=config, auth=auth)
+    may = Capabilities(write=True)
+    return DataSource(
+        "db", "db", "database", "bb", f"bb-database+db+{scheme}", capabilities=may, config=config, auth=auth
+    )
 
 
 def make_sqlite(path: Path, statements: Sequence[str]) -> str:
@@ -105,6 +116,8 @@ class TestSqlite(SourceConformance):
     known: ClassVar = listed_of("sqlite", "main")
     unknown: ClassVar = (*unknown_of("sqlite", "main"), "sqlite://main/sqlite_master/rows.csv")
     searched: ClassVar = ("renew certificate", "sqlite://main/notes/row/2.json")
+    written: ClassVar = ("sqlite://main/users/row/8.json", "sqlite://main/users/row/9.json")
+    contents: ClassVar = ROWS
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
@@ -127,6 +140,8 @@ class TestPostgres(SourceConformance):
         "postgres://public/users/row/99999999999999999999.json",
     )
     searched: ClassVar = ("renewing certificates", "postgres://public/notes/row/2.json")
+    written: ClassVar = ("postgres://public/users/row/8.json", "postgres://public/users/row/9.json")
+    contents: ClassVar = ROWS
     server: PostgresServer
 
     @pytest.fixture(autouse=True)
