@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from harness import Mount, Mounts, SourceTable, folder
 from postgres_server import PASSWORD, PostgresServer, postgres_server
-from programs import Program, errno_of, run, shell, wait_until
+from programs import Program, errno_of, python, run, shell, wait_until
 
 ODD = (
     "CREATE TYPE mood AS ENUM ('sad', 'so-so')",
@@ -512,3 +512,38 @@ def test_programs_write_rows(mounted: Mounts, tmp_path: Path) -> None:
         assert errno_of(invalid, rows / "4.json") == "EINVAL"
         assert errno_of("open(sys.argv[1], 'w')", rows.parent / "rows.csv") == "EOPNOTSUPP"
         assert users() == [(2, "Bob", None), (3, "Cid", "1")]
+
+
+SAVES = """
+import json
+path = sys.argv[1]
+for number in range(3):
+    open(path, "w").write(json.dumps({"name": f"N{number}"}))
+    for city in "abc":
+        with open(path, "r+") as file:
+            row = json.load(file)
+            assert row["name"] == f"N{number}", row
+            for row["city"] in (city, city + city):
+                file.seek(0), file.truncate(), json.dump(row, file), file.flush(), os.fsync(file.fileno())
+    with open(path, "r+") as file:
+        text = file.read()
+        assert text == f'{{"id":1,\\n "name":"N{number}",\\n "city":"cc"}}\\n', text
+        file.seek(0), file.write(text.replace("cc", "dd"))
+    assert os.stat(path).st_size == len(open(path).read())
+"""
+"""Saves a row in all ways, each just after another one. The database formats it otherwise than the program does."""
+
+
+@pytest.mark.semantics("S32")
+def test_a_row_is_saved_again_just_after_it_was_saved(mounted: Mounts, tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE users (id integer PRIMARY KEY, name text NOT NULL, city text)")
+        connection.commit()
+        mount = mounted(database("shop", f"sqlite:///{path}", capabilities=["read", "list", "write"]))
+        row = mount.path / "bb-database+shop+sqlite/main/users/row/1.json"
+        python(SAVES, row)
+        assert connection.execute("SELECT * FROM users").fetchall() == [(1, "N2", "dd")]
+        edit = ["vim", "-es", "-N", "-u", "NONE", "-c", "%s/N2/N3/", "-c", "w", "-c", "%s/N3/N4/", "-c", "wq"]
+        run(*edit, row)
+        assert connection.execute("SELECT * FROM users").fetchall() == [(1, "N4", "dd")]
