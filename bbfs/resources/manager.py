@@ -63,9 +63,10 @@ from bbfs.resources.source import Source, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
 from bbfs.resources.writing.pending import PendingStore, pending_path
+from bbfs.resources.writing.temporary import is_temporary
 from bbfs.resources.writing.writer import Writer, record_state
 from bbfs.serving.changes import Bus
-from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, StatesBeginning
+from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, StatesBeginning, mime_type_of_name
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
@@ -639,13 +640,18 @@ class ResourceManager:
         writes = self.source_of(record).writes
         return writes is not None and not record.on_open and "replace" in writes.writes(record.metadata.native_uri)
 
-    def may_be_new(self, path: Path, node: Node) -> bool:
-        """Return whether a template alone makes a name, and a program may create the resource."""
-        record = node.record if node.draft is None else None
+    def may_be_new(self, path: Path, node: Node) -> Record | None:
+        """Return the resource that a template alone makes of a name, if a program may create it, else None.
+
+        A name that may also be a directory is a directory, but for one that has the ending of a file.
+        """
+        is_file = mime_type_of_name(path[-1]) is not None or is_temporary(path[-1])
+        record = (node.record or (node.candidate if is_file else None)) if node.draft is None else None
         if record is None or not record.provisional or record.on_open or path[0] not in self.writable_roots:
-            return False
+            return None
         writes = self.source_of(record).writes
-        return writes is not None and "create" in writes.writes(record.metadata.native_uri)
+        may_create = writes is not None and "create" in writes.writes(record.metadata.native_uri)
+        return record if may_create else None
 
     def lazy(self, record: Record) -> bool:
         """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""

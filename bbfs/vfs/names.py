@@ -16,7 +16,16 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound
-from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, loads_each_open
+from bbfs.resources.catalog.record import (
+    DIRECTORY,
+    NANOSECONDS,
+    STAND_IN,
+    Node,
+    Path,
+    Record,
+    inode_version,
+    loads_each_open,
+)
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.publish import ABSENT_FOR
 from bbfs.vfs.file_handles import Attributes, OpenFiles
@@ -135,13 +144,15 @@ class Names:
         if type(node) is Wait:
             return node
         if node is not None:
-            if self._manager.writable_roots and self._manager.may_be_new(path, node):
+            new = self._manager.may_be_new(path, node) if self._manager.writable_roots else None
+            if new is not None:
                 # A program that creates the file must find that there is none yet.
-                exists = after(ended, self._exists_soon, node)
+                exists = after(ended, self._exists_soon, new)
                 if type(exists) is Wait:
                     return exists
                 if not exists:
                     return self._absence(path[:-1], raw_name, 0.0)
+                node = self._manager.cached(path) or node  # which may be no directory now
             return self.counted(path, node)
         found = self.counted(path, self._manager.last_cached(path) or DIRECTORY)
         found.entry_timeout = found.attr_timeout = 0.0
@@ -153,13 +164,11 @@ class Names:
             return await self._manager.find(path)
         return None
 
-    async def _exists_soon(self, node: Node) -> bool:
+    async def _exists_soon(self, record: Record) -> bool:
         """Return whether the source has a resource that a template makes, also if it does not say in time."""
-        exists = True
-        if node.record is not None:
-            with trio.move_on_after(LOOKUP_WAIT):
-                exists = await self._manager.exists(node.record)
-        return exists
+        with trio.move_on_after(LOOKUP_WAIT):
+            return await self._manager.exists(record)
+        return True
 
     def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
         """Return the node at a path. Raise NotFound or the source's error."""

@@ -17,6 +17,7 @@ from harness import Mount, Mounts, SourceTable, mcp
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 from programs import Program, errno_of, run, shell, wait_until, waits_in_fuse
+from repository import SERVERS
 
 from bbfs.knowledge.addresses import document_uri
 from bbfs.knowledge.database.store import Store
@@ -148,3 +149,24 @@ def test_a_server_that_is_killed_during_a_save_has_all_or_nothing_of_it(
         pending = program.wait(60).status != 0
         assert stored(store, "note.md") == (before if pending else before + b"more\n")
         assert len(list(mount.state.home.rglob("pending/*.json"))) - kept == pending
+
+
+@pytest.mark.semantics("S34")
+def test_programs_make_files_where_a_template_has_paths(mounted: Mounts, tmp_path: Path) -> None:
+    tools = {"write": {"tool": "save"}, "remove": {"tool": "drop"}, "capabilities": ["read", "list", "write"]}
+    mount = mounted(mcp("n", [sys.executable, SERVERS / "notes.py", tmp_path], **tools))
+    (tmp_path / "un/listed").mkdir(parents=True)
+    (tmp_path / "un/listed/x.md").write_text("deep\n")
+    here = mount / "mcp-server+n/notes"
+    shell("echo one > new.md; echo two >> new.md; sed -i s/one/1/ new.md; echo x > sub/deep/a.txt", directory=here)
+    assert (tmp_path / "new.md").read_text() == "1\ntwo\n"
+    assert (tmp_path / "sub/deep/a.txt").read_text() == "x\n"
+    run("env", "-C", here, "vim", "-es", "-N", "-u", "NONE", "-c", "normal Goadded", "-c", "wq", "new.md", timeout=30)
+    assert (tmp_path / "new.md").read_text() == "1\ntwo\nadded\n"
+    shell(
+        "cp new.md copy.md; mv copy.md moved.md; rm new.md; cat un/listed/x.md moved.md; test -d other", directory=here
+    )
+    assert (tmp_path / "moved.md").read_text() == "1\ntwo\nadded\n"
+    assert not {"new.md", "copy.md"} & {each.name for each in tmp_path.iterdir()}
+    assert errno_of("open(sys.argv[1])", here / "absent.md") == "ENOENT"
+    assert errno_of("open(sys.argv[1], 'w')", here / "plain") == "EISDIR"

@@ -16,6 +16,7 @@ from bbfs.model.errors import (
     DeadlineExceeded,
     Denied,
     Exists,
+    IsADirectory,
     LoginRequired,
     NoSpace,
     NotEmpty,
@@ -534,3 +535,27 @@ async def test_a_draft_is_shown_while_it_is_written(tree: Tree) -> None:
     after = await program.stat(f"{TREE}/a.txt")
     assert after.ino != before.ino
     assert source.contents["file:./a.txt"] == b"first and more"
+
+
+@pytest.mark.semantics("S33", "S34")
+async def test_names_of_files_can_be_created_where_a_value_may_have_slashes(flat: Flat) -> None:
+    source, program, _ = flat
+    source.template("test://n/{+path}")
+    source.contents["test://n/there.md"] = b"there"
+    notes = f"{FLAT}/n"
+    assert (await program.stat(f"{notes}/there.md")).kind == "file"
+    await program.save(f"{notes}/new.md", b"new")
+    await program.save(f"{notes}/made/deep.md", b"deep")
+    await program.save(f"{notes}/sedAb12Cd", b"sed")
+    await program.rename(f"{notes}/sedAb12Cd", f"{notes}/there.md")
+    assert source.contents["test://n/new.md"] == b"new"
+    assert source.contents["test://n/made/deep.md"] == b"deep"
+    assert source.contents["test://n/there.md"] == b"sed"
+    assert source.written == ["test://n/new.md", "test://n/made/deep.md", "test://n/there.md"]
+    with pytest.raises(NotFound):
+        await program.stat(f"{notes}/absent.md")
+    source.contents["test://n/un/listed/x.md"] = b"deep down"
+    assert (await program.stat(f"{notes}/un")).kind == "directory"
+    assert await program.cat(f"{notes}/un/listed/x.md") == b"deep down"
+    with pytest.raises(IsADirectory):
+        await program.save(f"{notes}/plain", b"")

@@ -703,9 +703,14 @@ class Writes:
         """Return the node at a path, or None. One that only a template makes counts if the source has it."""
         try:
             node = await answered(self._names.find(path), self._names.find, path)
-            if node.kind == "file" and node.record is not None and node.record.provisional and node.draft is None:
-                return node if await self._manager.exists(node.record) else None
-            return node
+            record = self._manager.may_be_new(path, node)
+            if record is None and node.kind == "file" and node.draft is None:
+                record = node.record
+            if record is None or not record.provisional:
+                return node
+            if not await self._manager.exists(record):
+                return None
+            return await answered(self._names.find(path), self._names.find, path)
         except NotFound:
             return None
 
