@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, SourceTable
-from programs import errno_of, run, shell, wait_until
+from programs import conflicts_of, errno_of, run, shell, wait_until
 
 from bbfs.sources.memory.file import MemoryFile
 
@@ -146,22 +146,8 @@ def test_git_sqlite_and_make_work_in_it(here: Path) -> None:
 
 def test_of_two_writers_one_wins_and_the_other_keeps_its_bytes(here: Path, mounted: Mounts, tmp_path: Path) -> None:
     other = mounted(pad(tmp_path), expected=["somebody else has changed it"])
-    save = "import os, sys; f = os.open(sys.argv[1], os.O_RDWR); os.pread(f, 9, 0); print(flush=True); input(); "
-    save += "os.ftruncate(f, 0); os.pwrite(f, sys.argv[2].encode(), 0); os.close(f)"
-    script = f"""
-import subprocess, sys
-def begin(path, text):
-    return subprocess.Popen([sys.executable, "-c", {save!r}, path, text], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-writers = [begin({str(here / "note.md")!r}, "first"), begin({str(other / DIRECTORY / "note.md")!r}, "second")]
-for writer in writers:
-    writer.stdout.readline()
-for writer in writers:
-    print(writer.communicate("\\n", timeout=20)[1].strip().splitlines()[-1:])
-"""
-    first, second = run(sys.executable, "-c", script, timeout=60).text.splitlines()
-    assert first == "[]"
-    assert "Stale file handle" in second
+    paths = (here / "note.md", other / DIRECTORY / "note.md")
+    assert conflicts_of((paths[0], "first"), (paths[1], "second")) == [False, True]
     assert stored(tmp_path, "note.md") == "first"
     [kept] = other.state.home.rglob("pending/*.json")
     assert kept.with_suffix("").read_text() == "second"

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from harness import Mount, Mounts, SourceTable
 from object_stores import KEY, SECRET, Relay, S3Server, closing
-from programs import errno_of, run, shell, wait_until
+from programs import conflicts_of, errno_of, run, shell, wait_until
 
 DIRECTORY = "bb-storage+store+s3/data"
 pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
@@ -48,7 +48,13 @@ def mount(mounted: Mounts, server: S3Server) -> Mount:
     for key in keys(server):
         server.delete("data", key)
     server.put("data", "note.md", b"one\n")
-    return mounted(s3(server.url))
+    return listed(mounted(s3(server.url)))
+
+
+def listed(mount: Mount) -> Mount:
+    """Have the store listed: until then a lookup may give up, and say that a name is a directory (S22)."""
+    run("ls", mount / DIRECTORY)
+    return mount
 
 
 def keys(server: S3Server) -> list[str]:
@@ -80,9 +86,10 @@ def test_shells_editors_and_copies_save(mount: Mount, server: S3Server, tmp_path
     assert shell("ls -A", directory=here).text == "note.md\n"
 
 
-def test_a_saved_object_keeps_its_type_and_metadata(mount: Mount, server: S3Server) -> None:
+def test_a_saved_object_keeps_its_type_and_metadata(mounted: Mounts, server: S3Server) -> None:
     kept = {"content-type": "text/x-own", "x-amz-meta-author": "me"}
     server.put("data", "page.html", b"one\n", kept)
+    mount = listed(mounted(s3(server.url)))
     shell("sed -i s/one/1/ page.html && echo two >> page.html", directory=mount / DIRECTORY)
     page = stored(server, "page.html")
     assert page.content == b"1\ntwo\n"
@@ -91,7 +98,7 @@ def test_a_saved_object_keeps_its_type_and_metadata(mount: Mount, server: S3Serv
 
 def test_a_change_at_the_store_is_a_conflict(mounted: Mounts, server: S3Server) -> None:
     server.put("data", "note.md", b"one\n")
-    mount = mounted(s3(server.url), expected=["somebody else has changed it"])
+    mount = listed(mounted(s3(server.url), expected=["somebody else has changed it"]))
     code = f"""
 import os
 descriptor = os.open({str(mount / DIRECTORY / "note.md")!r}, os.O_RDWR)
@@ -114,6 +121,45 @@ os.close(descriptor)
     [kept] = mount.state.home.rglob("pending/*.json")
     assert kept.with_suffix("").read_text() == "mine"
     wait_until(lambda: run("cat", mount / DIRECTORY / "note.md").text == "theirs\n", "the store's version is shown")
+
+
+def test_of_three_writers_one_wins_and_the_others_keep_their_bytes(mounted: Mounts, server: S3Server) -> None:
+    server.put("data", "note.md", b"one\n")
+    mounts = [mounted(s3(server.url), expected=["somebody else has changed it"]) for _ in range(2)]
+    first, second = (each / DIRECTORY / "note.md" for each in mounts)
+    assert run("cat", first, second).out == b"one\none\n"
+    assert conflicts_of((first, "first"), (second, "second")) == [False, True]
+    assert stored(server, "note.md").content == b"first"
+    wait_until(lambda: run("cat", second).out == b"first", "the other mount shows it")
+    headers = {"authorization": server.client.headers["authorization"], "content-type": "text/plain"}
+    request = f"'{server.url}/data/note.md', b'theirs', {headers}, method='PUT'"
+    change = f"import urllib.request as r; r.urlopen(r.Request({request})).close()"
+    assert conflicts_of((first, "first"), (second, "second"), then=change) == [True, True]
+    assert stored(server, "note.md").content == b"theirs"
+
+
+def test_an_upload_that_breaks_off_is_done_later(
+    mounted: Mounts, relay: Relay, server: S3Server, tmp_path: Path
+) -> None:
+    server.put("data", "large", b"one\n")
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(40 << 20))
+    mount = mounted(s3(relay.url), expected=["not written"])
+    assert run("cat", mount / DIRECTORY / "large").text == "one\n"
+
+    def break_off(received: int, end: int = relay.received + (20 << 20)) -> None:
+        if received > end:
+            raise ConnectionError("cut by the test")
+
+    relay.receives = break_off
+    copy = "exec(\"with open(sys.argv[1], 'wb', 0) as f: f.write(open(sys.argv[2], 'rb').read())\")"
+    assert errno_of(copy, mount / DIRECTORY / "large", data) == "EHOSTDOWN"
+    relay.receives = lambda _: None
+    assert stored(server, "large").content == b"one\n"
+    [kept] = mount.state.home.rglob("pending/*.json")
+    run(sys.executable, "-m", "bbfs", "pending", "retry", kept.stem, env=mount.environ(), timeout=60)
+    assert stored(server, "large").content == data.read_bytes()
+    assert not [*mount.state.home.rglob("pending/*.json")]
 
 
 def test_what_a_store_that_is_down_does_not_take_is_kept(mounted: Mounts, relay: Relay, server: S3Server) -> None:

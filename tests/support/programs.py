@@ -6,6 +6,7 @@ over. Not even `cwd=` may name a mount: the child would enter it before it becom
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -109,6 +110,41 @@ def shell(
 def python(code: str, *arguments: str | Path, timeout: float = DEFAULT_TIMEOUT, status: int | None = 0) -> Done:
     """Run a Python program of a few lines; `sys` and `os` are imported."""
     return run(sys.executable, "-I", "-c", f"import os, sys\n{code}", *arguments, timeout=timeout, status=status)
+
+
+_SAVE = """
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+os.pread(descriptor, 9, 0)
+print(flush=True)
+input()
+os.ftruncate(descriptor, 0)
+os.pwrite(descriptor, sys.argv[2].encode(), 0)
+os.close(descriptor)
+"""
+_WRITERS = """
+import json, subprocess, sys
+save, then, *saves = sys.argv[1:]
+pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+writers = [
+    subprocess.Popen([sys.executable, "-c", save, *each], text=True, **pipes) for each in zip(saves[::2], saves[1::2])
+]
+for writer in writers:
+    writer.stdout.readline()
+exec(then)
+told = [writer.communicate("\\n", timeout=20)[1] for writer in writers]
+assert all("Stale file handle" in each for each in told if each), told
+print(json.dumps([each != "" for each in told]))
+"""
+
+
+def conflicts_of(*saves: tuple[str | Path, str], then: str = "") -> list[bool]:
+    """Let programs open and read files, and then save each its text, one after another. Return which got ESTALE.
+
+    then: a statement to execute once all have read.
+    """
+    words = [each for save in saves for each in save]
+    return json.loads(run(sys.executable, "-c", _WRITERS, _SAVE, then, *words, timeout=60).out)
 
 
 def errno_of(operation: str, *arguments: str | Path, timeout: float = DEFAULT_TIMEOUT) -> str:
