@@ -3,8 +3,10 @@
 A plain directory is the lower layer here; an overlay needs a machine that may mount one (tests/mount/test_scratch.py).
 """
 
+import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from bbfs.cli.commands import scratch as commands
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import settling
-from bbfs.fuse.scratch.changes import MAX_DEPTH, changes
+from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
 from bbfs.model.errors import TooLarge
@@ -132,6 +134,40 @@ def test_an_origin_that_a_program_invents_is_none(scratch: Scratch, origin: byte
     os.setxattr(write(scratch.upper, "new", "x"), ORIGIN, origin)
     whiteout(scratch.upper, "old")
     assert listed(scratch) == ["A  new", "D  old"]
+
+
+@pytest.mark.semantics("S29", "S39")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("directory/../../../victim", "directory/..", "directory/./one", "directory//one", "directory/one/", "/old"),
+        *("directory/", "directory/never there", "directory/link/victim", "link/victim", "directory/\0"),
+        "directory/\ud800",
+    ],
+)
+def test_only_an_entry_of_what_was_removed_is_an_old_name(scratch: Scratch, tmp_path: Path, path: str) -> None:
+    """No path in an attribute leads out of the sources, to be removed there."""
+    victim = write(str(tmp_path), "victim", "precious")
+    for link in ("directory/link", "link"):
+        Path(scratch.lower, link).symlink_to(tmp_path)
+    os.setxattr(write(scratch.upper, "new", "x"), ORIGIN, json.dumps({"path": path}).encode())
+    whiteout(scratch.upper, "directory")
+    whiteout(scratch.upper, "link")
+    assert listed(scratch) == ["D  directory/", "D  link", "A  new"]
+    assert set(applied(scratch).values()) == {None}
+    assert victim.read_text() == "precious"
+    assert tree(scratch.lower) == {"file": "file\n", "new": "x", "old": "old\n"}
+
+
+@pytest.mark.parametrize("path", ["../victim", "directory/../../../victim"])
+def test_settling_follows_no_path_out_of_the_layers(scratch: Scratch, tmp_path: Path, path: str) -> None:
+    victim = write(str(tmp_path), "victim", "precious")
+    write(scratch.upper, "new", "x")
+    change = Change("renamed", "new", "file", old=path)
+    assert [outcome.error for outcome in settling.apply(scratch, [change])] == ["Invalid argument"]
+    with pytest.raises(OSError, match="Invalid argument"):
+        settling.discard(scratch, [replace(change, path="gone")])
+    assert victim.read_text() == "precious"
 
 
 def test_symbolic_links_in_the_layers_lead_nowhere(scratch: Scratch, tmp_path: Path) -> None:

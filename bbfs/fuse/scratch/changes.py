@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -67,7 +67,8 @@ def changes(scratch: Scratch) -> list[Change]:
     kind = scratch.state.get("kind")
     with directory(scratch.upper) as upper, directory(scratch.lower) as lower:
         found = list(_Reader(by_program=kind == "fuse-overlayfs").below(upper, lower, "", 0))
-    return sorted(_renamed(found), key=lambda change: (change.path, change.what != "removed"))
+        joined = list(_renamed(found, lower))
+    return sorted(joined, key=lambda change: (change.path, change.what != "removed"))
 
 
 @contextmanager
@@ -78,6 +79,24 @@ def directory(name: str, beneath: int | None = None) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def parent(path: str, root: int) -> Iterator[tuple[int, str]]:
+    """Open the directory of a path below a root, and yield it and the last name. Raise OSError."""
+    *above, name = names_of(path)
+    with ExitStack() as stack:
+        for part in above:
+            root = stack.enter_context(directory(part, root))
+        yield root, name
+
+
+def names_of(path: str) -> list[str]:
+    """Return the names of a path. Raise OSError if one of them would lead elsewhere than to an entry."""
+    names = path.split("/")
+    if any(name in ("", ".", "..") or "\0" in name for name in names):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+    return names
 
 
 def status(name: str, beneath: int) -> os.stat_result | None:
@@ -254,14 +273,17 @@ def open_file(name: str, beneath: int) -> int:
         return os.open(name, flags, dir_fd=beneath)
 
 
-def _renamed(found: Sequence[Change]) -> Iterator[Change]:
-    """Join what was removed under one name and added under another; a copy of what is still there is merely added."""
+def _renamed(found: Sequence[Change], lower: int) -> Iterator[Change]:
+    """Join what was removed under one name and added under another; a copy of what is still there is merely added.
+
+    Any program may have written what a file says of its old name: it counts only if an entry of the lower layer has it.
+    """
     removed = {change.path: change for change in found if change.what == "removed"}
     taken: set[str] = set()
     joined: list[Change] = []
     for change in found:
         old = change.old
-        if old is None or old in taken or not _is_removed(old, removed):
+        if old is None or old in taken or not (_is_removed(old, removed) and _is_there(old, lower)):
             joined.append(replace(change, old=None) if change.what == "added" else change)
         else:
             taken.add(old)
@@ -280,4 +302,12 @@ def _is_removed(path: str, removed: Mapping[str, Change]) -> bool:
     while (path := path.rpartition("/")[0]) != "":
         if path in removed:
             return True
+    return False
+
+
+def _is_there(path: str, lower: int) -> bool:
+    """Return whether a path leads to an entry of the lower layer through directories alone. Loads no content."""
+    with suppress(OSError, ValueError), parent(path, lower) as (above, name):  # ValueError: no bytes have such text
+        os.close(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above))
+        return True
     return False

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bbfs.fuse.scratch import changes as upper_layer
-from bbfs.fuse.scratch.changes import Change, directory, is_beneath, status, type_of
+from bbfs.fuse.scratch.changes import Change, directory, is_beneath, names_of, parent, status, type_of
 from bbfs.fuse.scratch.directory import Scratch, remove_tree
 from bbfs.fuse.scratch.session import editable
 from bbfs.model.errors import BbfsError, Conflict
@@ -107,7 +107,7 @@ class _Layers:
 
         An opaque directory on the way becomes a merged one: then each name in it can be treated alone.
         """
-        *above, name = path.split("/")
+        *above, name = names_of(path)
         with ExitStack() as stack:
             upper: int = self._upper
             lower: int | None = self._lower
@@ -201,17 +201,10 @@ class _Layers:
 
     def _remove_old(self, old: str, *, overwrite: bool) -> None:
         """Remove the old name of a file that was renamed, if it is still there."""
-        *_, name = old.split("/")
-        with ExitStack() as stack:
-            lower = self._lower
-            try:
-                for part in old.split("/")[:-1]:
-                    lower = stack.enter_context(directory(part, lower))
-                if not overwrite:
-                    self._check(Change("removed", old, "file"), name, lower)
-                os.unlink(name, dir_fd=lower)
-            except FileNotFoundError:
-                pass
+        with suppress(FileNotFoundError), parent(old, self._lower) as (lower, name):
+            if not overwrite:
+                self._check(Change("removed", old, "file"), name, lower)
+            os.unlink(name, dir_fd=lower)
         with suppress(FileNotFoundError):
             self._drop_whiteout(old)
 
