@@ -29,7 +29,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scratch:
     made = Scratch.made(str(tmp_path / "scratch"), str(tmp_path / "mnt"))
     for path in ("file", "old", "directory/one", "directory/two", "directory/deep/three"):
         write(made.lower, path, f"{path}\n")
-    made.note(begun_ns=2**62)  # the sources have not changed since, whatever the clock's resolution
+    made.note(
+        kind="kernel in a user namespace", begun_ns=2**62
+    )  # the sources have not changed since, whatever the clock's resolution
     return made
 
 
@@ -96,6 +98,46 @@ def test_removed_by_fuse_overlayfs_and_a_file_that_has_only_its_prefix(scratch: 
     assert "A  .wh.old" in listed(scratch)
     scratch.note(kind="fuse-overlayfs")
     assert listed(scratch) == ["D  directory/deep/", "M  directory/one", "D  directory/two", "D  old"]
+
+
+@pytest.mark.parametrize("kind", ["kernel", "kernel in a user namespace", "fuse-overlayfs"])
+def test_what_another_overlay_would_take_for_a_mark_is_a_file_of_the_user(scratch: Scratch, kind: str) -> None:
+    """As when a layer of a container is unpacked, or an overlay copies a source's directory with its attributes."""
+    scratch.note(kind=kind)
+    foreign = {"user.overlay.opaque", "user.fuseoverlayfs.opaque"}
+    foreign.discard({"fuse-overlayfs": "user.fuseoverlayfs.opaque"}.get(kind, OPAQUE if "user" in kind else ""))
+    for attribute in foreign:
+        for directory in ("directory", "directory/deep"):
+            Path(scratch.upper, directory).mkdir(exist_ok=True)
+            os.setxattr(Path(scratch.upper, directory), attribute, b"y")
+    os.setxattr(write(scratch.upper, "directory/one", ""), "user.overlay.whiteout", b"y")
+    write(scratch.upper, "directory/deep/new", "x")
+    names = [
+        ".wh.file",
+        "directory/.wh..wh..opq",
+        "directory/.wh..opq",
+        "directory/.wh.two",
+        "directory/deep/.wh.three",
+    ]
+    if kind != "fuse-overlayfs":
+        for name in names:
+            write(scratch.upper, name, "")
+    before = tree(scratch.lower)
+    assert not [line for line in listed(scratch) if line.startswith("D")]
+    settling.discard(scratch, [change for change in changes(scratch) if change.path == "directory/deep/new"])
+    write(scratch.upper, "directory/deep/new", "y")
+    assert set(applied(scratch).values()) == {None}
+    made = {} if kind == "fuse-overlayfs" else dict.fromkeys(names, "")
+    assert tree(scratch.lower) == {**before, **made, "directory/one": "", "directory/deep/new": "y"}
+    assert listed(scratch) == []
+
+
+@pytest.mark.parametrize("name", [".wh.", ".wh..", ".wh..."])
+def test_a_mark_for_no_name_removes_nothing(scratch: Scratch, name: str) -> None:
+    scratch.note(kind="fuse-overlayfs")
+    Path(scratch.upper, "directory", "deep").mkdir(parents=True)
+    write(scratch.upper, f"directory/deep/{name}", "")
+    assert listed(scratch) == []
 
 
 def test_a_directory_that_was_made_again_hides_all_that_was_in_it(scratch: Scratch) -> None:

@@ -3,11 +3,12 @@
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from bbfs.fuse.scratch import overlay, processes
 BOUND = 20.0
 WRITABLE = ("-o", "notes.capabilities=read,list,write")
 SOURCE = "bb-filesystem+notes+file"
+UNPRIVILEGED = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all")
+"""A command that may mount nothing but in a user namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,9 @@ class Place:
     def notes(self) -> Path:
         return self.mnt / SOURCE
 
-    def bbfs(self, *words: str | Path, status: int | None = 0) -> "CompletedProcess[str]":
+    def bbfs(self, *words: str | Path, status: int | None = 0, by: Sequence[str] = ()) -> "CompletedProcess[str]":
         done = subprocess.run(
-            [sys.executable, "-m", "bbfs", *map(str, words)],
+            [*by, sys.executable, "-m", "bbfs", *map(str, words)],
             env=self.state.environ(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -56,9 +59,13 @@ class Place:
         given = ("--dir", f"notes={self.folder}", "--scratch", self.scratch, "--background")
         self.bbfs("mount", self.mnt, *given, *words)
 
-    def run(self, *words: str | Path, status: int | None = 0, command: str) -> "CompletedProcess[str]":
+    def run(
+        self, *words: str | Path, status: int | None = 0, command: str, by: Sequence[str] = ()
+    ) -> "CompletedProcess[str]":
         given = ("--at", self.mnt, *([] if "--on" in words else ["--dir", f"notes={self.folder}"]))
-        return self.bbfs("run", *given, *words, "--", "sh", "-ec", f'cd "{self.notes}"; {command}', status=status)
+        return self.bbfs(
+            "run", *given, *words, "--", "sh", "-ec", f'cd "{self.notes}"; {command}', status=status, by=by
+        )
 
     def changes(self) -> list[str]:
         return self.bbfs("changes", self.mnt).stdout.replace(f"{SOURCE}/", "").splitlines()
@@ -239,6 +246,37 @@ def test_apply(place: Place) -> None:
 
 
 @pytest.mark.semantics("S39")
+@pytest.mark.parametrize("by", [(), UNPRIVILEGED], ids=["by root", "in a user namespace"])
+def test_apply_removes_only_what_a_program_has_removed(place: Place, by: Sequence[str]) -> None:
+    """Neither a path in an attribute nor the mark of another overlay says that a file is removed."""
+    if by and subprocess.run(["unshare", "-Ur", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    for attribute in ("user.overlay.opaque", "user.fuseoverlayfs.opaque"):
+        os.setxattr(place.folder / "plans", attribute, b"y")
+    victim = place.folder.with_name("victim")
+    victim.write_text("precious\n")
+    (place.folder / "gone").mkdir()
+    path = f"{SOURCE}/gone/../../../../{victim.name}"
+    origin = f"import os; os.setxattr('made', 'user.bbfs.origin', b'{{\"path\": \"{path}\"}}')"
+    command = (
+        "touch .wh..wh..opq .wh.one made; rm -r gone plans/old; mkdir plans/old; echo new > plans/new; "
+        f"{sys.executable} -c {shlex.quote(origin)}"
+    )
+    done = place.run(*WRITABLE, "--scratch", place.scratch, "--on-exit", "apply", command=command, by=by)
+    assert done.stdout.replace(f"{SOURCE}/", "").splitlines() == [
+        "A  .wh..wh..opq",
+        "A  .wh.one",
+        "A  made",
+        "A  plans/new",
+        "D  gone/",
+        "D  plans/old/b",
+    ]
+    assert victim.read_text() == "precious\n"
+    files = {str(each.relative_to(place.folder)) for each in place.folder.rglob("*") if each.is_file()}
+    assert files == {".wh..wh..opq", ".wh.one", "made", "one", "plans/a", "plans/new", "two"}
+
+
+@pytest.mark.semantics("S39")
 def test_apply_to_a_source_that_is_no_folder(place: Place) -> None:
     """Files go through drafts there; a copy in the scratch tells its path and version all the same."""
     config = place.scratch.with_name("config.toml")
@@ -337,32 +375,10 @@ def test_run_without_the_privilege_to_mount(place: Place) -> None:
     """A user namespace gives it to the daemon and the overlay alone."""
     if subprocess.run(["unshare", "-Ur", "true"], check=False, capture_output=True).returncode:
         pytest.skip("user namespaces are not allowed here")
-    command = f'cd "{place.notes}"; echo x >> one; rm -r plans; mkdir plans; ls; umount "{place.mnt}" 2>&1 || echo kept'
-    words = ("run", "--dir", f"notes={place.folder}", "--at", place.mnt, "--scratch", place.scratch)
-    done = subprocess.run(
-        [
-            "setpriv",
-            "--bounding-set=-sys_admin",
-            "--inh-caps=-all",
-            sys.executable,
-            "-m",
-            "bbfs",
-            *words,
-            "--",
-            "sh",
-            "-ec",
-            command,
-        ],
-        env=place.state.environ(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=BOUND * 2,
-        check=False,
-    )
+    command = f'echo x >> one; rm -r plans; mkdir plans; ls; umount "{place.mnt}" 2>&1 || echo kept'
+    done = place.run("--scratch", place.scratch, command=command, by=UNPRIVILEGED)
     assert done.stdout.split()[:3] == ["one", "plans", "two"], done
     assert done.stdout.endswith("kept\n")
-    assert done.returncode == 0
     changes = [line.replace(f"{SOURCE}/", "") for line in done.stderr.splitlines()]
     assert changes[:2] == ["bbfs: M  one", "bbfs: D  plans/a"]
     assert place.leftovers() == []

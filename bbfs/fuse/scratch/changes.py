@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from bbfs.fuse.scratch.directory import Scratch
@@ -24,11 +24,14 @@ MAX_DEPTH = 256
 _VERSION_FIELDS = ("etag", "size", "lastModified", "modified_ns")
 _BLOCK = 1 << 18
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MARK = ".wh."
-_OPAQUE_MARKS = (".wh..wh..opq", ".wh..opq")
-"""Files by which fuse-overlayfs marks a directory as opaque."""
-_OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque")
-_WHITEOUT = ("trusted.overlay.whiteout", "user.overlay.whiteout")
+_PREFIX = ".wh."
+_OPAQUE_NAMES = (".wh..wh..opq", ".wh..opq")
+_OPAQUE: Mapping[str, Sequence[str]] = {
+    "kernel": ("trusted.overlay.opaque",),
+    "kernel in a user namespace": ("user.overlay.opaque",),
+    "fuse-overlayfs": ("trusted.overlay.opaque", "user.fuseoverlayfs.opaque"),
+}
+"""The attributes by which each overlay marks an opaque directory. It lets no program set them, and copies none up."""
 
 Version: TypeAlias = Mapping[str, Any]
 """What tells one version of a resource from another, as far as its source has it: etag, size, lastModified."""
@@ -64,11 +67,69 @@ def changes(scratch: Scratch) -> list[Change]:
 
     Raise BbfsError, OSError.
     """
-    kind = scratch.state.get("kind")
     with directory(scratch.upper) as upper, directory(scratch.lower) as lower:
-        found = list(_Reader(by_program=kind == "fuse-overlayfs").below(upper, lower, "", 0))
+        found = list(_Reader(Marks.of(scratch)).below(upper, lower, "", 0))
         joined = list(_renamed(found, lower))
     return sorted(joined, key=lambda change: (change.path, change.what != "removed"))
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How one overlay says in its upper layer that names of the lower one are removed.
+
+    What another overlay would take for such a mark is any file or attribute here: programs make some (they unpack the
+    layers of containers), and an overlay copies the attributes of a source's own files.
+
+    opaque: attributes of a directory that hides all of the one below it. by_name: a name with the prefix says it, too.
+    """
+
+    opaque: Sequence[str]
+    by_name: bool
+
+    @classmethod
+    def of(cls, scratch: Scratch) -> "Marks":
+        kind = scratch.state.get("kind")
+        return cls(_OPAQUE.get(str(kind), ()), kind == "fuse-overlayfs")
+
+    def is_opaque(self, descriptor: int) -> bool:
+        """Return whether a directory hides all of the one below it."""
+        if self.by_name and any(status(name, descriptor) for name in _OPAQUE_NAMES):
+            return True
+        for attribute in self.opaque:
+            with suppress(OSError):
+                if os.getxattr(descriptor, attribute) == b"y":
+                    return True
+        return False
+
+    def removed_by_name(self, names: Sequence[str]) -> list[str]:
+        """Return what the names of a directory say is removed."""
+        marks = [name for name in names if self.is_mark(name) and name not in _OPAQUE_NAMES]
+        return [name for name in (mark.removeprefix(_PREFIX) for mark in marks) if name not in ("", ".", "..")]
+
+    def is_mark(self, name: str) -> bool:
+        """Return whether an entry is a mark by its name, and no file of a program."""
+        return self.by_name and name.startswith(_PREFIX)
+
+    def drop(self, name: str, upper: int) -> None:
+        """Drop what says that a name is removed, if anything does. Raise OSError."""
+        if self.by_name:
+            with suppress(FileNotFoundError):
+                os.unlink(_PREFIX + name, dir_fd=upper)
+        found = status(name, upper)
+        if found is not None and is_whiteout(found):
+            os.unlink(name, dir_fd=upper)
+
+    def make_merged(self, upper: int, lower: int) -> None:
+        """Make an opaque directory a merged one: each name that it hides becomes one that is removed. Raise OSError."""
+        names = os.listdir(upper)
+        for name in set(os.listdir(lower)).difference(names, self.removed_by_name(names)):
+            os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=upper)
+        for attribute in self.opaque:
+            with suppress(OSError):
+                os.removexattr(upper, attribute)
+        for name in _OPAQUE_NAMES if self.by_name else ():
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=upper)
 
 
 @contextmanager
@@ -126,39 +187,9 @@ def version(document: Mapping[str, Any]) -> Version | None:
     return found if found.keys() - {"size"} else None
 
 
-def is_whiteout(name: str, beneath: int, found: os.stat_result) -> bool:
-    """Return whether an entry of the upper layer says that the name below it is removed."""
-    if stat.S_ISCHR(found.st_mode):
-        return found.st_rdev == 0
-    return stat.S_ISREG(found.st_mode) and not found.st_size and _has_attribute(_path(name, beneath), _WHITEOUT)
-
-
-def is_opaque(descriptor: int) -> bool:
-    """Return whether a directory of the upper layer hides all of the one below it."""
-    return _has_attribute(descriptor, _OPAQUE) or any(status(mark, descriptor) for mark in _OPAQUE_MARKS)
-
-
-def make_merged(upper: int, lower: int) -> None:
-    """Make an opaque directory a merged one: each name that it hides becomes one that is removed. Raise OSError."""
-    for name in os.listdir(lower):
-        if status(name, upper) is None and status(_MARK + name, upper) is None:
-            os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=upper)
-    for attribute in _OPAQUE:
-        with suppress(OSError):
-            os.removexattr(upper, attribute)
-    for mark in _OPAQUE_MARKS:
-        with suppress(FileNotFoundError):
-            os.unlink(mark, dir_fd=upper)
-
-
-def _has_attribute(path: str | int, names: Sequence[str]) -> bool:
-    for name in names:
-        try:
-            if os.getxattr(path, name, follow_symlinks=isinstance(path, int)) == b"y":
-                return True
-        except OSError:
-            continue
-    return False
+def is_whiteout(found: os.stat_result) -> bool:
+    """Return whether an entry of the upper layer is a device by which every overlay says that its name is removed."""
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
 def _path(name: str, beneath: int) -> str:
@@ -168,10 +199,9 @@ def _path(name: str, beneath: int) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the upper layer. by_program: fuse-overlayfs wrote it, so names with a prefix are whiteouts, too."""
+    """Reads the upper layer, with the marks of the overlay that wrote it."""
 
-    by_program: bool
-    _seen: int = field(default=0)
+    marks: Marks
 
     def below(self, upper: int, lower: int | None, path: str, depth: int) -> Iterator[Change]:
         """Yield the changes of one directory and those below it. lower: None if the lower layer has none there."""
@@ -179,18 +209,14 @@ class _Reader:
             raise TooLarge(
                 f"{path[:200]}…: more than {MAX_DEPTH} directories in each other; 'bbfs discard' removes them"
             )
-        names = sorted(os.listdir(upper))
-        removed = set()
-        if self.by_program:
-            removed = {
-                name.removeprefix(_MARK) for name in names if name.startswith(_MARK) and name not in _OPAQUE_MARKS
-            }
-            names = [name for name in names if not name.startswith(_MARK)]
-        if lower is not None and is_opaque(upper):
+        listed = sorted(os.listdir(upper))
+        removed = set(self.marks.removed_by_name(listed))
+        names = [name for name in listed if not self.marks.is_mark(name)]
+        if lower is not None and self.marks.is_opaque(upper):
             removed |= set(os.listdir(lower)).difference(names)
         for name in names:
             found = os.stat(name, dir_fd=upper, follow_symlinks=False)
-            if is_whiteout(name, upper, found):
+            if is_whiteout(found):
                 removed.add(name)
             else:
                 yield from self._entry(upper, lower, path + name, name, found, depth)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bbfs.fuse.scratch import changes as upper_layer
-from bbfs.fuse.scratch.changes import Change, directory, is_beneath, names_of, parent, status, type_of
+from bbfs.fuse.scratch.changes import Change, Marks, directory, is_beneath, names_of, parent, status, type_of
 from bbfs.fuse.scratch.directory import Scratch, remove_tree
 from bbfs.fuse.scratch.session import editable
 from bbfs.model.errors import BbfsError, Conflict
@@ -88,6 +88,7 @@ class _Layers:
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
         self._state = scratch.state
+        self._marks = Marks.of(scratch)
         self._applied: dict[str, Any] = dict(self._state.get("applied") or {})
 
     def __enter__(self) -> "_Layers":
@@ -118,8 +119,8 @@ class _Layers:
                     lower = None
                     continue
                 lower = stack.enter_context(directory(part, lower))
-                if upper_layer.is_opaque(upper):
-                    upper_layer.make_merged(upper, lower)
+                if self._marks.is_opaque(upper):
+                    self._marks.make_merged(upper, lower)
             yield upper, lower, name
 
     # -- the upper layer ---------------------------------------------------------------------------------------------
@@ -148,11 +149,7 @@ class _Layers:
 
     def _drop_whiteout(self, path: str) -> None:
         with suppress(NotADirectoryError), self._parents(path) as (upper, _, name):  # one above it may be removed, too
-            with suppress(FileNotFoundError):
-                os.unlink(f".wh.{name}", dir_fd=upper)
-            found = status(name, upper)
-            if found is not None and upper_layer.is_whiteout(name, upper, found):
-                os.unlink(name, dir_fd=upper)
+            self._marks.drop(name, upper)
 
     def prune(self, chosen: Sequence[Change]) -> None:
         """Remove the directories of the upper layer that say nothing any more."""
@@ -195,7 +192,7 @@ class _Layers:
         if change.what == "added":
             os.mkdir(name, 0o755, dir_fd=lower)
             with directory(name, upper) as inside, directory(name, lower) as other:
-                upper_layer.make_merged(inside, other)
+                self._marks.make_merged(inside, other)
         found = os.stat(name, dir_fd=upper, follow_symlinks=False)
         os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=lower)
 
