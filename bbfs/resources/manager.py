@@ -190,6 +190,8 @@ class ResourceManager:
             self._nursery.start_soon(self._disk.tidy)
         if self.index is not None:
             self._nursery.start_soon(self.index.run)
+        if self.writable_roots:
+            await trio.to_thread.run_sync(self.writer.pending.sweep, abandon_on_cancel=True)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """Writing to a source that takes whole resources, on the file system without a mount (S32, S33)."""
 
 import errno
+import gc
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -30,6 +32,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.commands.pending import retry
+from bbfs.resources.writing.pending import PendingStore, PendingWrite
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
 
@@ -220,6 +223,40 @@ async def test_names_are_removed_and_renamed_as_on_a_disk(tree: Tree) -> None:
     await program.unlink(f"{TREE}/g/f")
     await program.rmdir(f"{TREE}/g")
     assert source.contents == {}
+
+
+@pytest.mark.semantics("S32")
+async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a file nor one without a name: it would take the room of the next write."""
+    source, program, world = tree
+    store = world.manager.writer.pending
+
+    def full(_: PendingStore, write: PendingWrite) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def held() -> list[str]:
+        return [str(number) for number in Path("/proc/self/fd").iterdir() if str(store.directory) in linked(number)]
+
+    monkeypatch.setattr(PendingStore, "describe", full)
+    gc.disable()
+    try:
+        handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
+        await program.writes.write(handle, 0, bytes(3 << 20))
+        assert held()
+        with pytest.raises(NoSpace):
+            await program.close(handle)
+        assert held() == []
+    finally:
+        gc.enable()
+    assert os.listdir(store.directory) == []
+    assert source.contents["file:./a.txt"] == b"first"
+
+
+def linked(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return ""
 
 
 @pytest.mark.semantics("S32")

@@ -2,14 +2,17 @@
 
 An item is two files, `ID.json` and `ID`, the content. The description is written last and removed first, so an item
 that a kill leaves half written is none; `sweep` removes what it left. Functions block: call them in a thread.
+A process that writes files here shares a lock of the directory (flock(2)), so that no other one sweeps meanwhile.
 """
 
 import errno
+import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,11 +20,14 @@ import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
 from bbfs.model.values import Expected
+from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import HasFile, name_file
 
 LARGEST_DESCRIPTION = 1 << 16
 """Bytes of a description that is read."""
+_OWN = re.compile(r"([0-9a-f]{12})(\.bytes|\.new)?")
+"""The names of all files but descriptions."""
 
 
 def pending_path() -> Path:
@@ -68,17 +74,23 @@ class PendingStore:
         beside = path.with_suffix(".bytes")
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if isinstance(content, MemoryContent):
-                with open(beside, "wb", opener=_private) as file:
-                    file.write(content.data)
-            else:
-                beside.unlink(missing_ok=True)
-                name_file(content, beside)
-            beside.rename(path)
-            self.describe(write)
+            with self._shared():
+                try:
+                    if isinstance(content, MemoryContent):
+                        with open(beside, "wb", opener=_private) as file:
+                            file.write(content.data)
+                    else:
+                        beside.unlink(missing_ok=True)
+                        name_file(content, beside)
+                    beside.rename(path)
+                    self.describe(write)
+                except OSError:
+                    with suppress(OSError):
+                        beside.unlink(missing_ok=True)
+                        if not path.with_suffix(".json").exists():
+                            path.unlink(missing_ok=True)
+                    raise
         except OSError as error:
-            with suppress(OSError):
-                beside.unlink(missing_ok=True)
             kind = NoSpace if error.errno in (errno.ENOSPC, errno.EDQUOT) else BbfsError
             raise kind(f"a write could not be kept in {self.directory}: {error.strerror}") from error
 
@@ -86,9 +98,35 @@ class PendingStore:
         """Write the description of an item, or replace it. Raise OSError."""
         path = self.directory / f"{write.id}.json"
         beside = path.with_suffix(".new")
-        with open(beside, "w", opener=_private, encoding="utf-8") as file:
-            json.dump(asdict(write), file)
-        beside.rename(path)
+        with self._shared():
+            try:
+                with open(beside, "w", opener=_private, encoding="utf-8") as file:
+                    json.dump(asdict(write), file)
+                beside.rename(path)
+            except OSError:
+                with suppress(OSError):
+                    beside.unlink(missing_ok=True)
+                raise
+
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        """Let no process sweep meanwhile. Raise OSError."""
+        with Descriptor(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
+            with suppress(OSError):  # a file system without locks: none is swept there
+                fcntl.flock(directory.number, fcntl.LOCK_SH)
+            yield
+
+    def sweep(self) -> None:
+        """Remove the files that belong to no item, unless a process is writing some now."""
+        with (
+            suppress(OSError),
+            Descriptor(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory,
+        ):
+            fcntl.flock(directory.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            names = set(os.listdir(directory.number))
+            for own in filter(None, map(_OWN.fullmatch, names)):
+                if own[2] is not None or f"{own[1]}.json" not in names:
+                    os.unlink(own[0], dir_fd=directory.number)
 
     def sync(self, write: PendingWrite) -> None:
         """Wait until the disk has an item: its program got an error, and may end now. Raise OSError."""

@@ -102,7 +102,7 @@ class Writer:
             time.time(),
         )
         if keep:
-            await trio.to_thread.run_sync(self.pending.keep, item, content)
+            await self._keep(item, content)
         ended = False
 
         async def hand_over() -> Record:
@@ -292,6 +292,25 @@ class Writer:
         return replace(known.metadata, size=content.size, etag=None)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
+
+    async def _keep(self, item: PendingWrite, content: Writable) -> None:
+        """Keep a content as a pending write. Raise NoSpace, BbfsError.
+
+        trio leaves what a thread raises in a cycle with its traceback, which has the content: on a full disk, a write
+        that was given up would hold its room until the next collection of garbage.
+        """
+
+        def kept() -> tuple[type[BbfsError], str] | None:
+            try:
+                self.pending.keep(item, content)
+            except BbfsError as error:
+                return type(error), str(error)
+            return None
+
+        refused = await trio.to_thread.run_sync(kept)
+        if refused is not None:
+            kind, text = refused
+            raise kind(text)
 
     async def _failed(self, source: Source, item: PendingWrite, error: BbfsError, keep: bool) -> None:
         source.error = f"{item.native_uri}: not written: {error}"

@@ -1,0 +1,70 @@
+"""The files of pending writes: what a full disk, a kill and a damaged file leave of them (S32)."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from bbfs.model.errors import NoSpace
+from bbfs.model.values import Expected
+from bbfs.resources.writing import pending
+from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
+from bbfs.sources.content.memory import MemoryContent
+
+CONTENT = MemoryContent(b"kept")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PendingStore:
+    return PendingStore(tmp_path / "pending")
+
+
+def item(write_id: str) -> PendingWrite:
+    return PendingWrite(write_id, "one", "file:./a", "bb-one+file:./a", ("one", "a"), Expected(exists=True), 4, 1.5)
+
+
+def files(store: PendingStore) -> set[str]:
+    return set(os.listdir(store.directory))
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("full", [".bytes", ".new"])
+def test_a_full_disk_gets_its_room_back(store: PendingStore, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(path: str, flags: int) -> int:
+        number = os.open(path, flags, 0o600)
+        if not path.endswith(full):
+            return number
+        os.close(number)
+        return os.open("/dev/full", os.O_WRONLY)
+
+    earlier = item(new_id())
+    store.keep(earlier, CONTENT)
+    monkeypatch.setattr(pending, "_private", opened)
+    with pytest.raises(NoSpace):
+        store.keep(item(new_id()), CONTENT)
+    with pytest.raises(NoSpace):
+        store.keep(earlier, MemoryContent(b"again"))
+    assert files(store) == {earlier.id, f"{earlier.id}.json"}
+    monkeypatch.undo()
+    store.keep(later := item(new_id()), CONTENT)
+    assert {each.id for each in store.items()} == {earlier.id, later.id}
+
+
+def test_what_a_kill_left_is_swept_unless_a_process_writes(store: PendingStore) -> None:
+    store.sweep()
+    store.keep(kept := item(new_id()), CONTENT)
+    for name in ("0123456789ab", "0123456789ab.bytes", "0123456789ab.new", f"{kept.id}.bytes", f"{kept.id}.new"):
+        (store.directory / name).write_bytes(b"left")
+    foreign = {"README", "0123456789ab.txt", "fedcba987654.json", "fedcba987654"}
+    for name in foreign:
+        (store.directory / name).write_bytes(b"{")
+    before = files(store)
+    writing = os.open(store.directory, os.O_RDONLY)
+    fcntl.flock(writing, fcntl.LOCK_SH)
+    store.sweep()
+    assert files(store) == before
+    os.close(writing)
+    store.sweep()
+    assert files(store) == {kept.id, f"{kept.id}.json"} | foreign
+    assert store.content_path(kept).read_bytes() == CONTENT.data
