@@ -1,7 +1,9 @@
 """The files of pending writes: what a full disk, a kill and a damaged file leave of them (S32)."""
 
 import fcntl
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,30 @@ def test_what_a_kill_left_is_swept_unless_a_process_writes(store: PendingStore) 
     store.sweep()
     assert files(store) == {kept.id, f"{kept.id}.json"} | foreign
     assert store.content_path(kept).read_bytes() == CONTENT.data
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"at": at} for at in ("y", None, True, -1, 1e300, float("nan"), float("inf"), 10**400, [])),
+        *({"size": size} for size in ("4", 4.5, -4, None, True)),
+        *({name: value} for name in ("uri", "native_uri", "source_id", "error") for value in (1, ["a"], {})),
+        *({"path": path} for path in ("abc", [1], {"a": 1}, None, 7)),
+        *({"expected": each} for each in (None, [], {"exists": 1}, {"etag": 1}, {"version": []}, {"other": 1})),
+        {"id": "fedcba987654"},
+        {"other": 1},
+    ],
+)
+def test_a_damaged_description_is_no_item_and_hides_no_other(store: PendingStore, damage: dict[str, object]) -> None:
+    store.keep(kept := item(new_id()), CONTENT)
+    store.keep(damaged := item(new_id()), CONTENT)
+    store.directory.joinpath(f"{damaged.id}.json").write_text(json.dumps({**asdict(damaged), **damage}))
+    assert [*store.items()] == [kept]
+    assert store.get(kept.id) == kept
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", '"x"', "[" * 60000, "\udcff", "null"])
+def test_a_file_that_is_no_description_is_no_item(store: PendingStore, text: str) -> None:
+    store.keep(kept := item(new_id()), CONTENT)
+    store.directory.joinpath("0123456789ab.json").write_text(text, errors="surrogateescape")
+    assert [*store.items()] == [kept]

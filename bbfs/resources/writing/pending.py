@@ -26,6 +26,8 @@ from bbfs.sources.content.spool import HasFile, name_file
 
 LARGEST_DESCRIPTION = 1 << 16
 """Bytes of a description that is read."""
+_LATEST = 1 << 35
+"""Seconds since the epoch that a time may be, some thousand years: localtime(3) knows no time that is far later."""
 _OWN = re.compile(r"([0-9a-f]{12})(\.bytes|\.new)?")
 """The names of all files but descriptions."""
 
@@ -155,13 +157,11 @@ class PendingStore:
         found: list[PendingWrite] = []
         with suppress(OSError):
             for path in self.directory.glob("*.json"):
-                with suppress(OSError, ValueError, TypeError, KeyError):
+                with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
                     with open(path, encoding="utf-8") as file:
-                        fields = json.loads(file.read(LARGEST_DESCRIPTION))
-                    fields["expected"] = Expected(**fields["expected"])
-                    fields["path"] = tuple(fields["path"])
-                    if fields["id"] == path.stem:
-                        found.append(PendingWrite(**fields))
+                        item = described(file.read(LARGEST_DESCRIPTION))
+                    if item.id == path.stem:
+                        found.append(item)
         yield from sorted(found, key=lambda each: each.at)
 
     def get(self, write_id: str) -> PendingWrite:
@@ -173,6 +173,27 @@ class PendingStore:
 
     def content_path(self, write: PendingWrite) -> Path:
         return self.directory / write.id
+
+
+def described(text: str) -> PendingWrite:
+    """Return the item of a description. Raise ValueError, TypeError, KeyError or RecursionError if it is none."""
+    fields = json.loads(text)
+    expected, path = Expected(**fields["expected"]), fields["path"]
+    item = PendingWrite(**{**fields, "expected": expected, "path": tuple(path)})
+    texts = (item.id, item.source_id, item.native_uri, item.uri, *item.path)
+    optional = (item.error, expected.etag, expected.version)
+    if not (
+        isinstance(path, list)
+        and all(isinstance(each, str) for each in texts)
+        and all(isinstance(each, str | None) for each in optional)
+        and isinstance(expected.exists, bool | None)
+        and type(item.size) is int
+        and item.size >= 0
+        and type(item.at) in (int, float)
+        and 0 <= item.at < _LATEST
+    ):
+        raise ValueError("no description of a pending write")
+    return item
 
 
 def new_id() -> str:
