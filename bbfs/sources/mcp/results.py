@@ -35,9 +35,9 @@ def tool_result(result: Mapping[str, Any]) -> Loaded:
 
     Raises ToolFailed with the tool's own message if it failed, ProtocolViolation, NotSupported.
     """
-    require_complete(result)
+    is_failure = is_error(result)
     blocks = _blocks(result.get("content"))
-    if result.get("isError") is True:
+    if is_failure:
         raise ToolFailed(_failure(blocks, result.get("structuredContent")))
     structured = result.get("structuredContent", _ABSENT)
     ttl = result_ttl(result) or 0.0
@@ -49,6 +49,15 @@ def tool_result(result: Mapping[str, Any]) -> Loaded:
         return Loaded((once,), ttl)
     parts = [_part(number, block) for number, block in enumerate(blocks, 1)]
     return Loaded((*parts, _json_part(structured, "structured.json")), ttl)
+
+
+def is_error(result: Mapping[str, Any]) -> bool:
+    """Return whether a tool reports an error of its own. Raise ProtocolViolation if that is unclear, NotSupported."""
+    require_complete(result)
+    said = result.get("isError")
+    if not isinstance(said, bool | None):
+        raise ProtocolViolation("a result whose isError is neither true nor false")
+    return said is True
 
 
 def parsed_result(result: Mapping[str, Any]) -> Any:

@@ -11,8 +11,8 @@ from bbfs.model.values import Hit, SearchTool
 from bbfs.sources.hits import LIMITS, QUERIES, hit_of, looks_like_search, ranked
 from bbfs.sources.mcp.arguments import properties, required, resolved, takes_text
 from bbfs.sources.mcp.client.decode import usable_text
-from bbfs.sources.mcp.client.tool_entries import ToolEntry, require_complete
-from bbfs.sources.mcp.results import parsed_result, tool_result
+from bbfs.sources.mcp.client.tool_entries import ToolEntry
+from bbfs.sources.mcp.results import is_error, parsed_result, tool_result
 
 _MAX_NESTED = 1000
 """Values that are looked through for the list of hits."""
@@ -67,8 +67,7 @@ def hits(result: Mapping[str, Any], search: ServerSearch, limit: int) -> list[Hi
 
     Raises ToolFailed, ProtocolViolation.
     """
-    require_complete(result)
-    if result.get("isError") is True:
+    if is_error(result):
         tool_result(result)
         raise ToolFailed("the tool failed")
     rows = _rows(parsed_result(result), search.uri) or _links(result.get("content"))

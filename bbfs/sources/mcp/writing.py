@@ -25,8 +25,8 @@ from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource, RemoveTool, ResourceMetadata, WriteTool
 from bbfs.sources.mcp.arguments import properties, required, takes_text
 from bbfs.sources.mcp.client.decode import resource_entry
-from bbfs.sources.mcp.client.tool_entries import ToolEntry, require_complete
-from bbfs.sources.mcp.results import parsed_result, tool_result
+from bbfs.sources.mcp.client.tool_entries import ToolEntry
+from bbfs.sources.mcp.results import is_error, parsed_result, tool_result
 from bbfs.sources.media_types import mime_type_of_name
 
 _CODES: Mapping[type[BbfsError], Sequence[str]] = {
@@ -118,9 +118,11 @@ def stored(result: Mapping[str, Any], source: DataSource, native_uri: str) -> Re
 
 
 def require_done(result: Mapping[str, Any]) -> None:
-    """Raise the error of a result that is one: by the `code` in its structured content, else Rejected."""
-    require_complete(result)
-    if result.get("isError") is not True:
+    """Raise the error of a result that is one: by the `code` in its structured content, else Rejected.
+
+    Raise ProtocolViolation if the result does not say whether it is one.
+    """
+    if not is_error(result):
         return
     try:
         tool_result(result)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.model.values import Loaded
 from bbfs.sources.mcp.results import MAX_ERROR, call_size, prompt_result, tool_result
+from bbfs.sources.mcp.writing import require_done
 
 PICTURE = b"\x89PNG"
 
@@ -104,6 +105,18 @@ def test_an_error_is_the_tools_own_words() -> None:
         tool_result({"content": [], "isError": True})
     with pytest.raises(BbfsError, match='"code": 7'):
         tool_result({"content": [], "structuredContent": {"code": 7}, "isError": True})
+
+
+@pytest.mark.parametrize("said", ["true", "false", "", 0, 1, [], {}])
+def test_a_result_says_by_true_or_false_if_it_is_an_error(said: Any) -> None:
+    for read in (tool_result, require_done):
+        with pytest.raises(ProtocolViolation, match="isError"):
+            read({"content": text("done"), "isError": said})
+
+
+def test_a_result_may_leave_out_that_it_is_no_error() -> None:
+    require_done({"content": text("done"), "isError": None})
+    assert len(tool_result({"content": text("done")}).parts) == 1
 
 
 def test_input_that_nobody_gives() -> None:

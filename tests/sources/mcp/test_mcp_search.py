@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bbfs.model.errors import ToolFailed
+from bbfs.model.errors import ProtocolViolation, ToolFailed
 from bbfs.model.values import Hit, SearchTool
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
 from bbfs.sources.mcp.search import ServerSearch, hits, proposal, proposed, server_search
@@ -140,3 +140,5 @@ def test_long_texts_are_cut() -> None:
 def test_a_failed_tool_is_an_error() -> None:
     with pytest.raises(ToolFailed, match="no index"):
         found({"isError": True, "content": [{"type": "text", "text": "no index"}]})
+    with pytest.raises(ProtocolViolation, match="isError"):
+        found({"isError": "true", "content": [{"type": "text", "text": "no index"}]})
