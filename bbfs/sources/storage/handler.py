@@ -16,6 +16,7 @@ from bbfs.model.errors import (
     LoginRequired,
     NotFound,
     NotSupported,
+    ProtocolViolation,
     Unreachable,
 )
 from bbfs.model.uri import source_uri
@@ -141,7 +142,10 @@ class StorageHandler:
         inner = self._inner(native_uri)
         backend = _can(self.backend, WritableBackend)
         mime_type = mime_type_of_name(_readable(inner[-1]))
-        return self._metadata(await self._asked(backend.put(inner, content, expected, mime_type)))
+        item = await self._asked(backend.put(inner, content, expected, mime_type))
+        if item.size not in (None, content.size):
+            raise ProtocolViolation(f"{native_uri}: the server has {item.size} bytes of the {content.size} it was sent")
+        return self._metadata(item)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
         await self._asked(_can(self.backend, WritableBackend).delete(self._inner(native_uri), expected))

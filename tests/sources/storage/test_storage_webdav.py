@@ -227,6 +227,17 @@ async def test_each_refusal_of_a_file_is_its_own_error(
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize("size", [0, 2, 9])
+@pytest.mark.semantics("S32")
+async def test_a_file_that_was_stored_in_part_is_an_error(size: int) -> None:
+    """Whatever the answer to the PUT says: the program must not take it for saved."""
+    stored = dav_entry("/d/a", f"<getcontentlength>{size}</getcontentlength>")
+    server = Dav({"PUT": (201, {}, lambda: iter([])), **listing(dav_page(stored))})
+    async with opened(server) as handler:
+        with pytest.raises(ProtocolViolation, match=f"has {size} bytes of the 4"):
+            await handler.write(f"webdav://{server.host}/d/a", MemoryContent(b"1234"), Expected(exists=False))
+
+
 @pytest.mark.parametrize(
     "get",
     [
