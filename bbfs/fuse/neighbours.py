@@ -26,9 +26,9 @@ WITHIN = 2.0
 
 
 class Neighbours:
-    """The other mounts of this user. own: the path of this one."""
+    """The other mounts of this user. own: the path of this one; None for a command that writes without a mount."""
 
-    def __init__(self, own: str) -> None:
+    def __init__(self, own: str | None = None) -> None:
         self._own = own
         self._paths: dict[Path, None] = {}
         self._filled = trio.Event()
@@ -45,13 +45,19 @@ class Neighbours:
         while True:
             await self._filled.wait()
             await trio.sleep(GATHERED_FOR)
-            self._filled = trio.Event()
-            paths, self._paths = ["/".join(path) for path in self._paths], {}
-            others = await trio.to_thread.run_sync(mountpoint.own_mounts, abandon_on_cancel=True)
-            async with trio.open_nursery() as nursery:
-                for other in others:
-                    if other.path != self._own:
-                        nursery.start_soon(self._refresh, other, paths)
+            await self.tell_all()
+
+    async def tell_all(self) -> None:
+        """Tell the others now."""
+        self._filled = trio.Event()
+        paths, self._paths = ["/".join(path) for path in self._paths], {}
+        if not paths:
+            return
+        others = await trio.to_thread.run_sync(mountpoint.own_mounts, abandon_on_cancel=True)
+        async with trio.open_nursery() as nursery:
+            for other in others:
+                if other.path != self._own:
+                    nursery.start_soon(self._refresh, other, paths)
 
     @staticmethod
     async def _refresh(mount: mountpoint.Mount, paths: list[str]) -> None:

@@ -904,9 +904,13 @@ class ResourceManager:
         """Return the state of a resource as it was last shown, for a write that replaces exactly this."""
         return record_state(record)
 
-    @staticmethod
-    async def relist(source: Source) -> None:
-        """Let the next lookup find what has changed."""
+    async def relist(self, source: Source, changed: Path | None = None) -> None:
+        """Let the next lookup find what has changed, in other mounts as well.
+
+        changed: the path of it from the mount's root, if it is known.
+        """
+        if self.writer.told is not None:
+            self.writer.told(changed or (source.data.uri_prefix,))
         if isinstance(source.catalog, FlatCatalog):
             try:
                 await source.catalog.refresh()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, State, config_text
-from programs import Done, run
+from programs import Done, run, wait_until
 
 from bbfs.sources.memory.file import MemoryFile
 
@@ -75,22 +75,15 @@ def test_a_resource_is_edited_in_the_users_editor(bbfs: Commands, tmp_path: Path
     assert "nothing is saved" in bbfs("edit", "pad/note.md", status=1).err.decode()
 
 
-@pytest.mark.semantics("S32")
-@pytest.mark.timeout(60)
-def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dropped(
-    mounted: Mounts, tmp_path: Path
-) -> None:
-    mount = mounted(source(tmp_path), expected=["somebody else has changed it"])
-    bbfs, here = Commands(mount.environ()), mount / PAD
-    assert bbfs("pending").err.decode() == "bbfs: nothing is pending\n"
-    for number in range(2):
-        # Imports first: a program that starts another one flushes all that it has open.
-        code = f"""
+def save(note: Path, tmp_path: Path, number: int) -> None:
+    """Save a file that somebody else changes meanwhile: what is saved is a pending write then."""
+    # Imports first: a program that starts another one flushes all that it has open.
+    code = f"""
 import os, sys
 from bbfs.sources.memory.contents import Held
 from bbfs.sources.memory.file import MemoryFile
 from bbfs.sources.content.memory import MemoryContent
-descriptor = os.open({str(here / "note.md")!r}, os.O_RDWR)
+descriptor = os.open({str(note)!r}, os.O_RDWR)
 os.write(descriptor, b"mine {number}")
 MemoryFile({str(tmp_path / "pad.file")!r}, 1 << 30).change(
     lambda kept: kept.with_resource("memory://note.md", Held(MemoryContent(b"theirs {number}")), 1 << 30))
@@ -100,7 +93,19 @@ except OSError as error:
     sys.exit(error.strerror != "Stale file handle")
 sys.exit("saved")
 """
-        run(sys.executable, "-c", code)
+    run(sys.executable, "-c", code)
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dropped(
+    mounted: Mounts, tmp_path: Path
+) -> None:
+    mount = mounted(source(tmp_path), expected=["somebody else has changed it"])
+    bbfs, here = Commands(mount.environ()), mount / PAD
+    assert bbfs("pending").err.decode() == "bbfs: nothing is pending\n"
+    for number in range(2):
+        save(here / "note.md", tmp_path, number)
     first, second = json.loads(bbfs("pending", "list", "--json").text)
     assert first["uri"] == f"{PAD}://note.md"
     assert "somebody else" in bbfs("pending").text
@@ -112,3 +117,19 @@ sys.exit("saved")
     bbfs("pending", "drop", second["id"], status=1)
     bbfs("pending", "drop", "--yes", second["id"])
     assert json.loads(bbfs("pending", "--json").text) == []
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+def test_a_mount_shows_what_is_handed_over_beside_it(mounted: Mounts, tmp_path: Path) -> None:
+    """Without being told, it would serve the content that it has for an hour."""
+    mount = mounted(source(tmp_path, ttl="1h"), expected=["somebody else has changed it"])
+    bbfs, note = Commands(mount.environ()), mount / PAD / "note.md"
+    save(note, tmp_path, 0)
+    assert run("cat", note).text == "theirs 0"
+    config = tmp_path / "beside.toml"
+    config.write_text(config_text([source(tmp_path)], {}))
+    [item] = json.loads(bbfs("pending", "--json").text)
+    bbfs("pending", "retry", "--force", item["id"], "--config", config)
+    assert (stored(tmp_path, "note.md") or "").startswith("mine 0")
+    wait_until(lambda: run("cat", note).text.startswith("mine 0"), "the mount is told")

@@ -137,11 +137,15 @@ class Trees:
     async def direct(self) -> DirectTree:
         """Return the sources of the options and the configuration file, opened in this process."""
         if self._direct is None:
+            from bbfs.fuse.neighbours import Neighbours  # noqa: PLC0415 - the control link
             from bbfs.resources.open import compose, index_path, resource_manager  # noqa: PLC0415 - the cache and the handlers
 
             config = self._config or self._choice.load_some()
             composed = compose(_lazy(config))
             manager = await self._stack.enter_async_context(resource_manager(config, composed, index=index_path()))
+            neighbours = Neighbours()
+            manager.writer.told = neighbours.tell
+            self._stack.push_async_callback(neighbours.tell_all)
             self._direct = DirectTree(manager)
         return self._direct
 

@@ -36,7 +36,7 @@ async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, 
     path = known.path if known is not None and known.path else None
     await manager.writer.write(source, item.native_uri, content, expected, path=path, write_id=item.id, again=True)
     if path is None:
-        await manager.relist(source)
+        await manager.relist(source, item.path)
     return {"uri": item.uri, "size": item.size}
 
 
