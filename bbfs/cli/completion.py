@@ -11,6 +11,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
 
 from bbfs.cli.options import configured_sources
+from bbfs.cli.target import scratches
 from bbfs.fuse import mountpoint
 from bbfs.model.errors import BbfsError
 from bbfs.model.uri import parse_uri_prefix
@@ -71,9 +72,9 @@ def complete_operand(ctx: click.Context, parameter: click.Parameter, begun: str)
 
 
 def _mounted() -> Iterator[str]:
-    for mount in mountpoint.own_mounts():
+    for mount in scratches.own_trees():
         with suppress(BbfsError, OSError):
-            for name in mountpoint.names(mount.path):
+            for name in mountpoint.names(mount):
                 with suppress(BbfsError):
                     yield parse_uri_prefix(name).name
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from bbfs.model.errors import BbfsError
 
 TYPE = "fuse.bbfs"
+MOUNT_VARIABLE = "BBFS_MOUNT"
+"""The variable by which a user tells commands which mount is meant."""
 STATUS_DIRECTORY, STATUS = ".bbfs", "status.json"
 """The directory at the root of a mount that describes the mount, and the file in it with its state."""
-_ESCAPES = {r"\040": " ", r"\011": "\t", r"\012": "\n", r"\134": "\\"}
+_ESCAPE = re.compile(r"\\([0-7]{3})")
 _USER = re.compile(r"[ ,]user_id=(\d+)(?:,|\Z)")
 MOUNT_TABLE = "/etc/mtab"
 UMOUNT_TIMEOUT = 10.0
@@ -39,12 +41,16 @@ class ForeignMount(MountError):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo (proc_pid_mountinfo(5)). user: the id of the user who mounted a file system of FUSE."""
+    """One line of mountinfo (proc_pid_mountinfo(5)). user: the id of the user who mounted a file system of FUSE.
+
+    source: what was given as the file system's device, any text.
+    """
 
     path: str
     type: str
     device: int
     user: int | None = None
+    source: str = ""
 
     @property
     def is_bbfs(self) -> bool:
@@ -69,13 +75,17 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         major, _, minor = fields[2].partition(":")
-        path = fields[4]
-        for escape, character in _ESCAPES.items():
-            path = path.replace(escape, character)
         kind, _, rest = after.partition(" ")
         user = _USER.search(rest) if kind.startswith("fuse") else None
-        found.append(Mount(path, kind, os.makedev(int(major), int(minor)), None if user is None else int(user[1])))
+        device = os.makedev(int(major), int(minor))
+        source = _plain(rest.partition(" ")[0])
+        found.append(Mount(_plain(fields[4]), kind, device, None if user is None else int(user[1]), source))
     return found
+
+
+def _plain(field: str) -> str:
+    """Return a field of mountinfo without its escapes."""
+    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 8)), field)
 
 
 def mount_at(path: str) -> Mount | None:

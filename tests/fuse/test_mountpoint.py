@@ -20,9 +20,9 @@ TABLE = """\
 """
 
 
-def escape(path: str) -> str:
-    """As the kernel writes a mount point (seq_path_root with " \\t\\n\\\\")."""
-    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\" else c for c in path)
+def escape(path: str, also: str = "") -> str:
+    """As the kernel writes a mount point (seq_path_root with " \\t\\n\\\\"); in a source it escapes `#`, too."""
+    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\" + also else c for c in path)
 
 
 def test_mountinfo(tmp_path: Path) -> None:
@@ -46,11 +46,12 @@ def test_mountinfo(tmp_path: Path) -> None:
 @example(" - ")
 @example("a\x0cb\x85c\u2028d\xa0e\rf")
 @example("caf\udce9")
-def test_any_mount_point_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_any_mount_point_and_source_are_read_as_they_are(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     table = tmp_path_factory.getbasetemp() / "mountinfo"
-    line = f"90 28 0:50 / {escape('/mnt/' + name)} rw,nosuid shared:1 - fuse.bbfs bbfs ro\n"
+    path = "/mnt/" + name
+    line = f"90 28 0:50 / {escape(path)} rw,nosuid shared:1 - fuse.bbfs {escape(path, '#')} ro\n"
     table.write_bytes((line * 2).encode("utf-8", "surrogateescape"))
-    assert [(mount.path, mount.type) for mount in read_mounts(table)] == [("/mnt/" + name, "fuse.bbfs")] * 2
+    assert [(mount.path, mount.type, mount.source) for mount in read_mounts(table)] == [(path, "fuse.bbfs", path)] * 2
 
 
 def test_the_topmost_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Scratches on real mounts: programs write over the sources, and what they wrote is listed, discarded and applied."""
 
+import json
 import os
 import pty
 import select
@@ -27,6 +28,7 @@ WRITABLE = ("-o", "notes.capabilities=read,list,write")
 SOURCE = "bb-filesystem+notes+file"
 UNPRIVILEGED = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all")
 """A command that may mount nothing but in a user namespace."""
+BBFS = f'"{sys.executable}" -m bbfs'
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,17 @@ class Place:
     def notes(self) -> Path:
         return self.mnt / SOURCE
 
-    def bbfs(self, *words: str | Path, status: int | None = 0, by: Sequence[str] = ()) -> "CompletedProcess[str]":
+    def bbfs(
+        self, *words: str | Path, status: int | None = 0, by: Sequence[str] = (), meant: bool = False
+    ) -> "CompletedProcess[str]":
+        """Run a command. meant: names of sources are those at `mnt`, whatever else is mounted on this machine."""
         done = subprocess.run(
             [*by, sys.executable, "-m", "bbfs", *map(str, words)],
-            env=self.state.environ(),
+            env=self.state.environ() | ({"BBFS_MOUNT": str(self.mnt)} if meant else {}),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=BOUND * 2,
             check=False,
         )
@@ -103,7 +109,7 @@ def place(overlays: None, tmp_path: Path) -> Iterator[Place]:
     (folder / "plans" / "old").mkdir(parents=True)
     for path in ("one", "two", "plans/a", "plans/old/b"):
         (folder / path).write_text(f"{path}\n")
-    made = Place(State(), folder, tmp_path / "mnt", tmp_path / "scratch")
+    made = Place(State(), folder, tmp_path / "mnt", tmp_path / "scratch #1")
     try:
         yield made
         made.bbfs("umount", made.mnt)
@@ -309,6 +315,94 @@ def test_a_source_without_the_capability_is_not_written(place: Place) -> None:
     assert "Read-only" in done.stderr
     assert (place.folder / "one").read_text() == "one\n"
     assert place.changes() == ["M  one"]
+
+
+@pytest.mark.semantics("S39")
+def test_commands_read_what_programs_see_in_a_scratch(place: Place) -> None:
+    place.mount()
+    notes = place.notes
+    (notes / "one").write_text("one, changed\n")
+    (notes / "plans" / "new").write_text("new one\n")
+    (notes / "two").unlink()
+    subprocess.run(["rm", "-r", notes / "plans" / "old"], check=True, timeout=BOUND)
+
+    def read(*words: str | Path) -> str:
+        return place.bbfs(*words, meant=True).stdout.replace(str(place.mnt), "MNT")
+
+    assert read("ls").splitlines() == ["MNT:", f"{SOURCE}/"]
+    assert read("ls", notes).splitlines() == read("ls", "notes").splitlines() == ["one", "plans/"]
+    assert read("ls", "-R", place.mnt / "notes" / "plans").splitlines()[1:] == ["a", "new"]
+    assert read("cat", notes / "one", "notes/plans/new", f"{SOURCE}:./one") == "one, changed\nnew one\none, changed\n"
+    listed = {each["name"]: each for each in json.loads(read("ls", "--json", "notes"))}
+    assert (listed["one"]["size"], listed["one"]["uri"]) == (13, f"{SOURCE}:./one")
+    (stated,) = json.loads(read("stat", "--json", notes / "one"))
+    assert (stated["uri"], stated["size"], stated["mount"]) == (f"{SOURCE}:./one", 13, "MNT")
+    assert read("path", f"{SOURCE}:./plans/a") == f"MNT/{SOURCE}/plans/a\n"
+    assert read("uri", notes / "one") == f"{SOURCE}:./one\n"
+    (source,) = json.loads(read("sources", place.mnt, "--json"))
+    assert (source["name"], source["mount"]) == ("notes", "MNT")
+    place.bbfs("refresh", notes)
+    missing = place.bbfs("cat", notes / "two", f"{SOURCE}:./two", status=1, meant=True)
+    assert missing.stderr.count("two: ") == 2
+
+
+@pytest.mark.semantics("S39")
+def test_grep_and_search_give_the_lines_and_paths_of_a_scratch(place: Place) -> None:
+    for number in range(40):
+        (place.folder / f"f{number}").write_text(f"needle {number}\n" if number < 3 else "hay\n")
+    place.mount()
+    place.bbfs("index", place.mnt)
+    notes = place.notes
+    (notes / "f0").write_text("no more\n")
+    (notes / "f1").unlink()
+    (notes / "plans" / "a").write_text("a needle in a plan\n")
+    (notes / "made").mkdir()
+    (notes / "made" / "inside").write_text("a needle inside\n")
+    expected = ["f2:1:needle 2", "made/inside:1:a needle inside", "plans/a:1:a needle in a plan"]
+    assert place.bbfs("grep", "needle", notes).stdout.replace(f"{notes}/", "").splitlines() == expected
+    assert place.bbfs("grep", "needle", notes / "made").stdout == f"{notes}/made/inside:1:a needle inside\n"
+    counted = place.bbfs("grep", "-c", "needle", place.mnt).stdout.splitlines()
+    plain = subprocess.run(["grep", "-rc", "needle", place.mnt], capture_output=True, text=True, timeout=BOUND)
+    assert sorted(counted) == sorted(plain.stdout.splitlines())
+    inside = place.bbfs(
+        "run",
+        *("--at", place.mnt.with_name("at"), "--dir", f"notes={place.folder}", "--on-exit"),
+        *("discard", "--", "sh", "-ec", f'cd "$BBFS_MOUNT/notes"; rm f2; {BBFS} grep needle .'),
+    )
+    assert inside.stdout.splitlines() == ["./f0:1:needle 0", "./f1:1:needle 1"]
+    found = place.bbfs("search", "-l", "needle", place.mnt).stdout.splitlines()
+    assert f"{notes}/f2" in found
+    assert f"{notes}/f1" not in found
+
+
+@pytest.mark.semantics("S39")
+def test_commands_write_into_a_scratch(place: Place) -> None:
+    config = place.scratch.with_name("config.toml")
+    config.write_text(
+        '[[sources]]\nname = "kept"\ntype = "memory"\ncapabilities = ["read", "list", "write"]\n'
+        f'[[sources]]\nname = "notes"\ntype = "filesystem"\nconfig = {{ root = "{place.folder}" }}\n'
+        'capabilities = ["read", "list", "write"]\n'
+    )
+    place.bbfs("mount", place.mnt, "--config", config, "--scratch", place.scratch, "--background")
+    hi = place.folder.with_name("hi")
+    hi.write_text("hi\n")
+    place.bbfs("put", hi, "kept/put", meant=True)
+    place.bbfs("put", hi, "notes/plans/a", meant=True)
+    place.bbfs("cp", place.notes / "two", "kept/copied", meant=True)
+    place.bbfs("mv", "notes/one", f"{SOURCE}:./moved", meant=True)
+    place.bbfs("rm", "notes/two", meant=True)
+    assert "has neither" in place.bbfs("put", "--mime-type", "text/css", hi, "kept/x", status=1, meant=True).stderr
+    assert sorted(place.changes()) == [
+        *("A  bb-memory+kept+memory/copied", "A  bb-memory+kept+memory/put", "A  moved"),
+        *("D  one", "D  two", "M  plans/a"),
+    ]
+    assert (place.folder / "plans" / "a").read_text() == "plans/a\n"
+    assert sorted(os.listdir(place.folder)) == ["one", "plans", "two"]
+    assert os.listdir(place.scratch / "lower" / "bb-memory+kept+memory") == []
+    place.bbfs("put", "--remove", "kept/put", meant=True)
+    place.bbfs("apply", place.mnt)
+    assert (place.folder / "plans" / "a").read_text() == "hi\n"
+    assert sorted(os.listdir(place.folder)) == ["moved", "plans"]
 
 
 @pytest.mark.parametrize("killed", ["daemon", "keeper"])

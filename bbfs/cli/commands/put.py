@@ -10,7 +10,7 @@ import click
 
 from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
 from bbfs.cli.target.access import Target
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import NotFound, NotSupported
 
 if TYPE_CHECKING:
     from bbfs.cli.target.operand import Trees
@@ -58,7 +58,10 @@ def put(
     said = {key: value for key, value in said.items() if value is not None}
 
     async def take_away(target: Target) -> None:
-        await _ask(target, {"remove": True})
+        if _has_scratch(target):
+            await target.tree.remove(target)
+        else:
+            await _ask(target, {"remove": True})
 
     async def work(opened: "Trees") -> bool:
         if remove:
@@ -93,12 +96,23 @@ def _inside(where: str) -> str:
 
 def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitable[None]]:
     async def put_there(target: Target) -> None:
-        if not said and await _is_written(target):
+        if _has_scratch(target):
+            if said:
+                raise NotSupported("a file in a scratch has neither a MIME type nor a description")
+            await target.tree.write(target, file, replace=True)
+        elif not said and await _is_written(target):
             await target.tree.write(target, file, replace=True)
         else:
             await _ask(target, said, file)
 
     return put_there
+
+
+def _has_scratch(target: Target) -> bool:
+    """Return whether a resource is put as a file into a scratch, and not into its source."""
+    from bbfs.cli.target.mounted import MountedTree  # noqa: PLC0415 - trio
+
+    return isinstance(target.tree, MountedTree) and target.tree.has_scratch
 
 
 async def _is_written(target: Target) -> bool:
@@ -112,9 +126,10 @@ async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = No
     """Send a file to the daemon of the target's mount, a piece at a time. Raise BbfsError, OSError."""
     import trio  # noqa: PLC0415 - for those who put
 
-    from bbfs.cli.target import control_client  # noqa: PLC0415 - trio
+    from bbfs.cli.target import control_client, scratches  # noqa: PLC0415 - trio
 
     mount = target.tree.mount
+    scratches.require_no_scratch(mount)
     if mount is None:
         raise NotFound("not at any mount: without one there is nothing to put it into")
     if target.path is not None:

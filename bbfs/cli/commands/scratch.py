@@ -197,6 +197,10 @@ def _readable(operand: str) -> Scratch:
     """Return a scratch whose lower layer is mounted. Raise MountError if it is not: nothing can be compared then."""
     scratch = Scratch.of(operand)
     mount = mountpoint.mount_at(scratch.lower)
+    if (mount is None or not mount.is_bbfs) and scratch.mounted_at() is None and scratch.is_held():
+        raise MountError(
+            f"a command of 'bbfs run' uses the scratch {scratch.path}: its changes are listed when it ends"
+        )
     if mount is None or not mount.is_bbfs:
         raise MountError(
             f"the sources below {scratch.path} are not mounted here: "

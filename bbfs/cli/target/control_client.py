@@ -55,6 +55,16 @@ def answers_now(mount: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]
             require_ok(None)
 
 
+def answer_now(mount: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the one answer of the daemon to a request. It blocks. Raise BbfsError, OSError."""
+    address = location.asked(mount, lambda: location.control_address(mount))
+    with blocking.connect(address, _user_of(mount)) as link:
+        link.send({"id": 1, **request})
+        answer = link.receive()
+        require_ok(answer)
+        return answer or {}
+
+
 async def resolved(mount: str, path: Path) -> Path:
     """Return a path of a mount without symbolic links. Raise Denied if they lead out of it, OSError, MountError."""
     return await _asked(mount, lambda: location.without_links(mount, path))

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,15 +13,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from bbfs.cli import output
-from bbfs.cli.target import control_client
+from bbfs.cli.target import control_client, location
 from bbfs.cli.target.location import asked as asked_of
 from bbfs.cli.target.location import inside_mount, without_links
 from bbfs.cli.target.rule import Path
 from bbfs.fuse.mountpoint import MountError
-from bbfs.model.errors import BbfsError, ConfigError, NotSupported
+from bbfs.fuse.scratch.directory import Scratch
+from bbfs.model.errors import BbfsError, ConfigError, NotFound, NotSupported
 
 if TYPE_CHECKING:
     from bbfs.cli.target.operand import Trees
@@ -276,22 +278,60 @@ class _Search:
             "cached": asked.cached,
             "others": asked.counts,
         }
-        for answer in control_client.answers_now(place.mount, request):
+        written = _Written(place)
+        for answer in written.known(control_client.answers_now(place.mount, request)):
             if isinstance(paths := answer.get("read"), list):
-                yield self._included(_shown(place, paths))
+                yield self._included(_shown(place, written.without(paths)))
             elif isinstance(paths := answer.get("others"), list):
-                without = "".join(f"{name}:0\n" for name in self._included(_shown(place, paths)))
+                without = "".join(f"{name}:0\n" for name in self._included(_shown(place, written.without(paths))))
                 with self._printing:
                     sys.stdout.buffer.write(os.fsencode(without))
             elif "unlisted" in answer:
                 output.message(f"{''.join(_shown(place, [str(answer['unlisted'])]))}: {answer.get('why')}")
                 self.failed = True
+        if written.files:
+            yield self._included(_shown(place, sorted(written.files)))
 
     def _included(self, names: list[str]) -> list[str]:
         if not self._asked.include:
             return names
         patterns = [os.fsencode(pattern) for pattern in self._asked.include]
         return [name for name in names if any(_fits(os.path.basename(name), pattern) for pattern in patterns)]
+
+
+class _Written:
+    """What a scratch has at and below a place: the daemon knows the files of the sources only."""
+
+    def __init__(self, place: _Place) -> None:
+        scratch = Scratch.mounted(place.mount)
+        self._place = place
+        self._has_scratch = scratch is not None
+        self.files = set() if scratch is None else set(self._written(scratch.upper))
+        """Paths from the mount's root of the files that programs have written."""
+
+    def _written(self, upper: str) -> Iterator[str]:
+        for directory, _, names in os.walk(os.path.join(upper, *self._place.path)):
+            for name in names:
+                path = os.path.relpath(os.path.join(directory, name), upper)
+                # Through the overlay: a mark of a removed name is no file there.
+                with suppress(OSError):
+                    if stat.S_ISREG(os.lstat(os.path.join(self._place.mount, path)).st_mode):
+                        yield path
+
+    def known(self, answers: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Pass on the daemon's answers. A directory that only the scratch has is no error. Raise BbfsError, OSError."""
+        try:
+            yield from answers
+        except NotFound:
+            if not self._has_scratch:
+                raise
+
+    def without(self, paths: Sequence[str]) -> list[str]:
+        """Return the paths from the mount's root at which the sources' files still show."""
+        if not self._has_scratch:
+            return [*paths]
+        shown = (path for path in paths if path not in self.files)
+        return [path for path in shown if not location.is_removed(os.path.join(self._place.mount, path))]
 
 
 def _batches(named: Iterator[list[str]]) -> Iterator[list[str]]:

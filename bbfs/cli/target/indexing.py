@@ -31,15 +31,16 @@ async def _chosen(trees: Trees, operands: Sequence[str]) -> list[tuple[str, Sour
     for operand in operands:
         target = await trees.target(operand)
         path = await target.located()
-        found.append((operand, target.tree, path[0]))
+        found += [(operand, target.tree, path[0])] if path else await _all_of(target.tree)
     if not operands:
         for tree in await trees.roots():
-            found += [
-                (entry.path[0], tree, entry.path[0])
-                for entry in await tree.children((), exact=False)
-                if entry.kind == "directory"
-            ]
+            found += await _all_of(tree)
     return found
+
+
+async def _all_of(tree: SourceTree) -> list[tuple[str, SourceTree, str]]:
+    entries = await tree.children((), exact=False)
+    return [(entry.path[0], tree, entry.path[0]) for entry in entries if entry.kind == "directory"]
 
 
 async def _index(trees: Trees, tree: SourceTree, directory: str, *, dry_run: bool) -> Counts:

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from bbfs.cli.target import scratches
 from bbfs.cli.target.rule import Path, components
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.mountpoint import DeadMount, MountError
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import Denied, NotSupported
 
 T = TypeVar("T")
@@ -18,11 +20,11 @@ ANSWERS_WITHIN = 5.0
 
 
 def inside_mount(operand: str) -> tuple[str, Path] | None:
-    """Return the bbfs mount that an operand leads into, and the path in it, or None."""
+    """Return the mount of sources that an operand leads into, and the path in it, or None."""
     plain = operand.startswith(("/", ".", "~"))
     absolute = os.path.abspath(os.path.expanduser(operand))
     found = _mount_of(absolute)
-    if found is None and not any(mount.is_bbfs for mount in mountpoint.mounts()):
+    if found is None and not any(map(scratches.is_tree, mountpoint.mounts())):
         return None
     if found is None and os.path.lexists(os.path.dirname(absolute)):
         found = _mount_of(os.path.realpath(absolute))
@@ -39,14 +41,25 @@ def _exists(path: str) -> bool:
     return True
 
 
+def is_removed(path: str) -> bool:
+    """Return whether a name is not there. The resource is not loaded; an error of its source says nothing."""
+    try:
+        os.getxattr(path, "user.bbfs.uri", follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _mount_of(absolute: str) -> tuple[str, Path] | None:
-    """Return the bbfs mount that holds an absolute path, by a comparison of texts. Do not touch any file."""
+    """Return the mount of sources that holds an absolute path, by a comparison of texts. Do not touch any file."""
     holding: mountpoint.Mount | None = None
     for mount in mountpoint.mounts():
         is_above = mount.path == "/" or absolute == mount.path or absolute.startswith(mount.path + "/")
         if is_above and (holding is None or len(mount.path) >= len(holding.path)):
             holding = mount
-    if holding is None or not holding.is_bbfs:
+    if holding is None or not scratches.is_tree(holding):
         return None
     return holding.path, components(absolute.removeprefix(holding.path))
 
@@ -61,7 +74,10 @@ def without_links(mount: str, path: Path) -> Path:
 
 def control_address(mount: str) -> str:
     """Return the control socket of a mount. Raise DeadMount, NotSupported, OSError. It may block."""
+    scratch = Scratch.mounted(mount)
     try:
+        if scratch is not None:
+            return scratches.control_of(scratch)
         return os.fsdecode(os.getxattr(mount, ATTRIBUTE))
     except OSError as error:
         if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):

@@ -18,8 +18,10 @@ from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_uri_prefix
+from bbfs.resources.documents import timestamp
 
 _CHUNK = 1 << 20
 _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
@@ -28,6 +30,17 @@ _URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="
 """Characters of a URI that stay as they are, beside letters, digits and `-._~` (RFC 3986, 2.2)."""
 _MANY = 20
 """Entries of a directory for which a connection to the daemon costs less than an attribute of each."""
+_FIELDS = {
+    "user.bbfs.metadata": "",
+    "user.bbfs.uri": "uri",
+    "user.bbfs.id": "id",
+    "user.bbfs.access_method": "accessMethod",
+    "user.bbfs.error": "error",
+    "user.mime_type": "mimeType",
+}
+"""The fields of the metadata that are attributes of their own."""
+_OF_THE_CONTENT = ("size", "etag", "lastModified", "fetchedAt", "cache", "properties")
+"""Fields of the metadata that are of the source's version."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
 _REASONED = (
@@ -42,21 +55,62 @@ class MountedTree:
     def __init__(self, mount: str) -> None:
         self.mount: str | None = mount
         self._root = mount
+        self._scratch = Scratch.mounted(mount)
+
+    @property
+    def has_scratch(self) -> bool:
+        """Whether what is written here stays in a scratch."""
+        return self._scratch is not None
 
     def _at(self, path: Path) -> str:
         return os.path.join(self._root, *path)
 
     def _uri(self, path: Path) -> str | None:
-        return _attribute(self._at(path), "user.bbfs.uri")
+        return self._attribute(path, "user.bbfs.uri")
+
+    def _attribute(self, path: Path, name: str) -> str | None:
+        """Return an extended attribute, or None if the attribute or the file does not exist. Raise OSError."""
+        found = _attribute(self._at(path), name)
+        if found is not None or name not in _FIELDS or self._scratch is None or not self._is_above(path):
+            return found
+        # The overlay has the attributes of its upper layer only, where a source's are not.
+        document = self._described_below(path)
+        if name == "user.bbfs.metadata":
+            return json.dumps(document) if document else None
+        said = document.get(_FIELDS[name])
+        return said if isinstance(said, str) else None
+
+    def _is_above(self, path: Path) -> bool:
+        """Return whether the upper layer of the scratch has what is at a path."""
+        assert self._scratch is not None
+        here = self._at(path)
+        if len(path) > 1:  # a link's own name: to follow the last one could load a content
+            real = os.path.join(os.path.realpath(os.path.dirname(here)), os.path.basename(here))
+        else:
+            real = os.path.realpath(here)
+        upper = os.path.join(self._scratch.upper, os.path.relpath(real, self._root))
+        return os.path.lexists(upper) and os.path.lexists(here)  # where it is removed, the upper layer has a mark
+
+    def _described_below(self, path: Path) -> dict[str, Any]:
+        """Return the metadata that the source has of a path in a scratch, but for those of its content."""
+        from bbfs.cli.target import control_client, location  # noqa: PLC0415 - the control socket
+
+        try:
+            paths = ["/".join(location.without_links(self._root, path))]
+            answer = control_client.answer_now(self._root, {"request": "describe", "paths": paths})
+        except (BbfsError, OSError):
+            return {}  # it is only in the scratch, or the daemon does not answer
+        document = answer.get("document")
+        if not isinstance(document, dict):
+            return {}
+        return {key: value for key, value in document.items() if key not in _OF_THE_CONTENT}
 
     def source_directory(self, source: str, names: list[str]) -> Path | None:
         """Return the directory of a source named by its prefix, name or id. Raise ConfigError if several have it."""
         for name in names:
             if source == name or source.startswith(name + "+"):
                 return (source,)  # with a scheme it is a link that lookup finds
-        found = [
-            name for name in names if source in (_source_name(name), _attribute(self._at((name,)), "user.bbfs.id"))
-        ]
+        found = [name for name in names if source in (_source_name(name), self._attribute((name,), "user.bbfs.id"))]
         if not found:
             found = [name for name in names if name.startswith(source + "+")]
         if len(found) > 1:
@@ -97,9 +151,14 @@ class MountedTree:
         known = await self._listed_by_daemon(directory) if directory else {}
 
         def described() -> list[TreeEntry]:
-            return [_described(entry, known.get(entry.path[-1]) or self._attributes(entry)) for entry in entries]
+            return [self._described_entry(entry, known) for entry in entries]
 
         return await trio.to_thread.run_sync(described, abandon_on_cancel=True)
+
+    def _described_entry(self, entry: TreeEntry, known: dict[str, dict[str, Any]]) -> TreeEntry:
+        if self._scratch is not None and self._is_above(entry.path):
+            return self._exact(entry.path)
+        return _described(entry, known.get(entry.path[-1]) or self._attributes(entry))
 
     async def _listed_by_daemon(self, path: Path) -> dict[str, dict[str, Any]]:
         """Return the metadata of the names in a directory, as far as the daemon answers this user at once."""
@@ -116,7 +175,7 @@ class MountedTree:
         """Return the metadata of an entry, or nothing for a link and a source: they have none of a resource."""
         if entry.kind == "symlink" or len(entry.path) < 2:
             return {}
-        return json.loads(_attribute(self._at(entry.path), "user.bbfs.metadata") or "{}")
+        return json.loads(self._attribute(entry.path, "user.bbfs.metadata") or "{}")
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         if exact:
@@ -140,7 +199,7 @@ class MountedTree:
         status = os.lstat(here)
         if stat.S_ISLNK(status.st_mode):
             return TreeEntry(path, "symlink", None, status.st_mtime_ns, target=os.readlink(here))
-        uri, mime = (_attribute(here, name) for name in ("user.bbfs.uri", "user.mime_type"))
+        uri, mime = (self._attribute(path, name) for name in ("user.bbfs.uri", "user.mime_type"))
         if stat.S_ISDIR(status.st_mode):
             return TreeEntry(path, "directory", None, status.st_mtime_ns, mime, uri)
         return TreeEntry(path, "file", status.st_size, status.st_mtime_ns, mime, uri)
@@ -155,8 +214,10 @@ class MountedTree:
             if error.errno not in _REASONED or text is None:
                 raise
             return {"error": error.strerror, **json.loads(text), "kind": "file", "mount": self._root}
-        text = _attribute(here, "user.bbfs.metadata")
+        text = self._attribute(path, "user.bbfs.metadata")
         document: dict[str, Any] = json.loads(text) if text is not None else {"path": "/".join(path)}
+        if self._scratch is not None and self._is_above(path):
+            document["lastModified"] = timestamp(status.st_mtime_ns)
         if stat.S_ISREG(status.st_mode):
             document["size"] = status.st_size
         document["kind"] = "file" if stat.S_ISREG(status.st_mode) else "directory"
@@ -164,13 +225,14 @@ class MountedTree:
         return document
 
     async def copy(self, target: Target, write: Callable[[bytes], object]) -> None:
-        here = self._at(await target.located())
+        path = await target.located()
+        here = self._at(path)
         if not stat.S_ISDIR(os.stat(here).st_mode):
             try:
                 return _copy_file(here, write)
             except IsADirectoryError:
                 pass  # the open ran a tool with several contents, which are in the directory now
-        if not self._has_several_contents(here):
+        if not self._has_several_contents(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         for name in sorted(os.listdir(here)):
             _copy_file(os.path.join(here, name), write)
@@ -197,12 +259,9 @@ class MountedTree:
         except NotFound:
             return path_by_rule(target.uri or "")
 
-    @staticmethod
-    def _has_several_contents(directory: str) -> bool:
+    def _has_several_contents(self, directory: Path) -> bool:
         """Return whether a directory is one resource of a server. (A folder's directories have URIs as well.)"""
-        return (
-            bool(_attribute(directory, "user.bbfs.uri")) and _attribute(directory, "user.bbfs.access_method") == "mcp"
-        )
+        return bool(self._uri(directory)) and self._attribute(directory, "user.bbfs.access_method") == "mcp"
 
     async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}
@@ -273,7 +332,7 @@ class MountedTree:
         """Return an extended attribute, or None and the error that prevents it within `_TOLD_WITHIN` seconds."""
         with trio.move_on_after(_TOLD_WITHIN):
             try:
-                read = partial(_attribute, self._at(path), name)
+                read = partial(self._attribute, path, name)
                 return await trio.to_thread.run_sync(read, abandon_on_cancel=True), None
             except OSError as error:
                 return None, error.strerror

@@ -13,13 +13,14 @@ import trio
 from bbfs.cli import output, progress
 from bbfs.cli.options import NoSources, SourceChoice
 from bbfs.cli.progress import Progress
+from bbfs.cli.target import scratches
 from bbfs.cli.target.access import NoSuchSource, SourceTree, Target
 from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.location import inside_mount
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import DeadMount, ForeignMount, MountError
+from bbfs.fuse.mountpoint import MOUNT_VARIABLE, DeadMount, ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import native_scheme, parse_data_source_uri, parse_uri_prefix, source_uri
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from bbfs.config import Config
 
 T = TypeVar("T")
-MOUNT_VARIABLE = "BBFS_MOUNT"
 _SOURCES_OWN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -291,10 +291,10 @@ def _answering() -> list[tuple[str, list[str]]]:
     meant = os.environ.get(MOUNT_VARIABLE)
     if meant:
         path = os.path.abspath(os.path.expanduser(meant))
-        if not any(mount.is_bbfs and mount.path == path for mount in mountpoint.mounts()):
+        if not any(mount.path == path and scratches.is_tree(mount) for mount in mountpoint.mounts()):
             raise MountError(f"{path} is no mount of bbfs ({MOUNT_VARIABLE})")
         return [(path, mountpoint.names(path))]
-    for path in (mount.path for mount in mountpoint.own_mounts()):
+    for path in scratches.own_trees():
         try:
             found.append((path, mountpoint.names(path)))
         except ForeignMount:

@@ -5,9 +5,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bbfs.cli.target import control_client
+from bbfs.cli.target import control_client, location
 from bbfs.cli.target.access import SourceTree
 from bbfs.cli.target.direct import DirectTree
+from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components
 
 if TYPE_CHECKING:
@@ -47,10 +48,13 @@ async def search(tree: SourceTree, request: dict[str, Any], paths: Collection[Pa
     """
     hits: list[TreeHit] = []
     problems: list[str] = []
+    has_scratch = isinstance(tree, MountedTree) and tree.has_scratch
     for message in await _messages(tree, request, paths):
         match message:
             case {"hit": {"path": str(path), "uri": str(_)} as document}:
                 shown = os.path.join(tree.mount or "", path)
+                if has_scratch and location.is_removed(shown):
+                    continue
                 hits.append(TreeHit(tree, components(path), shown, {**document, "path": shown}))
             case {"problem": str(problem)}:
                 problems.append(problem)

@@ -6,12 +6,14 @@ A client then sends requests, each with an `id` of its choice that all answers r
 
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
+    {"id": 3, "request": "describe", "paths": ["mcp-server+docs"]}
 
 `bbfs.resources.commands` describes the requests that list, search, index, put and call. Paths are from the
 mount's root, without symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its
-name. After that, a watch gets `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events:
-added, changed, removed; and missed, without the rest, for a client that was too slow for some), and
-`{"id": 1, "note": …}` for people. It ends with the connection.
+name; that to `describe` has the metadata of one path as its `document`. After that, a watch gets
+`{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed, removed; and
+missed, without the rest, for a client that was too slow for some), and `{"id": 1, "note": …}` for people. It ends with
+the connection.
 
 Only the daemon's user and root may connect. No client can make the daemon wait: a client that reads too slowly misses
 events, and one that does not read at all is disconnected.
@@ -24,14 +26,14 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, cast
 
 import trio
 
 from bbfs.fuse.control.address import bind
 from bbfs.fuse.control.link import MessageStream
 from bbfs.fuse.control.messages import VERSION, peer
-from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation, ToolFailed
+from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, ToolFailed
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands.calls import PIECE, Calls, described
@@ -44,6 +46,7 @@ from bbfs.resources.commands.search import search
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.watch import Watch, change_message
 from bbfs.serving.changes import ClientQueue
+from bbfs.vfs.xattrs import XattrCache
 
 log = logging.getLogger(__name__)
 
@@ -56,16 +59,23 @@ MOST_PIECES = 8
 """Messages with pieces of a result that wait for a client to read them."""
 STUCK_AFTER = 30.0
 """Seconds after which a client that reads nothing is disconnected."""
+_METADATA = b"user.bbfs.metadata"
 _GREETING = {"bbfs": "control", "version": VERSION}
 
 
 class Control:
-    """The control socket of one mount. refresh: drops all cached state at and below a path."""
+    """The control socket of one mount. refresh: drops all cached state at and below a path.
 
-    def __init__(self, manager: ResourceManager, refresh: Callable[[Path], None], mount_point: str) -> None:
+    is_lower: a scratch is over the mount, so no client may change a source past it.
+    """
+
+    def __init__(
+        self, manager: ResourceManager, refresh: Callable[[Path], None], mount_point: str, *, is_lower: bool = False
+    ) -> None:
         self._manager = manager
         self._refresh = refresh
         self._mount_point = mount_point
+        self._is_lower = is_lower
         self._clients = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str | None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -105,7 +115,7 @@ class Control:
             async with stream:
                 if not _is_ours(stream):
                     return
-                client = _Client(MessageStream(stream), self._manager, self._refresh)
+                client = _Client(MessageStream(stream), self._manager, self._refresh, is_lower=self._is_lower)
                 if self._clients > MOST_CLIENTS:
                     with trio.move_on_after(1.0):
                         await MessageStream(stream).send(
@@ -124,8 +134,11 @@ class Control:
 class _Client:
     """One connected client: a reader, a writer, and a task for each request."""
 
-    def __init__(self, link: MessageStream, manager: ResourceManager, refresh: Callable[[Path], None]) -> None:
+    def __init__(
+        self, link: MessageStream, manager: ResourceManager, refresh: Callable[[Path], None], *, is_lower: bool
+    ) -> None:
         self._link = link
+        self._is_lower = is_lower
         self._manager = manager
         self._refresh = refresh
         self._puts = Puts(manager)
@@ -201,10 +214,14 @@ class _Client:
                     await self._queue.fewer_than(1)  # answers would go before the progress that waits
                     self._answer({"id": asked, "indexed": done})
                     self._answer({"id": asked, "ok": True})
+                case "put" | "retry" if self._is_lower:
+                    raise Denied("this mount has a scratch: write in it, and 'bbfs apply' writes to the sources")
                 case "put":
                     self._answer({"id": asked, "ok": True, **await self._puts.take(request)})
                 case "retry":
                     self._answer({"id": asked, "ok": True, **await retry(self._manager, request)})
+                case "describe":
+                    self._answer({"id": asked, "ok": True, "document": await self._described(_paths(request))})
                 case "tools":
                     for tool in await self._calls.tools(request):
                         await self._answer_with_room({"id": asked, "tool": tool})
@@ -225,6 +242,8 @@ class _Client:
 
     async def _call(self, asked: Any, request: dict[str, Any]) -> None:
         """Call a tool and send the parts of its result. It is cancelled if the client leaves."""
+        if self._is_lower:
+            request = {**request, "confirmed": False}  # a tool that may change something would go past the scratch
         loaded = await self._calls.call(request, lambda told: self._offer(asked, {"progress": told}))
         await self._queue.fewer_than(1)  # answers would go before the progress that waits
         for part in loaded.parts:
@@ -234,6 +253,14 @@ class _Client:
                 data = await part.content.read_waiting(at, min(PIECE, size - at))
                 await self._answer_with_room({"id": asked, "data": base64.b64encode(data).decode()})
         self._answer({"id": asked, "ok": True})
+
+    async def _described(self, paths: list[Path]) -> dict[str, Any]:
+        """Return the metadata of one path, bounded as the attribute that has them. Raise BbfsError."""
+        if len(paths) != 1 or not paths[0]:
+            raise ProtocolViolation("expected the path of a source, or one below it")
+        node = await self._manager.find(paths[0])
+        attributes = XattrCache(self._manager).make(0, paths[0], node)
+        return cast(dict[str, Any], json.loads(attributes.values.get(_METADATA, b"{}")))
 
     async def _answer_with_room(self, message: dict[str, Any]) -> None:
         await self._queue.fewer_than(MOST_PIECES)

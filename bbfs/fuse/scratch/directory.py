@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import Any
 
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.mountpoint import Mount, MountError
 from bbfs.serving.private_files import own_directory
 
 _STATE = "scratch.json"
@@ -27,6 +27,10 @@ _LARGEST_STATE = 64 << 20
 ENDS_WITHIN = 20.0
 """Seconds for the processes of a scratch to end."""
 _RETRY = 0.05
+IN_RUN = "BBFS_RUN"
+"""The variable by which `bbfs run` tells its command where the mount is."""
+OVERLAYS = ("overlay", "fuse.fuse-overlayfs")
+"""The types of mounts that a scratch may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +82,34 @@ class Scratch:
     def mounted(cls, mount_point: str) -> "Scratch | None":
         """Return the scratch that is mounted at a canonical path, or None. Do not touch the mount."""
         mount = mountpoint.mount_at(mount_point)
-        if mount is None or mount.type not in ("overlay", "fuse.fuse-overlayfs"):
+        return None if mount is None else cls.of_mount(mount)
+
+    @classmethod
+    def of_mount(cls, mount: Mount) -> "Scratch | None":
+        """Return the scratch whose overlay a mount is, or None. Do not touch the mount.
+
+        That of the kernel names the scratch as its source, in every namespace that has it; fuse-overlayfs takes no
+        such name, so a link in this user's runtime directory says it.
+        """
+        if mount.type not in OVERLAYS:
             return None
-        try:
-            path = os.readlink(_registered(mount_point))
-        except OSError:
-            return None
-        return cls(path) if _is_scratch(path) else None
+        path = mount.source
+        if mount.type != "overlay":
+            try:
+                path = os.readlink(_registered(mount.path))
+            except OSError:
+                return None
+        return cls(path) if os.path.isabs(path) and _is_scratch(path) else None
+
+    @classmethod
+    def above(cls, mount_point: str) -> "Scratch | None":
+        """Return the scratch whose lower layer is mounted at a canonical path, or None."""
+        path, name = os.path.split(mount_point)
+        return cls(path) if name == "lower" and _is_scratch(path) else None
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Return what is noted about it: `begun_ns`, `kind`, `mounted_at`, `applied`."""
+        """Return what is noted about it: `begun_ns`, `kind`, `mounted_at`, `control`, `applied`."""
         with open(os.path.join(self.path, _STATE), "rb") as file:
             read = file.read(_LARGEST_STATE)
         try:

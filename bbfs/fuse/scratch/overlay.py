@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
-from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.directory import OVERLAYS, Scratch
 
 Kind: TypeAlias = Literal["kernel", "kernel in a user namespace", "fuse-overlayfs"]
 """The overlay that wrote a scratch. They mark opaque directories and removed names in different ways."""
@@ -73,7 +73,7 @@ def mount_overlay(scratch: Scratch, mount_point: str, *, in_user_namespace: bool
             raise OSError(errno.EPERM, "its changes are in the form of fuse-overlayfs")
         with _working_directory(scratch.path):
             data = f"{_LAYERS},{_OPTIONS}{',userxattr' if in_user_namespace else ''}"
-            mount("bbfs", mount_point, "overlay", _MS_NOSUID | _MS_NODEV, data)
+            mount(scratch.path, mount_point, "overlay", _MS_NOSUID | _MS_NODEV, data)
     except OSError as error:
         if in_user_namespace or error.errno not in (errno.EPERM, errno.EACCES, errno.ENODEV):
             raise MountError(f"{mount_point}: no overlay over {scratch.lower}: {_why(error)}") from None
@@ -112,7 +112,7 @@ def unmount(mount_point: str, *, lazily: bool = True) -> bool:
     lazily: also one that is in use.
     """
     found = mountpoint.mount_at(mount_point)
-    if found is None or found.type not in ("overlay", "fuse.fuse-overlayfs"):
+    if found is None or found.type not in OVERLAYS:
         return False
     if found.type != "overlay" and lazily:
         return mountpoint.unmount(mount_point)

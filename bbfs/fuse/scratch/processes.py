@@ -8,7 +8,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
@@ -157,16 +157,19 @@ class Identity:
     gid: int
 
 
-def run(command: list[str], hidden: list[str], identity: Identity, *, in_user_namespace: bool) -> Child:
+def run(
+    command: list[str], told: Mapping[str, str], hidden: list[str], identity: Identity, *, in_user_namespace: bool
+) -> Child:
     """Start a command in process and mount namespaces of its own. Its end ends all processes that it leaves behind.
 
-    hidden: mounts that it does not see. Raise MountError if it cannot be started.
+    told: variables that it gets besides. hidden: mounts that it does not see. Raise MountError if it cannot be started.
     """
     parent = os.getpid()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
+        os.environ.update(told)
         try:
             # Not in the parent: it could start no process any more once the first one of the namespace has ended.
             end_with(parent, signal.SIGKILL)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bbfs.fuse import mountpoint
+from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import overlay, processes
-from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.directory import IN_RUN, Scratch
 from bbfs.fuse.scratch.processes import Child, Identity
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def keep(
             _served(config, scratch, detached=detached) as daemon,
         ):
             _allow_others(scratch, allowed=config.mount.allow_other)
+            _note_control(scratch)
             overlay.mount_overlay(scratch, path)
             try:
                 scratch.register(path)
@@ -72,6 +74,14 @@ def _served(config: "Config", scratch: Scratch, *, detached: bool = False) -> It
 def _allow_others(scratch: Scratch, *, allowed: bool) -> None:
     """Let other users in, or keep them out: an overlay asks its lower layer as the user who mounted it."""
     os.chmod(scratch.upper, 0o755 if allowed else 0o700)
+
+
+def _note_control(scratch: Scratch) -> None:
+    """Note the control socket of the daemon below: commands that see the overlay alone ask it."""
+    address: str | None = None
+    with suppress(OSError):  # the daemon has none
+        address = os.fsdecode(os.getxattr(scratch.lower, ATTRIBUTE))
+    scratch.note(control=address, mounted_at=None)
 
 
 def _await_end(scratch: Scratch, mount_point: str, daemon: Child) -> None:
@@ -141,10 +151,12 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
         in_user_namespace = processes.enter_namespaces()
         with _bound(lower, scratch) if config is None else _served(config, scratch):
             _allow_others(scratch, allowed=False)
+            _note_control(scratch)
             overlay.mount_overlay(scratch, path, in_user_namespace=in_user_namespace)
             try:
                 with _terminal():
-                    child = processes.run(command, [scratch.lower], identity, in_user_namespace=in_user_namespace)
+                    told = {mountpoint.MOUNT_VARIABLE: path, IN_RUN: path}
+                    child = processes.run(command, told, [scratch.lower], identity, in_user_namespace=in_user_namespace)
                     ended = Ended(_status(child, path))
             finally:
                 overlay.unmount(path)
