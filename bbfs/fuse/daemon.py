@@ -223,7 +223,7 @@ async def _serve(
                 manager.writer.told = neighbours.tell
                 nursery.start_soon(neighbours.run)
                 nursery.start_soon(_report, manager, service)
-                address = await nursery.start(Control(manager, files.refresh, path).run)
+                address = await nursery.start(Control(manager, files.refresh, path, is_lower=is_lower).run)
                 if address is not None:
                     files.root_attributes[ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, adapter, nursery.cancel_scope)

@@ -16,12 +16,14 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from harness import State
+from harness import State, config_text, mcp
 from played_page import play
-from repository import DOCS
+from repository import DOCS, SERVERS
 
+from bbfs.cli.target import control_client
 from bbfs.fuse import mountpoint
 from bbfs.fuse.scratch import overlay, processes
+from bbfs.model.errors import BbfsError
 
 BOUND = 20.0
 WRITABLE = ("-o", "notes.capabilities=read,list,write")
@@ -403,6 +405,74 @@ def test_commands_write_into_a_scratch(place: Place) -> None:
     place.bbfs("apply", place.mnt)
     assert (place.folder / "plans" / "a").read_text() == "hi\n"
     assert sorted(os.listdir(place.folder)) == ["moved", "plans"]
+
+
+@pytest.mark.semantics("S39")
+def test_no_command_writes_past_a_scratch(place: Place) -> None:
+    """Neither through the mount below, nor by the control socket of its daemon."""
+    log = place.folder.with_name("calls.log")
+    config = place.scratch.with_name("config.toml")
+    config.write_text(config_text([mcp("t", [sys.executable, "-I", SERVERS / "calls.py", log])], {}))
+    place.mount("--config", config, *WRITABLE)
+    hi = place.folder.with_name("hi")
+    hi.write_text("hi\n")
+    lower = place.scratch / "lower"
+    for words in (
+        ("put", hi, lower / SOURCE / "new"),
+        ("cp", hi, lower / "notes" / "new"),
+        ("rm", lower / "notes/one"),
+    ):
+        assert f"below a scratch: write in {place.mnt}" in place.bbfs(*words, status=1).stderr
+    for request in ({"request": "put", "path": f"{SOURCE}/new", "data": ""}, {"request": "retry", "write": "0"}):
+        with pytest.raises(BbfsError, match="this mount has a scratch"):
+            list(control_client.answers_now(str(lower), request))
+    called = {
+        "request": "call",
+        "source": "mcp-server+t",
+        "tool": "write",
+        "values": {"text": ["x"]},
+        "confirmed": True,
+    }
+    with pytest.raises(BbfsError, match="does not declare to be read-only"):
+        list(control_client.answers_now(str(lower), called))
+    past = place.bbfs("call", "t", "write", "text=x", "--yes", status=1, meant=True)
+    assert f"{place.mnt} has a scratch" in past.stderr
+    assert place.bbfs("call", "t", "echo", "text=x", meant=True).stdout == "x"
+    assert "call write" not in log.read_text()
+    assert sorted(os.listdir(place.folder)) == ["one", "plans", "two"]
+    assert place.changes() == []
+
+
+@pytest.mark.semantics("S39")
+@pytest.mark.parametrize("shared", [False, True])
+def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool) -> None:
+    """Also not with sources that it names itself, and not into the mount that its sources are of."""
+    other = place.mnt.with_name("shared")
+    options = f'--dir "o={place.folder}" -o o.capabilities=read,list,write'
+    commands = (
+        f'cd "{place.folder.parent}"; echo hi > hi; {BBFS} put hi notes/new',
+        f"{BBFS} rm notes/one; {BBFS} mv notes/two notes/2",
+        f"{BBFS} cp {options} ./hi o/past && exit 1",
+        f"{BBFS} rm {options} o/two && exit 1; {BBFS} serve {options} < /dev/null",
+        f'{BBFS} cp ./hi "{other}/notes/past" && exit 1' if shared else "true",
+        f'{BBFS} changes "$BBFS_MOUNT" && exit 1; {BBFS} umount "$BBFS_MOUNT" && exit 1; {BBFS} cat notes/new',
+    )
+    if shared:
+        place.bbfs("mount", other, "--dir", f"notes={place.folder}", *WRITABLE, "--background")
+    words = ("--on", other) if shared else WRITABLE
+    try:
+        done = place.run("--scratch", place.scratch, *words, command="; ".join(commands))
+    finally:
+        if shared:
+            place.bbfs("umount", other)
+    assert done.stdout == "hi\n", done
+    assert "runs this server, so it writes to no source" in done.stderr
+    assert done.stderr.count("'bbfs run' runs this command") == (3 if shared else 2), done.stderr
+    assert [line for line in done.stderr.replace(f"{SOURCE}/", "").splitlines() if line.startswith("bbfs: ")][-5:] == [
+        *("bbfs: A  2", "bbfs: A  new", "bbfs: D  one", "bbfs: D  two"),
+        f"bbfs: 4 changes kept in {place.scratch}",
+    ]
+    assert sorted(os.listdir(place.folder)) == ["one", "plans", "two"]
 
 
 @pytest.mark.parametrize("killed", ["daemon", "keeper"])

@@ -138,11 +138,12 @@ def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
     """Hand over pending writes, and remove those that their source has taken."""
 
     async def hand_over(opened: "Trees", item: "PendingWrite") -> None:
-        from bbfs.cli.target import control_client  # noqa: PLC0415 - trio
+        from bbfs.cli.target import control_client, scratches  # noqa: PLC0415 - trio
         from bbfs.cli.target.direct import DirectTree  # noqa: PLC0415 - as above
 
         request = {"request": "retry", "write": item.id, "force": force}
         tree = (await _source_of(opened, item)).tree
+        scratches.require_no_scratch(tree.mount)
         if isinstance(tree, DirectTree):
             from bbfs.resources.commands.pending import retry  # noqa: PLC0415 - the handlers
 

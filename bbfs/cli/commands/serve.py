@@ -8,6 +8,7 @@ import click
 from bbfs.cli import output
 from bbfs.cli.commands.mount import SIZE, set_up_log
 from bbfs.cli.options import SourceChoice, source_options
+from bbfs.cli.target import scratches
 from bbfs.serving.options import HttpChoice, http_options
 
 _EXAMPLES = """\b
@@ -43,6 +44,9 @@ def serve(
     on standard input and output, or over HTTP any number of those that show a token.
     """
     config = choice.load_some()
+    if (shown := scratches.running()) is not None:
+        config = scratches.read_only(config)
+        output.message(f"'bbfs run' runs this server, so it writes to no source; programs write in {shown}")
     set_up_log(choice.verbosity, config, log)
     if cache is not None:
         config = replace(config, cache_bytes=cache)

@@ -178,7 +178,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
 
     A tool that does not declare to be read-only asks first, or needs --yes.
     """
-    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+    from bbfs.cli.target import calls, operand, scratches  # noqa: PLC0415 - trio
     from bbfs.config.problems import suggestion  # noqa: PLC0415 - the configuration
 
     request = {"tool": tool, "values": _values(pairs), "arguments": _given(given)}
@@ -192,6 +192,8 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
         if tool not in there:
             close = suggestion(tool, there) or f"; 'bbfs tools {source}' lists those that it has"
             raise NotFound(f"{directory} has no tool {tool!r}{close}")
+        if there[tool].get("read_only") is not True:
+            scratches.require_no_scratch(target.tree.mount)
         confirmed = yes or there[tool].get("read_only") is True or _confirmed(tool)
         asked = {**request, "source": directory, "confirmed": confirmed}
         return await calls.call(target.tree, asked, _Progress(quiet=choice.verbosity.quiet).show)

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import trio
 
+from bbfs.cli.target import scratches
 from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound
@@ -227,6 +228,7 @@ class DirectTree:
         return None
 
     async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
+        scratches.require_no_scratch(None)
         uri, record = await self._resource(target)
         if record is not None and not replace:
             raise Exists("is there already")
@@ -235,6 +237,7 @@ class DirectTree:
         await self.manager.write_resource(uri, data, expected)
 
     async def remove(self, target: Target) -> None:
+        scratches.require_no_scratch(None)
         uri, record = await self._resource(target)
         if record is None:
             raise NotFound("is not there")

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import trio
 
+from bbfs.cli.target import scratches
 from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
@@ -239,6 +240,7 @@ class MountedTree:
         return None
 
     async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
+        self._require_own_write()
         here = self._at(await self._place(target))
         os.makedirs(os.path.dirname(here), exist_ok=True)
 
@@ -250,7 +252,13 @@ class MountedTree:
         await trio.to_thread.run_sync(write, abandon_on_cancel=True)
 
     async def remove(self, target: Target) -> None:
+        self._require_own_write()
         await trio.to_thread.run_sync(os.unlink, self._at(await self._place(target)), abandon_on_cancel=True)
+
+    def _require_own_write(self) -> None:
+        """Raise Denied if a write at this mount would go past a scratch to the sources."""
+        if not self.has_scratch:
+            scratches.require_no_scratch(self.mount)
 
     async def _place(self, target: Target) -> Path:
         """Return the path of a resource, by the rule if it is not there yet."""
