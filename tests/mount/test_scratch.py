@@ -444,6 +444,25 @@ def test_no_command_writes_past_a_scratch(place: Place) -> None:
 
 
 @pytest.mark.semantics("S39")
+def test_tools_by_path_in_a_scratch(place: Place) -> None:
+    """A call of several parts becomes a directory, which the overlay shows a moment later."""
+    log = place.folder.with_name("calls.log")
+    place.mount("--mcp", f"t={sys.executable} -I {SERVERS / 'calls.py'} {log}")
+    tool = place.mnt / "mcp-server+t" / "tool"
+    assert (tool / "echo?text=x").read_text() == "x"
+    parts = place.bbfs("cat", tool / "several?")
+    assert parts.stdout.startswith("number 2")
+
+    def is_shown() -> bool:
+        with suppress(OSError):
+            return (tool / "several?" / "1.txt").read_text() == "number 2"
+        return False
+
+    await_that(is_shown, "the parts of the result")
+    assert [line for line in log.read_text().splitlines() if "several" in line] == ["call several {}"]
+
+
+@pytest.mark.semantics("S39")
 @pytest.mark.parametrize("shared", [False, True])
 def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool) -> None:
     """Also not with sources that it names itself, and not into the mount that its sources are of."""

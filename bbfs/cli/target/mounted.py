@@ -44,6 +44,8 @@ _OF_THE_CONTENT = ("size", "etag", "lastModified", "fetchedAt", "cache", "proper
 """Fields of the metadata that are of the source's version."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
+_SHOWN_WITHIN, _LOOK_EVERY = 3.0, 0.1
+"""Seconds for an overlay to show that a file of the sources has become a directory."""
 _REASONED = (
     errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPROTO, errno.EIO, errno.EACCES, errno.EFBIG, errno.EOPNOTSUPP, errno.EINVAL
 )  # fmt: skip
@@ -233,11 +235,27 @@ class MountedTree:
                 return _copy_file(here, write)
             except IsADirectoryError:
                 pass  # the open ran a tool with several contents, which are in the directory now
+            except OSError as error:
+                if error.errno != errno.ESTALE or self._scratch is None:
+                    raise
+                if not await self._is_directory_soon(here):
+                    return _copy_file(here, write)
         if not self._has_several_contents(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         for name in sorted(os.listdir(here)):
             _copy_file(os.path.join(here, name), write)
         return None
+
+    async def _is_directory_soon(self, here: str) -> bool:
+        """Return the type of what has changed below an overlay, once the overlay shows it. Raise OSError."""
+        until = trio.current_time() + _SHOWN_WITHIN
+        while True:
+            try:
+                return stat.S_ISDIR(os.stat(here).st_mode)
+            except OSError as error:
+                if error.errno != errno.ESTALE or trio.current_time() > until:
+                    raise
+            await trio.sleep(_LOOK_EVERY)
 
     async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
         self._require_own_write()
