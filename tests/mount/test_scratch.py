@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from repository import DOCS, SERVERS
 from bbfs.cli.target import control_client
 from bbfs.fuse import mountpoint
 from bbfs.fuse.scratch import overlay, processes
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError
 
 BOUND = 20.0
@@ -492,6 +494,50 @@ def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool)
         f"bbfs: 4 changes kept in {place.scratch}",
     ]
     assert sorted(os.listdir(place.folder)) == ["one", "plans", "two"]
+
+
+@pytest.mark.semantics("S39")
+@pytest.mark.skipif(shutil.which("fuse-overlayfs") is None, reason="fuse-overlayfs is not installed")
+def test_the_program_for_users_without_an_overlay_of_the_kernel(place: Place) -> None:
+    """A scratch that fuse-overlayfs has written is mounted by it again, for every user."""
+    begun = Scratch.made(str(place.scratch), str(place.mnt))
+    begun.note(kind="fuse-overlayfs")
+    (Path(begun.upper) / SOURCE).mkdir()
+    (Path(begun.upper) / SOURCE / "first").write_text("first\n")
+    place.mount(*WRITABLE)
+    mount = mountpoint.mount_at(str(place.mnt))
+    assert mount is not None
+    assert mount.type == "fuse.fuse-overlayfs"
+    notes = place.notes
+    with (notes / "one").open("a") as file:
+        file.write("more\n")
+    (notes / "two").unlink()
+    subprocess.run(["mv", notes / "plans" / "old", notes / "older"], check=True, timeout=BOUND)
+    subprocess.run(["rm", "-r", notes / "plans"], check=True, timeout=BOUND)
+    (notes / "plans").mkdir()
+    (notes / "plans" / "b").write_text("b\n")
+    assert place.changes() == [
+        *("A  first", "A  older/", "R  plans/old/b -> older/b", "M  one"),
+        *("D  plans/a", "A  plans/b", "D  plans/old/", "D  two"),
+    ]
+    assert sorted(os.listdir(place.folder)) == ["one", "plans", "two"]
+    assert place.bbfs("cat", notes / "one").stdout == "one\nmore\n"
+    assert place.bbfs("ls", notes).stdout.split() == ["first", "older/", "one", "plans/"]
+    assert place.bbfs("grep", "-l", ".", notes).stdout.replace(f"{notes}/", "").split() == [
+        *("first", "older/b", "one", "plans/b"),
+    ]
+    place.bbfs("rm", notes / "older" / "b")
+    place.bbfs("discard", place.mnt, notes / "two", notes / "first")
+    assert sorted(os.listdir(notes)) == ["older", "one", "plans", "two"]
+    place.bbfs("apply", place.mnt)
+    files = {
+        str(path.relative_to(place.folder)): path.read_text() for path in place.folder.rglob("*") if path.is_file()
+    }
+    assert files == {"one": "one\nmore\n", "two": "two\n", "plans/b": "b\n"}
+    assert place.changes() == []
+    (notes / "late").write_text("late")
+    place.bbfs("discard", place.mnt)
+    assert sorted(os.listdir(notes)) == ["older", "one", "plans", "two"]
 
 
 @pytest.mark.parametrize("killed", ["daemon", "keeper"])
