@@ -1,6 +1,7 @@
 """`bbfs put`, `cp`, `mv`, `rm` and `edit`, with and without a mount, and `bbfs pending` (S32)."""
 
 import json
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -15,7 +16,8 @@ PAD = "bb-memory+pad+memory"
 
 def source(tmp_path: Path, name: str = "pad", **more: object) -> dict[str, object]:
     config = {"file": str(tmp_path / f"{name}.file"), "resources": {"note.md": "one\n"}}
-    return {"name": name, "type": "memory", "capabilities": ["read", "list", "write"], "config": config, **more}
+    rights = {"capabilities": ["read", "list", "write"], "ttl": {"listing": "0s", "content": "0s"}}
+    return {"name": name, "type": "memory", "config": config, **rights, **more}
 
 
 def stored(tmp_path: Path, uri: str) -> str | None:
@@ -40,7 +42,7 @@ class Commands:
 @pytest.fixture(params=["mount", "direct"])
 def bbfs(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
     if request.param == "mount":
-        mount: Mount = request.getfixturevalue("mounted")(source(tmp_path))
+        mount: Mount = request.getfixturevalue("mounted")(source(tmp_path), expected=["somebody else has changed it"])
         return Commands(mount.environ())
     state: State = request.getfixturevalue("mounted").state()
     config = tmp_path / "bbfs.toml"
@@ -75,10 +77,81 @@ def test_a_resource_is_edited_in_the_users_editor(bbfs: Commands, tmp_path: Path
     assert "nothing is saved" in bbfs("edit", "pad/note.md", status=1).err.decode()
 
 
-def save(note: Path, tmp_path: Path, number: int) -> None:
-    """Save a file that somebody else changes meanwhile: what is saved is a pending write then."""
-    # Imports first: a program that starts another one flushes all that it has open.
-    code = f"""
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+def test_an_edit_that_is_not_saved_is_a_pending_write_or_a_file(bbfs: Commands, tmp_path: Path) -> None:
+    editor = tmp_path / "editor.py"
+    editor.write_text(f"""
+import sys
+from bbfs.sources.memory.contents import Held
+from bbfs.sources.memory.file import MemoryFile
+from bbfs.sources.content.memory import MemoryContent
+from pathlib import Path
+Path(sys.argv[1]).write_text("mine")
+MemoryFile({str(tmp_path / "pad.file")!r}, 1 << 30).change(
+    lambda kept: kept.with_resource("memory://note.md", Held(MemoryContent(b"theirs")), 1 << 30))
+""")
+    bbfs.environ |= {"EDITOR": f"{sys.executable} {editor}"}
+    said = bbfs("edit", "pad/note.md", status=1).err.decode()  # the question gets the end of its input
+    (kept,) = json.loads(bbfs("pending", "--json").text)
+    assert f"'bbfs pending' has your version as {kept['id']}" in said
+    assert "your version is in" not in said
+    assert bbfs("pending", "show", kept["id"]).text == "mine"
+    assert "somebody else" in bbfs("pending", "retry", *bbfs.options, kept["id"], status=1).err.decode()
+    bbfs("pending", "retry", *bbfs.options, "--force", kept["id"])
+    assert stored(tmp_path, "note.md") == "mine"
+    bbfs.environ |= {"EDITOR": "sh -c 'echo more >> $0; exit 1'", "TMPDIR": str(tmp_path)}
+    said = bbfs("edit", "pad/note.md", status=1).err.decode()
+    (copy,) = tmp_path.glob("bbfs-edit-*/note.md")
+    assert f"your version is in {copy}" in said
+    assert copy.read_text() == "minemore\n"
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("way", ["mount", "direct"])
+def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
+    way: str, mounted: Mounts, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.executescript(
+            "CREATE TABLE customer(id INTEGER PRIMARY KEY, name TEXT); INSERT INTO customer DEFAULT VALUES"
+        )
+    shop = {
+        "name": "shop",
+        "type": "database",
+        "capabilities": ["read", "list", "write"],
+        "config": {"url": f"sqlite:///{tmp_path}/shop.db"},
+    }
+    if way == "mount":
+        bbfs = Commands(mounted(shop, expected=["no column of customer"]).environ())
+    else:
+        config = tmp_path / "bbfs.toml"
+        config.write_text(config_text([shop], {}))
+        bbfs = Commands(mounted.state().environ(), ("--config", str(config)))
+    row = tmp_path / "row.json"
+    row.write_text('{"nme": "Ada"}')
+    seen: list[str] = []
+    for command in ("cp", row, "shop/main/customer/row/1.json"), ("edit", "shop/main/customer/row/1.json"):
+        bbfs.environ |= {"EDITOR": f"cp {row}"}
+        said = bbfs(*map(str, command), status=1).err.decode()
+        assert "nme: no column of customer" in said
+        (new,) = (each["id"] for each in json.loads(bbfs("pending", "--json").text) if each["id"] not in seen)
+        assert f"'bbfs pending' has it as {new}" in said
+        seen.append(new)
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dropped(
+    mounted: Mounts, tmp_path: Path
+) -> None:
+    mount = mounted(source(tmp_path), expected=["somebody else has changed it"])
+    bbfs, here = Commands(mount.environ()), mount / PAD
+    assert bbfs("pending").err.decode() == "bbfs: nothing is pending\n"
+    for number in range(2):
+        # Imports first: a program that starts another one flushes all that it has open.
+        code = f"""
 import os, sys
 from bbfs.sources.memory.contents import Held
 from bbfs.sources.memory.file import MemoryFile

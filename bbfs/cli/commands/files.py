@@ -6,18 +6,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from bbfs.cli import output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.cli.target.access import Target
+from bbfs.cli.target.access import Kept, Target
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -96,45 +99,125 @@ def edit(choice: SourceChoice, where: str) -> None:
     """Edit a copy of a resource in $VISUAL or $EDITOR, and save it to its source.
 
     If somebody else has changed the resource meanwhile, nothing is lost: edit it again, replace the other version, or
-    keep yours as a pending write.
+    keep yours as a pending write. What could not be saved is one too, or stays in a file that is named.
     """
-    with tempfile.TemporaryDirectory(prefix="bbfs-edit-") as directory:
-        copy = Path(directory) / (os.path.basename(where.rstrip("/")) or "resource")
-        _run(choice, lambda opened: _edited(opened, where, copy))
+    draft = _Draft(where, Path(tempfile.mkdtemp(prefix="bbfs-edit-")))
+    try:
+        _run(choice, lambda opened: _edited(opened, draft))
+    finally:
+        draft.end()
 
 
-async def _edited(opened: "Trees", where: str, copy: Path) -> bool:
+class _Draft:
+    """The copy of a resource that its user edits. is_safe: the source or a pending write has what the user wrote."""
+
+    def __init__(self, where: str, directory: Path) -> None:
+        self.where = where
+        self.copy = directory / (os.path.basename(where.rstrip("/")) or "resource")
+        self.before: bytes | None = None
+        self.is_safe = False
+
+    def end(self) -> None:
+        """Remove the copy. One that nothing else has stays, and its name is printed."""
+        with suppress(OSError):
+            if not self.is_safe and self.before is not None and self.copy.read_bytes() != self.before:
+                output.message(f"{self.where}: your version is in {self.copy}")
+                return
+        shutil.rmtree(self.copy.parent, ignore_errors=True)
+
+    async def save(self, mine: bytes, target: Target) -> None:
+        """Write a version to the source. Raise BbfsError, OSError."""
+        try:
+            await target.tree.write(target, BytesIO(mine), replace=True)
+        except Kept:
+            self.is_safe = True
+            raise
+        self.is_safe = True
+
+    async def set_aside(self, mine: bytes, read: "_Version", target: Target) -> None:
+        """Keep a version as a pending write. Raise Conflict when it is one, BbfsError, OSError."""
+        from bbfs.model.uri import parse_data_source_uri  # noqa: PLC0415 - after a conflict alone
+        from bbfs.model.values import Expected  # noqa: PLC0415 - as above
+        from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path  # noqa: PLC0415 - as above
+        from bbfs.sources.content.memory import MemoryContent  # noqa: PLC0415 - as above
+
+        problem = f"{Conflict.__name__}: somebody else has changed it"
+        there = read.document or await target.tree.document(target)
+        uri = str(there["uri"])
+        prefix = parse_data_source_uri(uri).base_prefix
+        rows = await target.tree.sources(None)
+        source = next((row["id"] for row in rows if f"{row.get('uriPrefix')}+".startswith(f"{prefix}+")), "")
+        if read.document is None:
+            expected = Expected(exists=False)
+        elif (etag := read.document.get("etag")) is not None:
+            expected = Expected(exists=True, etag=etag)
+        else:
+            expected = Expected(exists=True, version=MemoryContent(read.content).version)
+        path = tuple(there.get("path", "").split("/"))
+        fields = (source, there["originalUri"], uri, path, expected, len(mine), time.time(), problem)
+        item = PendingWrite(new_id(), *fields)
+        store = PendingStore(pending_path())
+        store.keep(item, MemoryContent(mine))
+        store.sync(item)
+        self.is_safe = True
+        raise Conflict(f"somebody else has changed it; 'bbfs pending' has your version as {item.id}")
+
+
+async def _edited(opened: "Trees", draft: _Draft) -> bool:
     import trio  # noqa: PLC0415 - for those who edit
 
-    before = await _content(opened, where, absent=b"")
-    if before is None:
+    where = draft.where
+    read = await _version(opened, where)
+    if read is None:
         return False
-    mine = before
+    draft.before = mine = read.content
     while True:
-        mine = await trio.to_thread.run_sync(_from_editor, copy, mine)
-        if mine == before:
+        mine = await trio.to_thread.run_sync(_from_editor, draft.copy, mine)
+        if mine == read.content:
             output.message(f"{where}: unchanged")
+            draft.is_safe = True
             return True
-        there = await _content(opened, where, absent=b"")
+        there = await _version(opened, where)
         if there is None:
             return False
-        if there == before or _replaces(where):
-            file = BytesIO(mine)
-            return await _tried(opened, where, partial(_written, file))
-        before = there
+        answer = "r" if there.content == read.content else _answer(where)
+        if answer != "e":
+            work = partial(draft.save, mine) if answer == "r" else partial(draft.set_aside, mine, read)
+            return await _tried(opened, where, work)
+        read = there
 
 
-async def _written(file: IO[bytes], target: Target) -> None:
-    await target.tree.write(target, file, replace=True)
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What a user edits. document: the metadata; None if there was no such resource."""
+
+    content: bytes
+    document: dict[str, Any] | None
 
 
-def _replaces(where: str) -> bool:
-    """Ask what becomes of two versions. Return whether to replace the other one; False: edit again. Raise Conflict."""
-    question = f"{where}: somebody else has changed it: (e)dit again, (r)eplace, (a)bandon"
-    answer = click.prompt(question, type=click.Choice(["e", "r", "a"]), err=True)
-    if answer == "a":
-        raise Conflict(f"{where}: somebody else has changed it; your version is not saved")
-    return answer == "r"
+async def _version(opened: "Trees", where: str) -> _Version | None:
+    """Return the version of a resource that is there now, or None after a failure has been reported."""
+    found: list[_Version] = []
+
+    async def take(target: Target) -> None:
+        data = bytearray()
+        try:
+            await target.tree.copy(target, data.extend)
+            found.append(_Version(bytes(data), await target.tree.document(target)))
+        except (NotFound, FileNotFoundError):
+            found.append(_Version(b"", None))
+
+    return found[0] if await _tried(opened, where, take) else None
+
+
+def _answer(where: str) -> str:
+    """Ask what becomes of two versions: `e`, `r` or `a`. The end of input and Ctrl-C abandon."""
+    question = f"{where}: somebody else has changed it: (e)dit again, (r)eplace, (a)bandon: keep yours as a pending write"
+    try:
+        return str(click.prompt(question, type=click.Choice(["e", "r", "a"]), err=True))
+    except click.Abort:
+        click.echo(err=True)
+        return "a"
 
 
 def _from_editor(copy: Path, data: bytes) -> bytes:
@@ -145,24 +228,6 @@ def _from_editor(copy: Path, data: bytes) -> bytes:
     if status != 0:
         raise BbfsError(f"{editor} ended with status {status}; nothing is saved")
     return copy.read_bytes()
-
-
-async def _content(opened: "Trees", where: str, absent: bytes | None = None) -> bytes | None:
-    """Return the content of a resource, or None after a failure has been reported.
-
-    absent: the content of one that is not there; None makes that a failure.
-    """
-    data = bytearray()
-
-    async def take(target: Target) -> None:
-        try:
-            await target.tree.copy(target, data.extend)
-        except (NotFound, FileNotFoundError):
-            if absent is None:
-                raise
-            data.extend(absent)
-
-    return bytes(data) if await _tried(opened, where, take) else None
 
 
 async def _copied(opened: "Trees", source: str, to: str, *, replace: bool) -> bool:

@@ -4,14 +4,32 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 from bbfs.cli.target.rule import Path
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import BbfsError, NotFound
+
+if TYPE_CHECKING:
+    from bbfs.resources.writing.pending import PendingWrite
 
 
 class NoSuchSource(NotFound):
     """Neither a mount nor the configuration has the source."""
+
+
+class Kept(BbfsError):
+    """A source has not taken a content, which is a pending write now. The text has the reason and the id."""
+
+
+def kept_write(began: float, is_it: "Callable[[PendingWrite], bool]") -> Kept | None:
+    """Return the error for the newest pending write of that kind since a time (seconds since the epoch), or None."""
+    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - after a failure alone
+
+    found = [each for each in PendingStore(pending_path()).items() if each.at >= began and each.error and is_it(each)]
+    if not found:
+        return None
+    why = (found[-1].error or "").partition(": ")[2]
+    return Kept(f"{why}; 'bbfs pending' has it as {found[-1].id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +77,10 @@ class SourceTree(Protocol):
         ...
 
     async def write(self, target: "Target", file: IO[bytes], *, replace: bool) -> None:
-        """Store all bytes of a file as a resource. replace: also if it is there. The source has it on return."""
+        """Store all bytes of a file as a resource. replace: also if it is there. The source has it on return.
+
+        Raise Kept if the bytes are a pending write now.
+        """
         ...
 
     async def remove(self, target: "Target") -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import trio
 
 from bbfs.cli.target import scratches
-from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry
+from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry, kept_write
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri
@@ -234,7 +235,11 @@ class DirectTree:
             raise Exists("is there already")
         data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
         expected = Expected(exists=False) if record is None else self.manager.state_of(record)
-        await self.manager.write_resource(uri, data, expected)
+        began = time.time()
+        try:
+            await self.manager.write_resource(uri, data, expected)
+        except BbfsError as error:
+            raise kept_write(began, lambda item: item.uri == uri) or error from error
 
     async def remove(self, target: Target) -> None:
         scratches.require_no_scratch(None)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +16,8 @@ from urllib.parse import quote
 import trio
 
 from bbfs.cli.target import scratches
-from bbfs.cli.target.access import Target, TreeEntry
+from bbfs.cli.target.access import Target, TreeEntry, kept_write
+from bbfs.cli.target.location import without_links
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
@@ -259,7 +261,8 @@ class MountedTree:
 
     async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
         self._require_own_write()
-        here = self._at(await self._place(target))
+        place = await self._place(target)
+        here = self._at(place)
         os.makedirs(os.path.dirname(here), exist_ok=True)
 
         def write() -> None:
@@ -267,7 +270,12 @@ class MountedTree:
                 while chunk := file.read(_CHUNK):
                     written.write(chunk)
 
-        await trio.to_thread.run_sync(write, abandon_on_cancel=True)
+        began = time.time()
+        try:
+            await trio.to_thread.run_sync(write, abandon_on_cancel=True)
+        except OSError as error:
+            path = without_links(self._root, place)
+            raise kept_write(began, lambda item: item.path == path) or error from error
 
     async def remove(self, target: Target) -> None:
         self._require_own_write()
