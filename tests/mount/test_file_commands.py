@@ -141,17 +141,10 @@ def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
         seen.append(new)
 
 
-@pytest.mark.semantics("S32")
-@pytest.mark.timeout(60)
-def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dropped(
-    mounted: Mounts, tmp_path: Path
-) -> None:
-    mount = mounted(source(tmp_path), expected=["somebody else has changed it"])
-    bbfs, here = Commands(mount.environ()), mount / PAD
-    assert bbfs("pending").err.decode() == "bbfs: nothing is pending\n"
-    for number in range(2):
-        # Imports first: a program that starts another one flushes all that it has open.
-        code = f"""
+def save(note: Path, tmp_path: Path, number: int) -> None:
+    """Save a file that somebody else changes meanwhile: what is saved is a pending write then."""
+    # Imports first: a program that starts another one flushes all that it has open.
+    code = f"""
 import os, sys
 from bbfs.sources.memory.contents import Held
 from bbfs.sources.memory.file import MemoryFile

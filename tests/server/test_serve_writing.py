@@ -1,7 +1,11 @@
 """`write_resource` and `remove_resource`: a model changes what a data source has, and nothing else."""
 
+import json
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +65,10 @@ async def test_a_model_writes_the_version_that_it_has_read(
             assert taken["code"] == "conflict"
             (content,) = (await client.read_resource(SSL)).contents
             assert content.model_dump()["text"] == "# TLS\n"
+            own = await client.call_tool("load_resources", {"mode": "direct", "directUris": [SSL]})
+            own_version = (own.structured_content or {})["resources"][0]["metadata"]["mcpData"]["_meta"]["etag"]
+            again = await done(client, "write_resource", SSL, text="# TLS\n", ifMatch=own_version)
+            assert again["metadata"]["version"] == written["metadata"]["version"]
             new = await done(client, "write_resource", f"{DOCUMENTS}/new", blob="/w==", ifMatch="")
             assert new["uri"] == f"{DOCUMENTS}/new"
             with knowledge.snapshot() as snapshot:
@@ -73,6 +81,31 @@ async def test_a_model_writes_the_version_that_it_has_read(
             assert gone["code"] == "conflict"
             assert (await done(client, "remove_resource", SSL))["code"] == "resource_not_found"
     assert list(PendingStore(pending_path()).items()) == before, "the client has what was not written"
+
+
+async def test_the_answer_has_the_version_of_the_row_as_the_database_has_it(
+    service: Callable[..., Any], tmp_path: Path, era: str
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        database.executescript(
+            "CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT); INSERT INTO item VALUES (1, 'nut')"
+        )
+    config = {"url": f"sqlite:///{tmp_path / 'shop.db'}"}
+    shop = {"name": "shop", "type": "database", "capabilities": ["read", "list", "write"], "config": config}
+    row = "bb-database+shop+sqlite://main/item/row"
+    with trio.fail_after(BOUND):
+        async with service(shop) as server, Client(server, mode=era, cache=None) as client:
+            found = await client.call_tool("load_resources", {"mode": "direct", "directUris": [f"{row}/1.json"]})
+            metadata = (found.structured_content or {})["resources"][0]["metadata"]
+            for key, match in ((1, metadata["version"]), (2, "")):
+                for name in ("screw", "a long bolt"):
+                    text = json.dumps({"name": name})
+                    written = await done(client, "write_resource", f"{row}/{key}.json", text=text, ifMatch=match)
+                    content = (await client.read_resource(f"{row}/{key}.json")).contents[0]
+                    assert json.loads(content.model_dump()["text"])["name"] == name
+                    assert content.meta == {"etag": written["metadata"]["version"]}
+                    assert written["metadata"]["size"] == len(content.model_dump()["text"].encode())
+                    match = written["metadata"]["version"]
 
 
 async def test_what_cannot_be_written_is_refused_with_a_code(

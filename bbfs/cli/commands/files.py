@@ -212,7 +212,7 @@ async def _version(opened: "Trees", where: str) -> _Version | None:
 
 def _answer(where: str) -> str:
     """Ask what becomes of two versions: `e`, `r` or `a`. The end of input and Ctrl-C abandon."""
-    question = f"{where}: somebody else has changed it: (e)dit again, (r)eplace, (a)bandon: keep yours as a pending write"
+    question = f"{where}: somebody else has changed it: (e)dit again, (r)eplace, (a)bandon (yours is pending then)"
     try:
         return str(click.prompt(question, type=click.Choice(["e", "r", "a"]), err=True))
     except click.Abort:

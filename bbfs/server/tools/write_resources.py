@@ -75,10 +75,21 @@ class Writings:
         try:
             expected = await self._expected(given)
             written = await self._manager.write_resource(given.uri, given.data(), expected, keep=False)
-            source, record = await self._manager.record_of(written.uri)
+            return {"uri": written.uri, "metadata": await self._metadata(written.uri)}
         except BbfsError as error:
             return self._failure(given.uri, error)
-        return {"uri": written.uri, "metadata": documents.resource(self._manager, source, record, record.path)}
+
+    async def _metadata(self, uri: str) -> dict[str, Any]:
+        """Describe a resource that was just written; without size and version, if its source does not tell them."""
+        source, record = await self._manager.record_of(uri)
+        if record.metadata.etag is None and (record.digest is None or record.invalidated):
+            try:
+                await self._manager.load_resource(uri)
+            except BbfsError:
+                known = documents.resource(self._manager, source, record, record.path)
+                return {key: value for key, value in known.items() if key not in ("size", "version")}
+            source, record = await self._manager.record_of(uri)
+        return documents.resource(self._manager, source, record, record.path)
 
     async def remove(self, given: RemoveArguments) -> dict[str, Any]:
         """Return the structured result."""
