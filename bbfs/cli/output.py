@@ -155,6 +155,12 @@ def offers(document: Mapping[str, Any]) -> str:
     return ", ".join(count(document[name], name.removesuffix("s")) for name in OFFERS if document.get(name))
 
 
+def pending_writes(document: Mapping[str, Any]) -> str | None:
+    """Return a sentence about the pending writes of a source, or None if there are none."""
+    number = document.get("pending", 0)
+    return f"{count(number, 'pending write')}; see 'bbfs pending'" if number else None
+
+
 def no_colour() -> bool:
     """Return whether the user has turned colours off (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR"))

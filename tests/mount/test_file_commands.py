@@ -139,6 +139,10 @@ def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
         (new,) = (each["id"] for each in json.loads(bbfs("pending", "--json").text) if each["id"] not in seen)
         assert f"'bbfs pending' has it as {new}" in said
         seen.append(new)
+    (described,) = json.loads(bbfs("sources", *bbfs.options, "--json").text)
+    assert described["pending"] == 2
+    assert "shop: 2 pending writes; see 'bbfs pending'" in bbfs("sources", *bbfs.options).err.decode()
+    assert "2 pending writes" in bbfs("doctor", *bbfs.options).text
 
 
 def save(note: Path, tmp_path: Path, number: int) -> None:

@@ -275,6 +275,9 @@ def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dic
 
 def _source(row: dict[str, Any], name: str, command: str | None = None) -> Iterator[Check]:
     yield _contacted(row, name, command)
+    if (number := row.get("pending", 0)) > 0:
+        remedy = "'bbfs pending' says why, hands them over again, or drops them"
+        yield Check(name, "warn", output.count(number, "pending write"), remedy)
     if isinstance(line := row.get("proposedSearch"), str):
         table = "[sources.config]" if row.get("accessMethod") == "bb" else "[[sources]]"
         remedy = f"to let 'bbfs search' ask it, add to its {table} in the configuration: {line}"

@@ -25,7 +25,7 @@ Examples:
 JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabilities, state (idle,
 connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
 null), and where known title, protocolVersion, server, templates, tools, prompts (numbers), proposedSearch,
-proposedWrite (lines for the configuration), error.
+proposedWrite (lines for the configuration), pending (a number of writes, see 'bbfs pending'), error.
 A server that the mount has left out has id, state, error and mount alone.
 """
 
@@ -63,9 +63,9 @@ def sources(
         for line in output.table(table if several else [cells[:-1] for cells in table], right=[3, 4, 5, 6]):
             click.echo(line)
         for row in rows:
-            if row.get("error"):
-                place = f" at {row['mount']}" if several else ""
-                output.message(f"{row['id']}{place}: {row['error']}")
+            place = f" at {row['mount']}" if several else ""
+            for problem in filter(None, (row.get("error"), output.pending_writes(row))):
+                output.message(f"{row['id']}{place}: {problem}")
     click.get_current_context().exit(1 if check and any(map(_fails, rows)) else 0)
 
 

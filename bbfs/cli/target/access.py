@@ -2,12 +2,14 @@
 (`direct`).
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 from bbfs.cli.target.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
+from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
 
 if TYPE_CHECKING:
     from bbfs.resources.writing.pending import PendingWrite
@@ -30,6 +32,17 @@ def kept_write(began: float, is_it: "Callable[[PendingWrite], bool]") -> Kept | 
         return None
     why = (found[-1].error or "").partition(": ")[2]
     return Kept(f"{why}; 'bbfs pending' has it as {found[-1].id}")
+
+
+def with_pending(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the descriptions of sources; `pending` is the number of their writes that they have not taken."""
+    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - as above
+
+    counts = Counter(parse_data_source_uri(each.uri).base_prefix for each in PendingStore(pending_path()).items())
+    if not counts:
+        return rows
+    found = [counts[parse_uri_prefix(row["uriPrefix"]).base] if "uriPrefix" in row else 0 for row in rows]
+    return [{**row, "pending": count} if count else row for row, count in zip(rows, found, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

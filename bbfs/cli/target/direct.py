@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import trio
 
 from bbfs.cli.target import scratches
-from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry, kept_write
+from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry, kept_write, with_pending
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri
@@ -292,7 +292,7 @@ class DirectTree:
         async with trio.open_nursery() as nursery:
             for base, source in self.manager.sources.items():
                 nursery.start_soon(contact, base, source)
-        return [rows[base] for base in self.manager.sources]
+        return with_pending([rows[base] for base in self.manager.sources])
 
 
 async def _copy_content(content: "Content", write: Callable[[bytes], object]) -> None:

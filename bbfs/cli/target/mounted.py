@@ -16,7 +16,7 @@ from urllib.parse import quote
 import trio
 
 from bbfs.cli.target import scratches
-from bbfs.cli.target.access import Target, TreeEntry, kept_write
+from bbfs.cli.target.access import Target, TreeEntry, kept_write, with_pending
 from bbfs.cli.target.location import without_links
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
@@ -328,7 +328,7 @@ class MountedTree:
             await self._names()  # raises if the mount died: then its sources are not down
         left_out = {"state": "down", "mount": self._root}
         return [
-            *(rows[name] for name in names),
+            *with_pending([rows[name] for name in names]),
             *({"id": name, "error": f"left out: {why}", **left_out} for name, why in self.left_out().items()),
         ]
 
