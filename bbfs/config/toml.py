@@ -44,6 +44,9 @@ _MCP_TYPES = ("server", "mcp")
 MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", *SERVER_TOOLS, "shared")
 """Keys of a source that only MCP servers have."""
 EMBEDDINGS = "embeddings"
+_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)\Z")
+"""Where tomllib says that it found an error."""
+_KEY = re.compile(r"\s*([^=\s]{1,200})\s*=")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -152,6 +155,10 @@ def _syntax_hint(path: str, message: str, text: str) -> str:
         return (
             "; a table in braces, such as 'config = { … }', is complete: write what belongs to it in the braces as well"
         )
+    if message.startswith("Cannot overwrite") and (place := _PLACE.search(message)) is not None:
+        line = text.split("\n")[int(place[1]) - 1] if place[1] else text.rstrip("\n").rpartition("\n")[2]
+        if (key := _KEY.match(line)) is not None:
+            return f": the key {quote(key[1])} is there already, in the same table"
     return ""
 
 
@@ -161,7 +168,7 @@ def _looks_like_json(path: str, text: str) -> bool:
 
 def _syntax_error(path: str, message: str, text: str) -> str:
     """Return a message of tomllib, which ends in its place, as `file:line: message`."""
-    place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)\Z", message)
+    place = _PLACE.search(message)
     if place is None:
         return f"{path}: {message}"
     return f"{path}:{place[1] or len(text.splitlines())}: {message[: place.start()]}"

@@ -31,6 +31,8 @@ from bbfs.sources import (
 
 log = logging.getLogger(__name__)
 
+_ARCHIVES = ("zip", "tar")
+"""Schemes of sources that are never written."""
 REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
 _UNSIZED = (
@@ -146,6 +148,24 @@ class Source:
     def writes(self) -> CanWrite | None:
         """The handler, if it writes and the configuration grants it."""
         return self.handler if self.data.capabilities.write and isinstance(self.handler, CanWrite) else None
+
+    @property
+    def could_write(self) -> bool:
+        """Return whether only the capability `write` is missing to write it. (Of an MCP server only its tools tell.)"""
+        data = self.data
+        able = isinstance(self.handler, CanWrite) and data.mcp is None and data.scheme not in _ARCHIVES
+        return able and not data.capabilities.write
+
+    @property
+    def why_read_only(self) -> str:
+        """Return why a source that is not written is not. For people."""
+        name = self.data.name
+        if self.could_write:
+            remedy = f"-o {name}.capabilities=read,list,search,write"
+            return f"{name} is read-only: its option capabilities does not grant write ({remedy})"
+        if self.data.mcp is not None:
+            return f"{name} is read-only: its options capabilities and write have to name a tool that writes"
+        return f"{name} is read-only: sources of type {self.data.type!r} cannot be written"
 
     @property
     def is_passed(self) -> bool:

@@ -18,15 +18,13 @@ from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.pending import PendingWrite
-from bbfs.sources import CanWrite, MemoryContent, TellsMore
+from bbfs.sources import MemoryContent, TellsMore
 
 AGENTS = "AGENTS.md"
 FRESH_FOR = 1.0
 """Seconds for which a description is served again."""
 _FIRST_LISTING = 2.0
 """Seconds that a description waits for the first listing of its source."""
-_ARCHIVES = ("zip", "tar")
-"""Schemes of sources that are never written."""
 _TEMPLATES, _LONGEST = 20, 500
 """Templates in a description, and characters of each text of a source but its instructions."""
 _KINDS = {
@@ -199,7 +197,7 @@ def _contents(source: Source) -> Iterator[str]:
         yield "- Listing is off: the option `capabilities` of this source does not grant `list`."
     if source.writes is not None:
         yield "- It can be written. What it does not take is kept: `bbfs pending`."
-    elif isinstance(source.handler, CanWrite) and source.data.mcp is None and source.data.scheme not in _ARCHIVES:
+    elif source.could_write:
         yield "- Writing is off: the option `capabilities` of this source does not grant `write`."
 
 

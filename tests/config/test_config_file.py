@@ -171,7 +171,8 @@ FOLDER = HEAD + 'type = "filesystem"\n'
         ("a = ", ":1: Invalid value"),
         ("\n[a]\nb c = 1\n", ":3: Expected '=' after a key in a key/value pair"),
         ("a = " + "[" * 5000, ": nested too deeply"),
-        ("\n\na = 1\na = 2\n\n", ":4: Cannot overwrite a value"),
+        ("\n\na = 1\na = 2\n\n", ":4: Cannot overwrite a value: the key 'a' is there already, in the same table"),
+        ("[c]\na = 1\na = 2", ":3: Cannot overwrite a value: the key 'a' is there already"),
         (
             FOLDER + 'config = { root = "n" }\n[sources.config.more]\n',
             ":5: Cannot declare ('sources', 'config', 'more') twice; a table in braces, such as 'config = { … }', is",

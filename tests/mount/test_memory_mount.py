@@ -79,7 +79,7 @@ def test_a_large_file_comes_in_pieces_and_one_that_is_too_large_changes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("FILE", "notes/x"), 1, "takes nothing in: sources of type 'filesystem' cannot"),
+        (("FILE", "notes/x"), 1, "does not grant write (-o notes.capabilities=read,list,search,write)"),
         (("FILE", "scratch"), 1, "is the directory of a data source"),
         (("--remove", "scratch/none"), 1, "no such resource"),
         (("FILE", "none/x"), 1, "no source 'none'"),

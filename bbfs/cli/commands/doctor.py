@@ -280,10 +280,10 @@ def _source(row: dict[str, Any], name: str, command: str | None = None) -> Itera
         yield Check(name, "warn", output.count(number, "pending write"), remedy)
     if isinstance(line := row.get("proposedSearch"), str):
         table = "[sources.config]" if row.get("accessMethod") == "bb" else "[[sources]]"
-        remedy = f"to let 'bbfs search' ask it, add to its {table} in the configuration: {line}"
+        remedy = f"to let 'bbfs search' ask it, add right below its {table} in the configuration: {line}"
         yield Check(name, "ok", "has something that looks like a search, and is not searched by it", remedy)
     if isinstance(lines := row.get("proposedWrite"), list):
-        remedy = "to let bbfs write to it, add to its [[sources]] in the configuration:"
+        remedy = "to let bbfs write to it, add right below its [[sources]], in place of keys that are there already:"
         yield Check(name, "ok", "has tools that look as if they write, and is read-only", "\n".join([remedy, *lines]))
 
 

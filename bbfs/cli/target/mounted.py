@@ -352,6 +352,8 @@ class MountedTree:
     async def why(self, path: Path, error: OSError) -> str | None:
         if error.errno == errno.ENOTDIR and any("?" in name for name in path[:-1]):
             return "what is before the slash is a call; write a slash in a value as %2F"
+        if error.errno == errno.EROFS:
+            return "the option capabilities of the source does not grant write, or its type cannot be written"
         if error.errno not in _REASONED:
             return None
         # The file itself has the error of a wrong argument; an error of the source is unrelated to it.

@@ -88,9 +88,11 @@ class Puts:
 
 def _taking(source: Source) -> CanPut:
     """Return the handler of a source that accepts resources. Raise NotSupported."""
-    if not isinstance(source.handler, CanPut):
-        raise NotSupported(f"{source.data.id} takes nothing in: sources of type {source.data.type!r} cannot")
-    return cast(CanPut, source.handler)
+    if isinstance(source.handler, CanPut):
+        return cast(CanPut, source.handler)
+    if source.writes is not None:
+        raise NotSupported(f"{source.data.id} takes a content without a MIME type or a description of yours")
+    raise NotSupported(source.why_read_only)
 
 
 def _piece(request: dict[str, Any]) -> bytes:

@@ -247,7 +247,7 @@ class Writer:
     def _handler(source: Source, native_uri: str, operation: WriteOperation) -> CanWrite:
         handler = source.writes
         if handler is None:
-            raise ReadOnly(f"{source.data.id}: the option capabilities does not grant write, or its type cannot write")
+            raise ReadOnly(source.why_read_only)
         if operation not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot {operation.replace('_', ' ')} it")
         return handler

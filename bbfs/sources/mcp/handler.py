@@ -141,8 +141,11 @@ class McpHandler:
 
     @property
     def proposed_write(self) -> tuple[str, ...]:
-        """Return the lines that name tools which look like a write and a removal, if none are named."""
-        return () if self.source.write is not None else writing.proposal(self._tools)
+        """Return the lines that name tools which look like a write and a removal, without what is configured."""
+        if self.source.write is not None:
+            return ()
+        set_already = {"capabilities": self.source.capabilities.write, "remove": self.source.remove is not None}
+        return writing.proposal(self._tools, [key for key, is_set in set_already.items() if is_set])
 
     @property
     def offers(self) -> dict[str, int]:

@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bbfs.model.errors import (
@@ -130,8 +130,11 @@ def require_done(result: Mapping[str, Any]) -> None:
         raise _ERRORS.get(_code(result), Rejected)(*error.args) from None
 
 
-def proposal(tools: Iterable[ToolEntry]) -> tuple[str, ...]:
-    """Return the lines of TOML that let bbfs write by tools that plainly are for that; none if no tool writes."""
+def proposal(tools: Iterable[ToolEntry], configured: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the lines of TOML that let bbfs write by tools that plainly are for that; none if no tool writes.
+
+    configured: keys that need no line.
+    """
     lines = ["", ""]
     for tool in tools:
         known = {
@@ -148,7 +151,8 @@ def proposal(tools: Iterable[ToolEntry]) -> tuple[str, ...]:
             lines[1] = lines[1] or _line("remove", tool.name, {"uri": uri, "version": given["version"]})
     if not lines[0]:
         return ()
-    return ('capabilities = ["read", "list", "search", "write"]', *filter(None, lines))
+    granted = "" if "capabilities" in configured else 'capabilities = ["read", "list", "search", "write"]'
+    return tuple(filter(None, (granted, lines[0], "" if "remove" in configured else lines[1])))
 
 
 def _line(key: str, tool: str, arguments: Mapping[str, str | None]) -> str:

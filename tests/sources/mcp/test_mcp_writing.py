@@ -4,6 +4,7 @@ import base64
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,7 @@ def test_tools_that_plainly_write_are_proposed() -> None:
         "write": {"tool": "put_document", "blob": "blob", "version": "version", "mime_type": "mime_type"},
         "remove": {"tool": "removeDocument", "version": "version"},
     }
+    assert writing.proposal(tools, ["capabilities", "remove"]) == lines[1:2]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +312,11 @@ async def test_the_knowledge_base_is_written(manager: MCPManager, tmp_path: Path
     )
     with trio.fail_after(60):
         await made.list()
-        assert tomllib.loads("\n".join(made.proposed_write)) == {}
+        assert made.proposed_write == ()
+        unnamed = replace(source(None, None, McpServer("stdio", sys.executable, args)), id="unnamed")
+        granted = McpHandler(unnamed, Services(mcp=manager))
+        await granted.list()
+        assert {*tomllib.loads("\n".join(granted.proposed_write))} == {"write", "remove"}
         assert made.writes("resource://knowledge/docs/documents") == ("remove",)
         found = await made.write(NEW, MemoryContent(b"new\xff"), of(b"old"))
         assert (found.native_uri, found.size, found.etag) == (NEW, 4, None)
