@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 import trio
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotADirectory, NotFound, TooLarge
+from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotADirectory, NotFound, NotSupported, TooLarge
 from bbfs.model.redaction import printable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Hit
@@ -86,7 +86,10 @@ class SearchAnswer:
 
 @dataclass(slots=True)
 class _Asked:
-    """One search under way. rankings: what was found, by who found it: a source, or an index."""
+    """One search under way. rankings: what was found, by who found it: a source, or an index.
+
+    unable: the sources that turned out to have no search.
+    """
 
     query: str
     limit: int
@@ -95,6 +98,7 @@ class _Asked:
     within: float
     rankings: dict[object, list[Found]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    unable: set[str] = field(default_factory=set)
     deadline: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -161,26 +165,30 @@ class Search:
         left = [
             source
             for source in sources
-            if self._handler(source, asked.mode) is None
+            if (self._handler(source, asked.mode) is None or source.data.id in asked.unable)
             and source.data.id not in asked.problems
             and not any(index.covers(source.data.id) for index in self.searchers)
         ]
-        none = ", ".join(source.data.id for source in left if source.may_search is None)
-        other = ", ".join(source.data.id for source in left if source.may_search is not None)
+        is_able = {
+            source.data.id: source.may_search is not None and source.data.id not in asked.unable for source in left
+        }
+        none = ", ".join(name for name, able in is_able.items() if not able)
+        other = ", ".join(name for name, able in is_able.items() if able)
         said = [f"cannot be searched: {none} (no search of their own, not indexed)"] if none else []
         by = {"words": "meaning", "meaning": "words"}.get(asked.mode)
         if other:
             said.append(f"not searched: {other} (by {by} only)")
-        if empty := ", ".join(self._empty(sources)):
+        if empty := ", ".join(self._empty(asked, sources)):
             said.append(f"nothing is indexed yet of: {empty} ('bbfs index' reads all of it)")
         return said
 
-    def _empty(self, sources: Sequence[Source]) -> Iterator[str]:
+    def _empty(self, asked: _Asked, sources: Sequence[Source]) -> Iterator[str]:
         """Yield the sources that only an index can search, and that have nothing in it."""
         for source in sources:
             name = source.data.id
             covering = [index for index in self.searchers if index.covers(name)]
-            if source.may_search is None and covering and all(index.has_none_of(name) for index in covering):
+            is_able = source.may_search is not None and name not in asked.unable
+            if not is_able and covering and all(index.has_none_of(name) for index in covering):
                 yield name
 
     # -- one ranking -------------------------------------------------------------------------------------------------
@@ -204,9 +212,11 @@ class Search:
                 hits = await self._flights.do(
                     ("search", name, asked.query, most), request, timeout, while_wanted=True, deadline=asked.deadline
                 )
+        except NotSupported:
+            asked.unable.add(name)  # only a search could tell
+            return
         except BbfsError as error:
-            if source.may_search is not None:  # else this was how it was found out
-                asked.problems[name] = _problem(name, error)
+            asked.problems[name] = _problem(name, error)
             return
         asked.rankings[name] = await self._existing(asked, hits)
 

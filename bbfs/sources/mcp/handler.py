@@ -308,7 +308,11 @@ class McpHandler:
         search = server_search(self.source.search, await self._tools_now())
         if search is None:
             named = self.source.search
-            raise NotSupported("no tool of the server searches" if named is None else f"no tool {named.tool!r}")
+            raise (
+                NotSupported("no tool of the server searches")
+                if named is None
+                else BbfsError(f"search: no tool {named.tool!r}")
+            )
         call = search.call(query[:LONGEST_QUERY], limit)
         result = await self._manager.call_tool(self.source.id, search.tool, call)
         return await _read(partial(hits, search=search, limit=limit), result)

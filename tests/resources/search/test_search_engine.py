@@ -8,7 +8,7 @@ import pytest
 import trio
 from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 
-from bbfs.model.errors import InvalidUri, NotFound, TooLarge, Unreachable
+from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge, Unreachable
 from bbfs.model.values import Hit
 from bbfs.resources.search.engine import LIMIT, LONGEST_SNIPPET, MOST, SearchAnswer, Way
 
@@ -182,6 +182,18 @@ async def test_a_source_that_cannot_tell_yet_is_asked(nursery: trio.Nursery) -> 
             assert shown(answer) == ["mcp-server+a/x/1"]
             assert answer.problems == ("cannot be searched: without (no search of their own, not indexed)",)
         assert (len(a.searched), len(without.searched)) == (2, 1)
+
+
+@pytest.mark.semantics("S36")
+async def test_a_source_that_has_nothing_to_search_by_now_is_told_as_one_without_a_search(
+    nursery: trio.Nursery,
+) -> None:
+    a, plain = searching("a", "1"), searching("plain", "1", down=NotSupported("no full-text index"))
+    async with World(nursery, a, plain) as world:
+        for _ in range(2):
+            answer = await world.manager.search("word")
+            assert answer.problems == ("cannot be searched: plain (no search of their own, not indexed)",)
+        assert len(plain.searched) == 2, "it may have one by the next search"
 
 
 async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.Nursery) -> None:

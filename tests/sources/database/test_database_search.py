@@ -10,7 +10,7 @@ import pytest
 from databases import handler, source_of, sqlite_file
 from test_conformance_database import make_sqlite
 
-from bbfs.model.errors import ConfigError, NotSupported
+from bbfs.model.errors import BbfsError, ConfigError, NotSupported
 from bbfs.model.values import DataSource
 from bbfs.sources import Services
 from bbfs.sources.database.handler import DatabaseHandler
@@ -122,8 +122,9 @@ async def check_scan(url: str, **config: Any) -> None:
         assert await finds(made, "proxy certificate") == ["notes/row/1.json", "notes/row/2.json"]
     for column in ("notes.none", "none.*", "keyless.name", "none.notes.title"):
         async with handler(source_of(url, search=[column], **config)) as made:
-            with pytest.raises(NotSupported, match="is no column of a table"):
+            with pytest.raises(BbfsError, match="is no column of a table") as caught:
                 await made.search("certificate", 10)
+            assert not isinstance(caught.value, NotSupported), "a wrong option is told"
     async with handler(source_of(url, search="scan", row_limit=1, **config)) as made:
         assert not {"notes/row/1.json"} & {*await finds(made, "certificate")}, "a large table is not scanned"
 

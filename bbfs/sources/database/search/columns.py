@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from bbfs.model.errors import NotSupported
+from bbfs.model.errors import BbfsError
 from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import Table
 
@@ -29,7 +29,7 @@ def scanned(
 ) -> Iterator[tuple[Table, list[str]]]:
     """Yield tables with the columns to scan, `MOST_TABLES` at most. They have a primary key.
 
-    schemas: those that are shown. row_limit: `SCAN` passes over tables with more rows, by estimate. Raise NotSupported
+    schemas: those that are shown. row_limit: `SCAN` passes over tables with more rows, by estimate. Raise BbfsError
     for a name that no such table has.
     """
     tables = [table for schema in schemas for table in session.tables(schema) if table.primary_key]
@@ -61,7 +61,7 @@ def _named(tables: Sequence[Table], names: Sequence[str]) -> list[tuple[Table, l
                 _, known = found.setdefault((table.schema, table.name), (table, []))
                 known += [column for column in columns if column not in known]
         if not there:
-            raise NotSupported(f"search: {name!r} is no column of a table that is shown and has a primary key")
+            raise BbfsError(f"search: {name!r} is no column of a table that is shown and has a primary key")
     return [*found.values()]
 
 
