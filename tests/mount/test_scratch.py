@@ -186,7 +186,8 @@ def test_write_anywhere_list_discard(place: Place) -> None:
     place.bbfs("discard", place.mnt)
     assert place.changes() == []
     assert sorted(os.listdir(notes)) == ["one", "plans", "two"]
-    assert "nothing was changed" in place.bbfs("changes", place.mnt, "one", status=1).stderr
+    assert "nothing was changed" in place.bbfs("changes", place.mnt, "notes/one", status=1).stderr
+    assert f"one: not below {place.mnt}" in place.bbfs("changes", place.mnt, "one", status=1).stderr
 
 
 @pytest.mark.semantics("S39")
@@ -309,6 +310,38 @@ def test_apply_to_a_source_that_is_no_folder(place: Place) -> None:
     assert not (below / "new").exists()
     assert (below / "two").read_text() == "by the source"
     assert (kept / "two").read_text() == "2mine"
+
+
+@pytest.mark.semantics("S39")
+def test_what_a_source_refuses_stays_in_the_scratch_alone(place: Place) -> None:
+    """A path begins with the name of the source, as everywhere."""
+    config = place.scratch.with_name("config.toml")
+    rights = 'capabilities = ["read", "list", "write"]\nconfig = { max_bytes = 10 }'
+    config.write_text(f'[[sources]]\nname = "kept"\ntype = "memory"\n{rights}\n')
+    place.bbfs("mount", place.mnt, "--config", config, "--scratch", place.scratch, "--background")
+    kept = place.mnt / "bb-memory+kept+memory"
+    (kept / "large").write_text("x" * 20)
+    (kept / "small").write_text("x")
+    for _ in range(2):
+        done = place.bbfs("apply", place.mnt, "kept/large", status=1)
+        assert "max_bytes" in done.stderr
+    assert "nothing is pending" in place.bbfs("pending").stderr
+    terminal, stdin = pty.openpty()
+    os.write(terminal, b"n\n")
+    words = [sys.executable, "-m", "bbfs", "discard", place.mnt]
+    asked = subprocess.run(
+        words, env=place.state.environ(), stdin=stdin, capture_output=True, timeout=BOUND, check=False
+    )
+    os.close(stdin)
+    os.close(terminal)
+    assert b"drop all changes" in asked.stderr
+    assert asked.returncode != 0
+    assert "kept/none: not below" in place.bbfs("changes", place.mnt, "kept/none", status=None).stderr.replace(
+        "bb-memory+kept+memory", "kept"
+    )
+    assert place.bbfs("changes", place.mnt, "kept").stdout.count("\n") == 2
+    place.bbfs("discard", place.mnt, "kept/large")
+    assert place.bbfs("changes", place.mnt, "kept").stdout == "A  bb-memory+kept+memory/small\n"
 
 
 @pytest.mark.semantics("S39")
@@ -632,8 +665,10 @@ def test_a_shell_on_a_terminal_and_the_question_after_it(place: Place) -> None:
     try:
         await_text(b"ready> ")
         os.write(terminal, f"echo x > {place.notes}/new; jobs; exit 5\n".encode())
-        await_text(b"keep or discard?")
-        os.write(terminal, b"discard\n")
+        await_text(b"iscard?")
+        os.write(terminal, b"x\n")
+        await_text(b"is none of apply, keep and discard")
+        os.write(terminal, b"d\n")
         with suppress(OSError):  # EIO: the terminal has no user any more
             while True:
                 shown += os.read(terminal, 4096)

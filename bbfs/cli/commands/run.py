@@ -62,7 +62,7 @@ def run(
         raise click.UsageError("--on names the sources; leave out the options that name others")
     config = None if on is not None else choice.load_some()
     if config is not None:
-        set_up_log(choice.verbosity, config, log)
+        set_up_log(choice.verbosity, config, log, among_others=True)
     from bbfs.fuse.scratch import session  # noqa: PLC0415 - the other commands start faster without it
     from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
 
@@ -131,8 +131,16 @@ def _asked() -> str:
     try:
         return str(
             click.prompt(
-                "apply, keep or discard?", type=click.Choice(("apply", "keep", "discard")), default="keep", err=True
+                "(a)pply, (k)eep or (d)iscard?", default="keep", show_default=True, value_proc=_answer, err=True
             )
         )
     except click.Abort:
         return "keep"
+
+
+def _answer(text: str) -> str:
+    """Return the answer that a word or its beginning stands for. Raise click.UsageError."""
+    found = [each for each in ("apply", "keep", "discard") if text and each.startswith(text.strip().lower())]
+    if len(found) != 1:
+        raise click.UsageError(f"{text!r} is none of apply, keep and discard")
+    return found[0]

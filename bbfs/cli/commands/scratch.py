@@ -2,7 +2,9 @@
 
 import difflib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -71,14 +73,18 @@ Examples:
 
 @click.command(epilog=_DISCARD_EXAMPLES, short_help="Drop changes of a scratch.")
 @_operands
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @verbosity_options
-def discard(verbosity: Verbosity, operand: str, paths: tuple[str, ...]) -> None:
+def discard(verbosity: Verbosity, operand: str, paths: tuple[str, ...], yes: bool) -> None:
     """Drop what was changed at MNT, which has a scratch; with PATH only what is at and below it.
 
     What a name was in the source is there again. No program may use MNT meanwhile: the overlay is mounted again.
+    Without PATH it asks first on a terminal.
     """
     scratch = _readable(operand) if paths else Scratch.of(operand)
     chosen = _chosen(scratch, operand, paths) if paths else None
+    if chosen is None and not yes and sys.stdin.isatty():
+        click.confirm(f"drop all changes in {scratch.path}?", abort=True, err=True)
     settling.discard(scratch, chosen)
     if not verbosity.quiet:
         what = "all changes" if chosen is None else output.count(len(chosen), "change")
@@ -88,7 +94,7 @@ def discard(verbosity: Verbosity, operand: str, paths: tuple[str, ...]) -> None:
 _APPLY_EXAMPLES = """\b
 Examples:
   bbfs apply ~/bb                     all changes
-  bbfs apply ~/bb ~/bb/bb-filesystem+notes+file/plans
+  bbfs apply ~/bb notes/plans ~/bb/bb-filesystem+notes+file/ideas
   bbfs apply ~/bb --dry-run
 
 \b
@@ -214,17 +220,21 @@ def _chosen(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[Change
     found = [change for change in changes_of(scratch) if change.concerns(below)]
     for path in below:
         if not any(change.concerns([path]) for change in found):
-            raise MountError(f"{path or '.'}: nothing was changed there")
+            is_there = any(os.path.lexists(os.path.join(layer, path)) for layer in (scratch.upper, scratch.lower))
+            raise MountError(f"{path or '.'}: {'nothing was changed there' if is_there else f'not below {operand}'}")
     return found
 
 
 def _below(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[str]:
-    """Return paths as paths below the mount, which they may be already. Raise MountError if one is elsewhere."""
+    """Return paths as paths below the mount, which they may be already, or begin with a source's name.
+
+    Raise MountError if one is elsewhere.
+    """
     roots = [mountpoint.canonical(operand), scratch.mounted_at(), scratch.upper]
-    return [_one_below(path, [root for root in roots if root is not None]) for path in paths]
+    return [_one_below(path, [root for root in roots if root is not None], scratch.lower) for path in paths]
 
 
-def _one_below(path: str, roots: Sequence[str]) -> str:
+def _one_below(path: str, roots: Sequence[str], lower: str) -> str:
     absolute = mountpoint.canonical(path)  # the name of a source is a link to its directory
     if os.path.dirname(absolute) in roots and os.path.islink(absolute):
         absolute = os.path.realpath(absolute)
@@ -233,4 +243,7 @@ def _one_below(path: str, roots: Sequence[str]) -> str:
             return absolute[len(root) + 1 :]
     if os.path.isabs(path) or path.startswith((".", "~")):
         raise MountError(f"{path} is not below {roots[0]}")
-    return path.strip("/")
+    source, slash, below = path.strip("/").partition("/")
+    with suppress(OSError):  # SOURCE/PATH: the name of a source is a link to its directory there, too
+        source = os.readlink(os.path.join(lower, source)).rstrip("/")
+    return source + slash + below

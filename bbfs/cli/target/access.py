@@ -5,14 +5,11 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
+from typing import IO, Any, Literal, Protocol
 
 from bbfs.cli.target.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
-
-if TYPE_CHECKING:
-    from bbfs.resources.writing.pending import PendingWrite
 
 
 class NoSuchSource(NotFound):
@@ -23,15 +20,12 @@ class Kept(BbfsError):
     """A source has not taken a content, which is a pending write now. The text has the reason and the id."""
 
 
-def kept_write(began: float, is_it: "Callable[[PendingWrite], bool]") -> Kept | None:
-    """Return the error for the newest pending write of that kind since a time (seconds since the epoch), or None."""
+def kept_write(began: float, *, uri: str | None = None, path: Path | None = None) -> Kept | None:
+    """Return the error for a write that its source has not taken since a time (seconds since the epoch), or None."""
     from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - after a failure alone
 
-    found = [each for each in PendingStore(pending_path()).items() if each.at >= began and each.error and is_it(each)]
-    if not found:
-        return None
-    why = (found[-1].error or "").partition(": ")[2]
-    return Kept(f"{why}; 'bbfs pending' has it as {found[-1].id}")
+    found = PendingStore(pending_path()).refused_since(began, uri=uri, path=path)
+    return None if found is None else Kept(f"{found.reason}; 'bbfs pending' has it as {found.id}")
 
 
 def with_pending(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

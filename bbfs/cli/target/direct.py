@@ -239,7 +239,7 @@ class DirectTree:
         try:
             await self.manager.write_resource(uri, data, expected)
         except BbfsError as error:
-            raise kept_write(began, lambda item: item.uri == uri) or error from error
+            raise kept_write(began, uri=uri) or error from error
 
     async def remove(self, target: Target) -> None:
         scratches.require_no_scratch(None)

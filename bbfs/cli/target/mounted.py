@@ -274,8 +274,7 @@ class MountedTree:
         try:
             await trio.to_thread.run_sync(write, abandon_on_cancel=True)
         except OSError as error:
-            path = without_links(self._root, place)
-            raise kept_write(began, lambda item: item.path == path) or error from error
+            raise kept_write(began, path=without_links(self._root, place)) or error from error
 
     async def remove(self, target: Target) -> None:
         self._require_own_write()

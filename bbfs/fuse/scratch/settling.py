@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from bbfs.fuse.scratch.changes import Change, Marks, directory, is_beneath, name
 from bbfs.fuse.scratch.directory import Scratch, remove_tree
 from bbfs.fuse.scratch.session import editable
 from bbfs.model.errors import BbfsError, Conflict
+from bbfs.resources.writing.pending import PendingStore, pending_path
 
 _BLOCK = 1 << 20
 _ERROR = "user.bbfs.error"
@@ -58,13 +60,14 @@ def apply(
         failed: list[Change] = []
         for change in ordered(chosen):
             error: str | None = None
+            began = time.time()
             try:
                 for other in failed:
                     if change.what == "removed" and other.old is not None and is_beneath(other.old, change.path):
                         raise Conflict(f"{other.old} was moved to {other.path}, which is not applied")
                 layers.apply(change, overwrite=overwrite)
             except (BbfsError, OSError) as caught:
-                error = layers.reason(change, caught)
+                error = layers.reason(change, caught, began)
                 failed.append(change)
             yield Outcome(change, error)
         layers.prune(chosen)
@@ -241,13 +244,20 @@ class _Layers:
         if found is not None:
             self._applied[path] = _version(name, lower, found)
 
-    def reason(self, change: Change, error: Exception) -> str:
-        """Return why a change could not be applied, with the source's own words if it has some."""
+    def reason(self, change: Change, error: Exception, began: float) -> str:
+        """Return why a change could not be applied, with the source's own words if it has some.
+
+        Drop the pending write that the attempt has left since `began`: the scratch has its bytes.
+        """
         text = (error.strerror if isinstance(error, OSError) and not isinstance(error, BbfsError) else None) or str(
             error
         )
         if isinstance(error, Conflict):
             return text
+        pending = PendingStore(pending_path())
+        if (kept := pending.refused_since(began, path=tuple(change.path.split("/")))) is not None:
+            pending.drop(kept.id)
+            return f"{text}: {kept.reason}"
         path = os.path.join(self._scratch.lower, change.path)
         while path != self._scratch.lower:
             with suppress(OSError):

@@ -55,6 +55,11 @@ class PendingWrite:
     at: float
     error: str | None = None
 
+    @property
+    def reason(self) -> str:
+        """The error in the source's own words."""
+        return (self.error or "").partition(": ")[2]
+
 
 class PendingStore:
     """The pending writes of this user, in one directory for all mounts."""
@@ -163,6 +168,18 @@ class PendingStore:
                     if item.id == path.stem:
                         found.append(item)
         yield from sorted(found, key=lambda each: each.at)
+
+    def refused_since(
+        self, began: float, *, uri: str | None = None, path: tuple[str, ...] | None = None
+    ) -> PendingWrite | None:
+        """Return the newest item of a URI, or of a path from the mount's root, that its source did not take since then.
+
+        began: seconds since the epoch.
+        """
+        found = [
+            each for each in self.items() if each.at >= began and each.error and (each.uri == uri or each.path == path)
+        ]
+        return found[-1] if found else None
 
     def get(self, write_id: str) -> PendingWrite:
         """Return the item with an id, or the only one whose id begins so. Raise NotFound."""
