@@ -31,11 +31,14 @@ class Commands:
     def __init__(self, environ: dict[str, str], options: tuple[str, ...] = ()) -> None:
         self.environ = environ
         self.options = options
+        self.directory: Path | None = None
 
     def __call__(self, command: str, *arguments: str | Path, status: int = 0) -> Done:
         words = [sys.executable, "-m", "bbfs", command, *arguments]
-        if command in ("cp", "mv", "rm", "edit"):
+        if command in ("cp", "mv", "rm", "edit", "put"):
             words[4:4] = self.options
+        if self.directory is not None:
+            words[:0] = ["env", "-C", self.directory]
         return run(*words, env=self.environ, status=status, timeout=30)
 
 
@@ -65,6 +68,32 @@ def test_resources_are_copied_moved_and_removed(bbfs: Commands, tmp_path: Path) 
     bbfs("rm", "pad/copy.txt", f"{PAD}://moved.txt")
     assert (stored(tmp_path, "copy.txt"), stored(tmp_path, "moved.txt")) == (None, None)
     bbfs("rm", "pad/absent", status=1)
+
+
+@pytest.mark.timeout(60)
+def test_an_operand_means_the_same_to_put_and_cp(bbfs: Commands, tmp_path: Path) -> None:
+    local = tmp_path / "pad" / "local.txt"
+    local.parent.mkdir()
+    local.write_text("local\n")
+    bbfs.directory = tmp_path
+    for number, command in enumerate(("put", "cp")):
+        bbfs(command, "./pad/local.txt", f"pad/{number}.txt")
+        assert stored(tmp_path, f"{number}.txt") == "local\n"
+    local.parent.rename(tmp_path / "mine")
+    said = bbfs("cp", "mine/local.txt", "pad/new.txt", status=1).err.decode()
+    assert "no source 'mine'" in said
+    assert "a local file is ./mine/local.txt" in said
+
+
+@pytest.mark.timeout(60)
+def test_a_new_name_below_the_working_directory_is_one_of_the_mount(mounted: Mounts, tmp_path: Path) -> None:
+    mount = mounted(source(tmp_path))
+    bbfs = Commands(mount.environ())
+    bbfs("put", __file__, "pad/sub/old")
+    bbfs.directory = mount / PAD
+    for command in ("put", "cp"):
+        bbfs(command, __file__, f"sub/{command}")
+        assert stored(tmp_path, f"sub/{command}") == Path(__file__).read_text()
 
 
 @pytest.mark.timeout(60)

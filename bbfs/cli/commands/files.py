@@ -231,6 +231,7 @@ def _from_editor(copy: Path, data: bytes) -> bytes:
 
 
 async def _copied(opened: "Trees", source: str, to: str, *, replace: bool) -> bool:
+    opened.takes_files = True
     if to.endswith("/"):
         to += os.path.basename(source.rstrip("/"))
     with tempfile.TemporaryFile() as spool:

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
+from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.target.access import Target
 from bbfs.model.errors import NotFound, NotSupported
 
@@ -43,11 +43,11 @@ resource, and programs find it.
 @click.option("--mime-type", metavar="TYPE", help="The MIME type, if the name does not say it.")
 @click.option("--description", metavar="TEXT", help="A description, for people.")
 @click.option("--remove", is_flag=True, help="Take resources away: all operands are WHERE.")
-@verbosity_options
+@source_options
 def put(
-    verbosity: Verbosity, operands: tuple[str, ...], mime_type: str | None, description: str | None, remove: bool
+    choice: SourceChoice, operands: tuple[str, ...], mime_type: str | None, description: str | None, remove: bool
 ) -> None:
-    """Put the content of FILE, or of standard input, into a mount as the resource WHERE."""
+    """Put the content of FILE, or of standard input, into a source as the resource WHERE."""
     from bbfs.cli.target import operand  # noqa: PLC0415 - trio
 
     if remove and (mime_type is not None or description is not None):
@@ -65,12 +65,12 @@ def put(
 
     async def work(opened: "Trees") -> bool:
         if remove:
-            return await operand.each(opened, tuple(map(_inside, operands)), take_away)
+            return await operand.each(opened, operands, take_away)
         name, where = operands
         with _source(name) as file:
             return await operand.each(opened, (_where(where, name),), _putter(file, said))
 
-    well = operand.run(SourceChoice.none(verbosity), work)
+    well = operand.run(choice, work)
     click.get_current_context().exit(0 if well else 1)
 
 
@@ -81,17 +81,10 @@ def _source(name: str) -> IO[bytes]:
 
 def _where(where: str, name: str) -> str:
     if not where.endswith("/"):
-        return _inside(where)
+        return where
     if name == "-":
         raise click.UsageError("standard input has no name to put it under")
-    return _inside(where + os.path.basename(name))
-
-
-def _inside(where: str) -> str:
-    """Mark an operand as a path if its first name exists in this directory; its last name may be new."""
-    first, slash, _ = where.partition("/")
-    plain = not where.startswith(("/", ".", "~")) and "://" not in where
-    return f"./{where}" if plain and slash and os.path.lexists(first) else where
+    return where + os.path.basename(name)
 
 
 def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitable[None]]:

@@ -28,8 +28,10 @@ def inside_mount(operand: str) -> tuple[str, Path] | None:
         return None
     if found is None and os.path.lexists(os.path.dirname(absolute)):
         found = _mount_of(os.path.realpath(absolute))
-    # A bare word in a directory of a mount may also be the name of a source.
-    return found if found is not None and (plain or _exists(absolute)) else None
+    # A bare word in a directory of a mount may also be the name of a source. The last name of a path may be new.
+    first, slash, _ = operand.partition("/")
+    is_there = plain or _exists(absolute) or (bool(slash) and _exists(os.path.abspath(first)))
+    return found if found is not None and is_there else None
 
 
 def _exists(path: str) -> bool:

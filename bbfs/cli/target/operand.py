@@ -43,7 +43,10 @@ def _lazy(config: "Config") -> "Config":
 
 
 class Trees:
-    """The trees that a command may use. It opens sources in this process only when the command needs them."""
+    """The trees that a command may use. It opens sources in this process only when the command needs them.
+
+    takes_files: an operand of the command may be a local file, too.
+    """
 
     def __init__(self, choice: SourceChoice, stack: AsyncExitStack, config: "Config | None" = None) -> None:
         self.progress = Progress(quiet=choice.verbosity.quiet)
@@ -54,6 +57,7 @@ class Trees:
         self._direct: DirectTree | None = None
         self._answering: list[tuple[str, list[str]]] | None = None
         self._told: set[tuple[str, str | None]] = set()
+        self.takes_files = False
         self._used: list[str] = []
 
     def _waited_for(self) -> str | None:
@@ -69,7 +73,12 @@ class Trees:
 
     async def target(self, operand: str) -> Target:
         """Return the target of an operand. Raise NotFound, ConfigError, MountError."""
-        target = await self._target(operand)
+        try:
+            target = await self._target(operand)
+        except NoSuchSource as error:
+            if not self.takes_files or not _is_local(operand):
+                raise
+            raise NoSuchSource(f"{error}; a local file is ./{operand}") from error
         if target.tree.mount is not None:
             self._used.append(target.tree.mount)
         return target
@@ -183,6 +192,11 @@ class Trees:
             if answering and isinstance(error, NoSources):
                 raise NoSuchSource(f"no source {source!r} at {', '.join(answering)}") from error
             raise
+
+
+def _is_local(operand: str) -> bool:
+    """Return whether an operand begins with a name of the working directory."""
+    return os.path.lexists(operand.partition("/")[0])
 
 
 async def _of_several(having: Sequence[tuple[MountedTree, Path]], below: Path, uri: str | None) -> Target:
