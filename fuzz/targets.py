@@ -21,7 +21,16 @@ import trio
 from bbfs.config.hosts import jsonc
 from bbfs.config.hosts.files import host_servers
 from bbfs.knowledge.server import catalogue
-from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound, ProtocolViolation, TooLarge
+from bbfs.model.errors import (
+    BbfsError,
+    ConfigError,
+    InvalidUri,
+    NotFound,
+    NotSupported,
+    ProtocolViolation,
+    Rejected,
+    TooLarge,
+)
 from bbfs.model.listing import Rows
 from bbfs.model.uri import NAME_MAX, parse_data_source_uri, parse_uri_prefix
 from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, plain_path, show_component
@@ -42,6 +51,10 @@ from bbfs.sources.mcp.client.tool_entries import ToolEntry
 from bbfs.sources.mcp.transport import messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.notion import markdown
+from bbfs.sources.notion.markdown import blocks_text
+from bbfs.sources.notion.writing import values as row_values
+from bbfs.sources.notion.writing.blocks import UnfitLine, all_same, carried, read_blocks
+from bbfs.sources.notion.writing.changes import changes_of
 from bbfs.sources.storage.archives import members
 from bbfs.sources.storage.archives.tar_headers import TarError, read_headers
 from bbfs.sources.storage.archives.zip_directory import data_of, read_directory
@@ -404,6 +417,24 @@ def notion_blocks(data: bytes) -> None:
     assert len(text) <= 40 * len(data) + 10_000
 
 
+def notion_markdown(data: bytes) -> None:
+    """A text becomes blocks that are written as this text, or is refused. A NUL begins one that replaces it."""
+    old, _, new = data.decode("utf-8", "replace").partition("\0")
+    with refused(Rejected):
+        lines = old.split("\n")
+        values, at = row_values.front_matter(lines)
+        assert at <= len(lines) + 1
+        assert not values or lines[0] == row_values.RULE
+    with refused(UnfitLine, Rejected, NotSupported):
+        blocks, wanted = (read_blocks(each, {}) for each in (old, new))
+        if blocks_text(blocks) == old:
+            assert all_same(carried(blocks), blocks)
+        changes = changes_of("", blocks, wanted)
+        assert all_same(changes.blocks, wanted)
+        assert blocks_text(changes.blocks) == blocks_text(wanted)
+        assert changes.requests <= len(data) + 1
+
+
 class Whole(io.BytesIO):
     """An archive in memory, read forwards."""
 
@@ -535,6 +566,28 @@ GREETING = {"protocolVersion": "2025-06-18", "capabilities": {"resources": {"sub
 OPERATION = {"get": {"parameters": [{"name": "a", "in": "path", "schema": {"enum": ["b", 1]}}], "responses": {}}}
 DOCUMENT = {"openapi": "3.0.0", "info": {}, "servers": [{"url": "/{v}", "variables": {"v": {"default": "1"}}}],
             "paths": {"/x/{a}.{b}": OPERATION, "/y": {"$ref": "#/paths/~1x"}}, "components": {}}  # fmt: skip
+MARKDOWN = """**a** *b* ~~c~~ `d` <u>e</u> [f](http://g) <http://h> $i$ \\* j
+
+- k
+  1. l
+
+> m
+
+<details><summary>n</summary>
+
+o
+
+</details>
+
+```p
+q
+```
+
+| r | s |
+| --- | --- |
+| t<br>u | v\\|w |
+
+![x](http://y/x)"""
 BLOCKS = [
     {"type": "paragraph", "paragraph": {"rich_text": [{"plain_text": "`x` *y*", "annotations": {"code": True}}]}},
     {"type": "table", "table": {}, "children": []},
@@ -671,6 +724,11 @@ TARGETS: Mapping[str, Target] = {
     ),
     "notion-blocks": Target(
         notion_blocks, _json(BLOCKS), ('"rich_text"', '"plain_text"', '"annotations"', '"href"', "`", "\\n", '"type"')
+    ),
+    "notion-markdown": Target(
+        notion_markdown,
+        (MARKDOWN.encode(), b"a\n\n- b\0- b\n\n## a", b'---\n"a": 1\n---\n\n# b\n'),
+        ("- ", "1. ", "- [x] ", "> ", "```", "$$", "| ", "\n", "\n\n", "  \n", "**", "](http://x)", "\\", "<br>", "\0"),
     ),
     "host-files": Target(
         host_files,

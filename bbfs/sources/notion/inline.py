@@ -6,6 +6,7 @@ Words stay as they are, for `grep`: only characters that Markdown would interpre
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
@@ -15,8 +16,8 @@ _SPECIAL = re.compile(r"[\\`*\[\]<]|~~|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|\$(?
 _LINE_START = re.compile(r"^([ \t]*)(#{1,6}(?=\s)|[-+>](?=\s|$)|[-=]{2,}(?=\s*$)|\d{1,9}(?=[.)](?:\s|$)))")
 _BACKTICKS = re.compile(r"`+")
 _SPACE = re.compile(r"\s*")
-_URL_SAFE = "!$&'*+,;=:@/?#%[]-._~"
-_MARKS = (("strikethrough", "~~", "~~"), ("italic", "*", "*"), ("bold", "**", "**"), ("underline", "<u>", "</u>"))
+URL_SAFE = "!$&'*+,;=:@/?#%[]-._~"
+MARKS = (("strikethrough", "~~", "~~"), ("italic", "*", "*"), ("bold", "**", "**"), ("underline", "<u>", "</u>"))
 
 
 def markdown_of(rich_text: Any, *, line_break: str = "  \n") -> str:
@@ -43,7 +44,7 @@ def link(text: str, url: str) -> str:
     """Return a link with a Markdown text; the text alone without a URL."""
     if not url:
         return text
-    safe = quote(url, safe=_URL_SAFE)
+    safe = quote(url, safe=URL_SAFE)
     return f"<{safe}>" if text in ("", url, escaped(url)) and ":" in safe else f"[{text}]({safe})"
 
 
@@ -58,20 +59,13 @@ def code_span(text: str) -> str:
 
 def _runs(rich_text: Any) -> Iterator[str]:
     """Yield the pieces, with equally formatted ones joined: `**a****b**` would not be bold."""
-    pending: tuple[Any, ...] | None = None
-    texts: list[str] = []
-    for item in items(rich_text):
-        annotations = mapping(item.get("annotations"))
-        style = tuple(bool(annotations.get(name)) for name in ("code", *(mark[0] for mark in _MARKS)))
-        text, url = _piece(item, is_code=style[0])
-        key = (*style, url)
-        if pending is not None and pending != key:
-            yield _formatted(pending, "".join(texts))
-            texts.clear()
-        pending = key
-        texts.append(text)
-    if pending is not None:
-        yield _formatted(pending, "".join(texts))
+    pieces = (piece for piece in map(_piece, items(rich_text)) if piece[1])
+    for key, run in groupby(pieces, lambda piece: piece[0]):
+        texts: list[str] = []
+        for is_raw, same in groupby(run, lambda piece: piece[2]):
+            text = "".join(piece[1] for piece in same)
+            texts.append(text if is_raw else escaped(text))
+        yield _formatted(key, "".join(texts))
 
 
 def _formatted(key: tuple[Any, ...], text: str) -> str:
@@ -83,7 +77,7 @@ def _formatted(key: tuple[Any, ...], text: str) -> str:
     before, after = _around(text)
     if is_code:
         core = code_span(core)
-    for (_, opening, closing), is_on in zip(_MARKS, styles, strict=True):
+    for (_, opening, closing), is_on in zip(MARKS, styles, strict=True):
         if is_on:
             core = f"{opening}{core}{closing}"
     return f"{before}{link(core, url)}{after}"
@@ -95,19 +89,22 @@ def _around(text: str) -> tuple[str, str]:
     return (begin.group() if begin else ""), text[end:]
 
 
-def _piece(item: Json, *, is_code: bool) -> tuple[str, str]:
-    """Return the Markdown of one piece (unescaped in code) and its link."""
+def _piece(item: Json) -> tuple[tuple[Any, ...], str, bool]:
+    """Return the style of one piece with its link, its text, and whether that is not to be escaped."""
+    annotations = mapping(item.get("annotations"))
+    style = tuple(bool(annotations.get(name)) for name in ("code", *(mark[0] for mark in MARKS)))
+    is_code = style[0]
     shown = string(item.get("plain_text"))
-    url = _absolute(string(item.get("href")))
+    url = href_of(item)
     match item.get("type"):
         case "equation":
             expression = string(mapping(item.get("equation")).get("expression")) or shown
-            return (expression if is_code else f"${expression}$"), url
+            return (*style, url), (expression if is_code else f"${expression}$"), True
         case "mention":
             text, url = _mention(mapping(item.get("mention")), shown, url)
         case _:
             text = string(mapping(item.get("text")).get("content")) or shown
-    return (text if is_code else escaped(text)), url
+    return (*style, url), text, is_code
 
 
 def _mention(mention: Json, shown: str, url: str) -> tuple[str, str]:
@@ -137,6 +134,7 @@ def date_text(date: Json) -> str:
     return " → ".join(filter(None, (string(date.get("start")), string(date.get("end")))))
 
 
-def _absolute(href: str) -> str:
-    """Return an absolute URL. Links within Notion have no host."""
+def href_of(item: Json) -> str:
+    """Return the absolute URL of a piece's link, or an empty text. Links within Notion have no host."""
+    href = string(item.get("href")) or string(mapping(mapping(item.get("text")).get("link")).get("url"))
     return web_url(href.removeprefix("/")) if href.startswith("/") and not href.startswith("//") else href

@@ -219,13 +219,13 @@ def _row(block: Block) -> str:
 def _image(block: Block) -> str:
     caption = _one_line(markdown_of(block.data.get("caption"), line_break=" "))
     url = file_url(block.data)
-    return "!" + link(caption or escaped(_file_name(url)), url) if url else _comment(block)
+    return "!" + link(caption or escaped(file_name(url)), url) if url else _comment(block)
 
 
 def _media(block: Block) -> str:
     url = file_url(block.data)
     caption = _one_line(markdown_of(block.data.get("caption"), line_break=" "))
-    name = string(block.data.get("name")) or _file_name(url)
+    name = string(block.data.get("name")) or file_name(url)
     return link(caption or escaped(name), url) if url else _comment(block)
 
 
@@ -234,7 +234,7 @@ def _link(block: Block) -> str:
     return link(_one_line(markdown_of(block.data.get("caption"), line_break=" ")), url) if url else _comment(block)
 
 
-def _file_name(url: str) -> str:
+def file_name(url: str) -> str:
     return url.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 

@@ -60,7 +60,9 @@ def web_url(id: str) -> str:
 
 def plain(rich_text: Any) -> str:
     """Return a rich text without formatting."""
-    return "".join(string(item.get("plain_text")) for item in items(rich_text))
+    return "".join(
+        string(item.get("plain_text")) or string(mapping(item.get("text")).get("content")) for item in items(rich_text)
+    )
 
 
 def time_ns(value: Any) -> int | None:
