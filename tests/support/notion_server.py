@@ -33,6 +33,22 @@ class NotionServer:
         with urlopen(request, timeout=BOUND) as answer:
             return json.load(answer)["requests"]
 
+    def asked(self, path: str) -> dict[str, Any]:
+        """The answer of the API to a GET."""
+        headers = {"authorization": f"Bearer {TOKEN}", "notion-version": "2025-09-03"}
+        with urlopen(Request(f"{self.url}/v1/{path}", headers=headers), timeout=BOUND) as answer:
+            return json.load(answer)
+
+    def blocks(self, id: str) -> list[dict[str, Any]]:
+        """The blocks of a page or block."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            answer = self.asked(f"blocks/{id}/children" + (f"?start_cursor={cursor}" if cursor else ""))
+            found += answer["results"]
+            cursor = answer["next_cursor"]
+        return found
+
     def config(self, **options: Any) -> dict[str, Any]:
         """The options of a source that asks this server."""
         return {"base_url": self.url, "allow_private": True, "per_second": 1000, **options}

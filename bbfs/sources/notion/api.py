@@ -1,25 +1,39 @@
-"""The part of Notion's REST API that bbfs reads, version 2025-09-03.
+"""The part of Notion's REST API that bbfs uses, version 2025-09-03.
 
 In this version a database has one or more data sources, which have the columns and the rows.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 import trio
 
-from bbfs.model.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
+from bbfs.model.errors import (
+    BbfsError,
+    Conflict,
+    LoginRequired,
+    NotFound,
+    ProtocolViolation,
+    Rejected,
+    TooLarge,
+    Unreachable,
+)
 from bbfs.sources.bounded.json import JsonBounds
 from bbfs.sources.bounded.received import Received
 from bbfs.sources.http.client import WebClient, WebResponse
+from bbfs.sources.http.statuses import status_line
 from bbfs.sources.notion.markdown import Block
-from bbfs.sources.notion.values import KINDS, Json, Kind, NotionItem, Parent, items, mapping, string
+from bbfs.sources.notion.values import KINDS, Json, Kind, NotionItem, Parent, as_id, items, mapping, string
 
 log = logging.getLogger(__name__)
 
 VERSION = "2025-09-03"
+_PLACING_VERSION = "2026-03-11"
+"""The version of requests that say where new blocks come. Each request may have its own."""
+_REFUSALS: Mapping[int, type[BbfsError]] = {400: Rejected, 409: Conflict, 413: TooLarge, 503: Unreachable}
+"""What Notion says of a change that it does not make. (The client would repeat one after 503.)"""
 PAGE_SIZE = 100
 """Most objects in one answer."""
 MOST_PAGES = 10_000
@@ -48,15 +62,19 @@ class NotionApi:
         self._large = trio.Lock()
 
     async def _request(self, method: str, path: str, **more: Any) -> WebResponse:
+        with self._noting_refusals():
+            return await self._client.request(method, self._base + path, **more)
+
+    @contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
         try:
-            response = await self._client.request(method, self._base + path, **more)
+            yield
         except LoginRequired as error:
             if self.refusal is None:
                 log.warning("Notion refuses the token (auth.token): %s", error)
             self.refusal = str(error)
             raise
         self.refusal = None
-        return response
 
     async def item(self, id: str, kind: Kind | None = None) -> NotionItem:
         """Return the page, database or data source with an id. kind: its kind, if known."""
@@ -138,11 +156,60 @@ class NotionApi:
         sorts = [{"timestamp": "created_time", "direction": "ascending"}]
         return self._found(f"data_sources/{id}/query", {"sorts": sorts})
 
+    async def has_row(self, id: str, column: str, title: str) -> bool:
+        """Return whether a data source has a row with a title. column: the name of the titles."""
+        body = {"filter": {"property": column, "title": {"equals": title}}}
+        async with aclosing(self._found(f"data_sources/{id}/query", body)) as answers:
+            return any([bool(rows) async for rows in answers])
+
     async def property_items(self, page: str, property: str) -> list[Json]:
         """Return all parts of a row's value. The row itself has only the first ones."""
         path = f"pages/{page}/properties/{property}"
         async with self.received(path) as received, aclosing(self._pages("GET", path, received)) as pages:
             return [piece async for pieces in pages for piece in pieces]
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    async def append(self, parent: str, blocks: Sequence[Json], position: Json) -> list[str]:
+        """Append blocks below a page or block. Return their ids. position: as the API has it."""
+        body = {"children": blocks, "position": position}
+        headers = {"Notion-Version": _PLACING_VERSION}
+        answer = await self._change("PATCH", f"blocks/{parent}/children", body, headers)
+        ids = [as_id(string(block.get("id"))) for block in items(answer.get("results"))]
+        found = [one for one in ids if one is not None]
+        if len(found) != len(blocks):
+            raise ProtocolViolation(f"Notion answers {len(found)} new blocks, where {len(blocks)} were sent")
+        return found
+
+    async def update_block(self, id: str, content: Json) -> None:
+        """Replace the content of a block. content: its data by its type."""
+        await self._change("PATCH", f"blocks/{id}", content)
+
+    async def remove_block(self, id: str) -> None:
+        """Move a block into the trash."""
+        await self._change("DELETE", f"blocks/{id}")
+
+    async def update_page(self, id: str, change: Json) -> NotionItem:
+        """Change properties of a page, or move it into the trash. Return the page as it is now."""
+        return NotionItem.of(await self._change("PATCH", f"pages/{id}", change))
+
+    async def create_page(self, page: Json) -> NotionItem:
+        """Create a page with its first blocks."""
+        return NotionItem.of(await self._change("POST", "pages", page))
+
+    async def _change(self, method: str, path: str, body: Json | None = None, headers: Json | None = None) -> Json:
+        """Send a change. The client repeats none that Notion may have made."""
+        options: dict[str, Any] = {"json": body} if body is not None else {}
+        if headers is not None:
+            options["headers"] = headers
+        url = self._base + path
+        sent = self._client.stream(url, method, accept=_REFUSALS, max_body=_ANSWER.size, **options)
+        with self._noting_refusals():
+            async with sent as stream:
+                response = WebResponse(stream.status, stream.url, stream.headers, await stream.read())
+                if response.status in _REFUSALS:
+                    raise _REFUSALS[response.status](f"Notion: {await _words(response)}")
+                return mapping(await response.json(_ANSWER))
 
     async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[NotionItem]]:
         async with self.received(path) as received, aclosing(self._pages("POST", path, received, body)) as pages:
@@ -187,6 +254,15 @@ class NotionApi:
                 raise ProtocolViolation(f"{path}: there is more, and the cursor {cursor!r:.60} leads nowhere")
             seen.add(cursor)
         raise TooLarge(f"{path}: more than {MOST_PAGES} answers")
+
+
+async def _words(response: WebResponse) -> str:
+    """Return Notion's words for a refusal."""
+    answer: Json = {}
+    with suppress(BbfsError):
+        answer = mapping(await response.json(_OBJECT))
+    words = string(answer.get("message")) or string(answer.get("code")) or status_line(response.status)
+    return "".join(c if c.isprintable() else " " for c in words[:500])
 
 
 def child_items(page: NotionItem, blocks: Iterable[Block]) -> list[tuple[NotionItem, bool]]:

@@ -76,6 +76,23 @@ class WorkspaceDirectories:
         await self._workspace.update()
         return self._entry(item, has_content=True)
 
+    def changed(self, item: NotionItem) -> None:
+        """Note an item that bbfs has made, changed or moved into the trash."""
+        self._workspace.changed(item)
+
+    def renamed(self, above: NotionItem | None, old: str | None, new: str | None, entry: WorkspaceEntry) -> None:
+        """Note another name of an entry in a directory, which costs less than to list it again. None: it has none."""
+        key = None if above is None else above.id
+        known = self._addresses.get(key)
+        if known is not None:
+            left = {name: each for name, each in known.items() if name != old}
+            self._addresses[key] = left | ({new: entry} if new is not None else {})
+
+    def forget(self, above: NotionItem) -> None:
+        """Note the first item in a page, which becomes a directory."""
+        self._workspace.saw_children(above.id)
+        self._addresses.clear()
+
     async def _named(self, item: NotionItem | None, segment: str) -> WorkspaceEntry:
         known = self._addresses.get(None if item is None else item.id)
         if known is None or segment not in known:

@@ -4,17 +4,27 @@ A native URI is `x-notion://` and the titles on the path, percent-encoded. `x-no
 anywhere in the workspace, and a longer path goes on below that page or database.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import trio
 from pydantic import Field, field_validator
 
-from bbfs.model.errors import ConfigError, IsADirectory, NotFound, TooLarge
+from bbfs.model.errors import BbfsError, ConfigError, IsADirectory, NotFound, NotSupported, TooLarge
 from bbfs.model.uri import source_uri
-from bbfs.model.values import DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.values import (
+    Content,
+    DataSource,
+    Expected,
+    Hit,
+    Listing,
+    Loaded,
+    Part,
+    ResourceMetadata,
+    SourceState,
+    WriteOperation,
+)
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.content.memory import MemoryContent
@@ -22,18 +32,15 @@ from bbfs.sources.http.client import WebClient
 from bbfs.sources.notion import naming, properties
 from bbfs.sources.notion.api import VERSION, NotionApi, child_items
 from bbfs.sources.notion.directories import WorkspaceDirectories, WorkspaceEntry
-from bbfs.sources.notion.markdown import document, packed
+from bbfs.sources.notion.pages import LONGEST, PageReader, json_text
 from bbfs.sources.notion.values import NotionItem, as_id, id_in
 from bbfs.sources.notion.workspace import Workspace
+from bbfs.sources.notion.writing.writer import NotionWriter
 from bbfs.sources.options import SourceOptions, parse_options
 
 BASE_URL = "https://api.notion.com"
 PER_SECOND = 3.0
 """Average rate that Notion allows, in requests per second."""
-_RENDERED_AT_ONCE = 64 << 10
-"""Bytes of blocks to render on the event loop (some milliseconds). More are rendered in a worker process."""
-_LONGEST = 32 << 20
-"""Bytes of a page as Markdown, and of the rows of a database."""
 MARKDOWN, NDJSON, JSON = "text/markdown", "application/x-ndjson", "application/json"
 _MIME_TYPES = {"page": MARKDOWN, "index": MARKDOWN, "rows": NDJSON, "schema": JSON}
 
@@ -83,7 +90,10 @@ class NotionHandler:
         self._workspace = Workspace(self._api, source.policy.listing_ttl)
         self._directories = WorkspaceDirectories(self._api, self._workspace, options.root, options.row_limit)
         self._row_limit = options.row_limit
-        self._workers = services.workers
+        self._reader = PageReader(self._api, services, source.id)
+        # A change has half of the time; the other half is for what it reads before.
+        most_requests = max(1, int(source.policy.timeout * options.per_second / 2))
+        self._writer = NotionWriter(self._api, self._directories, self._reader, most_requests)
 
     @property
     def state(self) -> SourceState:
@@ -143,35 +153,23 @@ class NotionHandler:
         entry = await self._directories.entry(path)
         match entry.shape:
             case "page" | "index":
-                data = await self._page(entry.item)
+                data = await self._page(entry.item.id)
             case "rows":
                 data = await self._rows(entry.item)
             case "schema":
                 data = _json(properties.schema(await self._api.item(entry.item.id, "data_source")), indent=2)
             case _ if as_id(path[-1]) is not None and entry.item.kind == "page":
-                data = await self._page(entry.item)
+                data = await self._page(entry.item.id)
             case _:
                 raise IsADirectory(f"{native_uri[:200]}: is a directory")
         mime_type = _MIME_TYPES.get(entry.shape, MARKDOWN)
         return Loaded((Part(native_uri, mime_type, MemoryContent(data), "text"),))
 
-    async def _page(self, item: NotionItem) -> bytes:
-        page = await self._api.item(item.id, "page")
-        blocks, size = await self._api.blocks(page.id)
-        if child_items(page, blocks):
-            self._workspace.saw_children(page.id)
-        front = ""
-        if page.parent.kind in ("data_source", "database"):
-            values = properties.values(page, await self._completed(page))
-            lines = [f"{json.dumps(name, ensure_ascii=False)}: {_text(value)}" for name, value in values.items()]
-            front = "\n".join(["---", *lines, "---", "", ""])
-        if size <= _RENDERED_AT_ONCE:
-            return (front + document(page.title, blocks)).encode("utf-8", "replace")
-        data = await trio.to_thread.run_sync(packed, page.title, blocks, abandon_on_cancel=True)
-        text = await self._workers.run(
-            "notion", data, owner=self.source.id, what=f"page {page.id}", max_result=_LONGEST
-        )
-        return front.encode("utf-8", "replace") + text
+    async def _page(self, id: str) -> bytes:
+        page = await self._reader.read(id)
+        if child_items(page.item, page.blocks):
+            self._workspace.saw_children(page.item.id)
+        return await self._reader.text(page)
 
     async def _rows(self, source: NotionItem) -> bytes:
         lines: list[bytes] = []
@@ -181,18 +179,61 @@ class NotionHandler:
                 for row in rows:
                     if row.kind == "page":
                         await trio.lowlevel.checkpoint()
-                        lines.append(_json(properties.row(row, await self._completed(row))))
+                        lines.append(_json(properties.row(row, await self._reader.completed(row))))
                         size += len(lines[-1])
-                        if size > _LONGEST:
-                            raise TooLarge(f"a database of more than {_LONGEST} bytes")
+                        if size > LONGEST:
+                            raise TooLarge(f"a database of more than {LONGEST} bytes")
                 if len(lines) > self._row_limit:
                     raise TooLarge(f"a database of more than {self._row_limit} rows (row_limit)")
         return b"".join(lines)
 
-    async def _completed(self, row: NotionItem) -> Mapping[str, Any]:
-        """Return the full values of those columns that the row's object truncates."""
-        cut = properties.incomplete(row.properties or {})
-        return {name: properties.joined(await self._api.property_items(row.id, key)) for name, key in cut}
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        """Return what names tell: pages are files `TITLE.md`, or directories, which are renamed only."""
+        if not self.source.capabilities.write:
+            return ()
+        try:
+            path = naming.segments_of(native_uri)
+        except NotFound:
+            return ()
+        name = path[-1]
+        if not all(path) or name in (naming.ROWS, naming.SCHEMA):
+            return ()
+        if name == naming.INDEX or as_id(name) is not None:
+            return ("replace",)
+        if not name.endswith(naming.EXTENSION):
+            return ("rename",)
+        return ("create", "replace", "remove", "rename") if len(path) > 1 else ("replace", "remove", "rename")
+
+    @property
+    def detects_conflicts(self) -> bool:
+        """Return True: a write compares the blocks that it is about to change. Notion itself compares nothing."""
+        return True
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        """Replace the text of a page or make one. Notion may store another text, so bbfs loads it at the next read."""
+        with _about(native_uri):
+            self._require(native_uri, "create" if expected.exists is False else "replace")
+            return self._metadata(*await self._writer.write(naming.segments_of(native_uri), content, expected))
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        """Move a page into the trash. Raise NotFound, NotEmpty for a page with pages in it."""
+        with _about(native_uri):
+            self._require(native_uri, "remove")
+            await self._writer.remove(naming.segments_of(native_uri), expected)
+
+    async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+        """Give a page another title."""
+        with _about(native_uri):
+            self._require(native_uri, "rename")
+            paths = naming.segments_of(native_uri), naming.segments_of(to)
+            return self._metadata(*await self._writer.rename(*paths, is_replacing=replace))
+
+    def _require(self, native_uri: str, operation: WriteOperation) -> None:
+        naming.segments_of(native_uri)
+        if operation not in self.writes(native_uri):
+            raise NotSupported(f"Notion cannot {operation} it")
 
     def _metadata(self, path: tuple[str, ...], entry: WorkspaceEntry) -> ResourceMetadata:
         native_uri = naming.native_uri_of(path)
@@ -212,6 +253,15 @@ class NotionHandler:
         )
 
 
+@contextmanager
+def _about(native_uri: str) -> Iterator[None]:
+    """Name the resource in errors."""
+    try:
+        yield
+    except BbfsError as error:
+        raise type(error)(f"{native_uri[:200]}: {error}") from error
+
+
 def _by_id(item: NotionItem) -> tuple[str, ...]:
     """Return the path of a page or a data source by its id."""
     return (item.id,) if item.kind == "page" else (item.id, "rows.ndjson")
@@ -227,8 +277,4 @@ def _token(source: DataSource) -> str:
 
 
 def _json(value: Any, indent: int | None = None) -> bytes:
-    return (_text(value, indent) + "\n").encode("utf-8", "replace")
-
-
-def _text(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return (json_text(value, indent) + "\n").encode("utf-8", "replace")

@@ -6,14 +6,15 @@ ambiguous if another item has it, if it is empty, if it is the name of another f
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import NotFound, NotSupported
 from bbfs.sources.notion.values import NotionItem, as_id
 
 SCHEME = "x-notion"
 OPENING = SCHEME + "://"
 LONGEST_URI = 65_536
+LONGEST_TITLE = 2000
 INDEX, ROWS, SCHEMA = "index.md", "rows.ndjson", "schema.json"
 EXTENSION = ".md"
 _SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; `quote` leaves the unreserved characters alone
@@ -37,18 +38,36 @@ def segment_of(name: str) -> str:
     return quote(name, safe=_SAFE, errors="replace")
 
 
+def title_in(segment: str, *, is_file: bool) -> str:
+    """Return the title whose name is a segment, as far as no other item has it. Raise NotSupported if none is."""
+    extension = EXTENSION if is_file else ""
+    name = unquote(segment, errors="replace")
+    title = name.removesuffix(extension)
+    if (
+        not title
+        or title + extension != name
+        or title != " ".join(title.split())
+        or len(title) > LONGEST_TITLE
+        or as_id(title) is not None
+        or name in (INDEX, ROWS, SCHEMA)
+        or "\ufffd" in name
+    ):
+        raise NotSupported(f"{name[:200]!r}: a page with this title would have another name")
+    return title
+
+
 def named(found: Iterable[tuple[NotionItem, str]], taken: Iterable[str] = ()) -> dict[str, NotionItem]:
     """Return the segments of a directory's items, in their order. found: items with their extensions. taken: other
     names."""
     pairs = list({item.id: (item, extension) for item, extension in found}.values())
     wanted: dict[str, int] = dict.fromkeys(taken, 1)
     for item, extension in pairs:
-        name = _title(item) + extension
+        name = title_of(item) + extension
         wanted[name] = wanted.get(name, 0) + 1
     names: dict[str, NotionItem] = {}
     used = set(wanted)
     for item, extension in pairs:
-        title = _title(item)
+        title = title_of(item)
         name = title + extension
         if not title or as_id(title) or wanted[name] > 1:
             name = _apart(title or "Untitled", extension, item.id, used)
@@ -57,7 +76,8 @@ def named(found: Iterable[tuple[NotionItem, str]], taken: Iterable[str] = ()) ->
     return names
 
 
-def _title(item: NotionItem) -> str:
+def title_of(item: NotionItem) -> str:
+    """Return the title of an item as names have it, in one line."""
     return " ".join(item.title.split())
 
 

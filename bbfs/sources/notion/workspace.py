@@ -58,6 +58,13 @@ class Workspace:
         """Note a child of a page, which the search may not know yet."""
         self._seen.add(id)
 
+    def changed(self, item: NotionItem) -> None:
+        """Note an item that bbfs has changed, before the search knows of it."""
+        if item.in_trash:
+            self._items.pop(item.id, None)
+        elif item.id in self._items:
+            self._items[item.id] = bare(item)
+
     async def update(self) -> None:
         """Search, unless the last search is fresh. Raise BbfsError."""
         async with self._searching:

@@ -2,7 +2,8 @@
 
 It needs nothing but the standard library, prints its URL as first line, and has a small workspace whose objects have
 the shapes in `notion_shapes.json`, which are those of the API's published types. Answers have at most ANSWER_SIZE
-objects, so that paging shows. What a test wants otherwise is posted to `/control`, as a JSON object with one of
+objects, so that paging shows. Pages and blocks are written as the API documents it, within its limits. What a test
+wants otherwise is posted to `/control`, as a JSON object with one of
 
     {"fail": {"path": REGEX, "status": 429, "headers": {"retry-after": "1"}, "times": 1, "code": "rate_limited"}}
     {"mend": true}                                   no more failures
@@ -12,6 +13,8 @@ objects, so that paging shows. What a test wants otherwise is posted to `/contro
     {"edit": ID, "change": {…}}                      fields of an object
     {"of": ID, "title": TEXT}                        another title of a page
     {"page": {"name": …, "title": …, "in": ID}}      a page more, in another one
+    {"put": ID, "blocks": [SHAPE, …]}                other blocks in a page
+    {"rewrite": ID, "with": TEXT}                    another text of a block
 
 and answered with `{"requests": [[METHOD, PATH, BODY], …]}` since the last time.
 """
@@ -25,10 +28,28 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 TOKEN = "ntn_the_secret"
 VERSION = "2025-09-03"
+PLACING_VERSION = "2026-03-11"
+"""Has `position` in the place of `after` where blocks are appended."""
+MOST, DEEPEST, LONGEST_TEXT = 100, 2, 2000
+WITH_CHILDREN = (
+    "paragraph",
+    "bulleted_list_item",
+    "numbered_list_item",
+    "quote",
+    "to_do",
+    "toggle",
+    "table",
+    "callout",
+)
+METHODS = ("GET", "POST", "PATCH", "DELETE")
+SETTABLE = (
+    "title", "rich_text", "number", "select", "multi_select", "status", "date", "people", "checkbox", "url", "email",
+    "phone_number", "relation", "files",
+)  # fmt: skip
 SHAPES: dict[str, Any] = json.loads(Path(__file__).with_name("notion_shapes.json").read_text("utf-8"))
 ELSEWHERE = uuid5(NAMESPACE_URL, "a page that nobody shared")
 
@@ -126,6 +147,48 @@ class Workspace:
         return block
 
 
+def invalid(where: str, what: str) -> "Answer":
+    return Answer(400, "validation_error", f"body failed validation: body.{where} should be {what}")
+
+
+def rich_of(asked: Any, where: str) -> list[dict[str, Any]]:
+    """Rich text as the API answers it, of that of a request."""
+    if not isinstance(asked, list) or len(asked) > MOST:
+        raise invalid(f"{where}.length", f"≤ `{MOST}`")
+    found: list[dict[str, Any]] = []
+    for each in asked:
+        shape = deepcopy(SHAPES["text"])
+        annotations = each.get("annotations", {})
+        if set(annotations) - set(shape["annotations"]):
+            raise invalid(f"{where}.annotations", "known annotations")
+        shape["annotations"].update(annotations)
+        kind = each.get("type", "text")
+        if kind == "equation":
+            shape.pop("text")
+            shape.update(type=kind, equation=each[kind], plain_text=each[kind]["expression"])
+        elif set(each[kind]) <= {"content", "link"} and len(each[kind]["content"]) <= LONGEST_TEXT:
+            shape["text"] = {"link": None, **each[kind]}
+            shape["plain_text"] = each[kind]["content"]
+            shape["href"] = (each[kind].get("link") or {}).get("url")
+        else:
+            raise invalid(f"{where}.text.content.length", f"≤ `{LONGEST_TEXT}`")
+        found.append(shape)
+    return found
+
+
+def data_of(kind: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The data of a block of a type as the API answers it, of that of a request."""
+    data = {key: value for key, value in asked.items() if key != "children"}
+    for key in ("rich_text", "caption"):
+        if key in data:
+            data[key] = rich_of(data[key], f"{kind}.{key}")
+    if "cells" in data:
+        data["cells"] = [rich_of(cell, f"{kind}.cells") for cell in data["cells"]]
+    if "list_start_index" in data:
+        raise invalid(f"{kind}.list_start_index", "not present")
+    return data
+
+
 def text_block(text: str, kind: str = "paragraph", children: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     block = deepcopy(SHAPES["block"])
     block.pop("paragraph")
@@ -206,12 +269,13 @@ class Server(ThreadingHTTPServer):
         self.released = threading.Event()
         self.requests: list[tuple[str, str, Any]] = []
         self.lock = threading.Lock()
-        self.answers = 0
+        self.answers = self.edits = 0
 
     def control(self, asked: dict[str, Any]) -> dict[str, Any]:
         w = self.workspace
         if "fail" in asked:
-            self.failures.append({"times": 1, "status": 500, "code": "internal_server_error", **asked["fail"]})
+            defaults = {"times": 1, "status": 500, "code": "internal_server_error", "methods": METHODS}
+            self.failures.append({**defaults, **asked["fail"]})
         if "mend" in asked:
             self.failures.clear()
         if "cursor" in asked:
@@ -237,6 +301,11 @@ class Server(ThreadingHTTPServer):
             w.below[above].append(own)
             if above in w.blocks:
                 w.blocks[above]["has_children"] = True
+        if "put" in asked:
+            w.put_blocks(asked["put"], asked["blocks"])
+        if "rewrite" in asked:
+            block = w.blocks[asked["rewrite"]]
+            block[block["type"]]["rich_text"] = rich(asked["with"])
         requests, self.requests = self.requests, []
         return {"requests": requests}
 
@@ -253,7 +322,13 @@ class Api(BaseHTTPRequestHandler):
         self._serve(None)
 
     def do_POST(self) -> None:
-        self._serve(json.loads(self.rfile.read(int(self.headers["content-length"])) or b"{}"))
+        self._serve(json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}"))
+
+    def do_PATCH(self) -> None:
+        self.do_POST()
+
+    def do_DELETE(self) -> None:
+        self.do_POST()
 
     def _serve(self, body: Any) -> None:
         url = urlsplit(self.path)
@@ -274,12 +349,13 @@ class Api(BaseHTTPRequestHandler):
         if self.server.hanging and re.search(self.server.hanging, path):
             self.server.released.wait(60)
         for failure in self.server.failures:
-            if failure["times"] > 0 and re.search(failure["path"], path):
+            if failure["times"] > 0 and re.search(failure["path"], path) and self.command in failure["methods"]:
                 failure["times"] -= 1
                 raise Answer(failure["status"], failure["code"], headers=failure.get("headers"))
         if self.headers.get("authorization") != f"Bearer {TOKEN}":
             raise Answer(401, "unauthorized", "API token is invalid.")
-        if self.headers.get("notion-version") != VERSION:
+        placing = self.command == "PATCH" and path.endswith("/children")
+        if self.headers.get("notion-version") not in ((VERSION, PLACING_VERSION) if placing else (VERSION,)):
             raise Answer(400, "missing_version", "Notion-Version header is missing or of another version")
 
     def _answer(self, path: str, query: dict[str, str], body: Any) -> dict[str, Any]:
@@ -291,11 +367,17 @@ class Api(BaseHTTPRequestHandler):
             ("GET", r"/v1/pages/([^/]+)/properties/([^/]+)", lambda own, key: self._property(own, key, query)),
             ("POST", r"/v1/data_sources/([^/]+)/query", lambda own: self._rows(own, body)),
             ("POST", r"/v1/search", lambda: self._page(self._matching(w, body), body, "page_or_data_source")),
+            ("PATCH", r"/v1/blocks/([^/]+)/children", lambda own: self._append(own, body)),
+            ("PATCH", r"/v1/blocks/([^/]+)", lambda own: self._update(own, body)),
+            ("DELETE", r"/v1/blocks/([^/]+)", lambda own: self._remove(own)),
+            ("PATCH", r"/v1/pages/([^/]+)", lambda own: self._change(own, body)),
+            ("POST", r"/v1/pages", lambda: self._make(body)),
         )
         for method, pattern, answer in routes:
             match = re.fullmatch(pattern, path)
             if match and method == self.command:
-                return answer(*match.groups())
+                with self.server.lock:
+                    return answer(*match.groups())
         raise Answer(400, "invalid_request_url", "Invalid request URL.")
 
     @staticmethod
@@ -333,12 +415,20 @@ class Api(BaseHTTPRequestHandler):
         w, own = self.server.workspace, self._id(text)
         if own not in w.below:
             raise Answer(404, "object_not_found", f"Could not find block with ID: {own}.")
-        return self._page([w.blocks[block] if block in w.blocks else w.child(block) for block in w.below[own]], query)
+        found = [w.blocks[block] if block in w.blocks else w.child(block) for block in w.below[own]]
+        return self._page([block for block in found if not self._in_trash(block)], query)
+
+    def _in_trash(self, block: dict[str, Any]) -> bool:
+        page = self.server.workspace.objects.get(block["id"])
+        return page is not None and page["in_trash"] and not block["in_trash"]
 
     def _rows(self, text: str, body: Any) -> dict[str, Any]:
         source = self._object("data_source", text)
         objects = self.server.workspace.objects.values()
         rows = [o for o in objects if o["parent"].get("data_source_id") == source["id"] and not o["in_trash"]]
+        if "filter" in body:
+            column, title = body["filter"]["property"], body["filter"]["title"]["equals"]
+            rows = [row for row in rows if column in row["properties"] and _title(row) == title]
         return self._page(rows, body, "page_or_data_source")
 
     def _property(self, text: str, key: str, query: dict[str, str]) -> dict[str, Any]:
@@ -347,6 +437,159 @@ class Api(BaseHTTPRequestHandler):
         if pieces is None:
             raise Answer(404, "object_not_found", "Could not find property")
         return self._page([{**SHAPES["property_item"], "id": key, **piece} for piece in pieces], query, "property_item")
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def _append(self, text: str, body: Any) -> dict[str, Any]:
+        w, own = self.server.workspace, self._id(text)
+        if own not in w.objects and own not in w.blocks:
+            raise Answer(404, "object_not_found", f"Could not find block with ID: {own}.")
+        if "after" in body and self.headers.get("notion-version") != VERSION:
+            raise invalid("after", "not present")
+        there = w.below.setdefault(own, [])
+        position = body.get("position", {"type": "end"})
+        if position["type"] == "after_block":
+            block = self._id(position["after_block"]["id"])
+            if block not in there:
+                raise Answer(400, "validation_error", f"Block {block} is no child of {own}.")
+            at = there.index(block) + 1
+        else:
+            at = {"start": 0, "end": len(there)}[position["type"]]
+        made = self._made(own, body["children"], 0)
+        there[at:at] = made
+        self._edited_now(own)
+        return {**SHAPES["list"], "results": [w.blocks[block] for block in made]}
+
+    def _made(self, above: str, children: Any, depth: int) -> list[str]:
+        """Make blocks, but do not say yet that they are below another one. Return their ids."""
+        w = self.server.workspace
+        if not isinstance(children, list) or len(children) > MOST:
+            raise invalid("children.length", f"≤ `{MOST}`")
+        if children and depth > DEEPEST:
+            raise invalid("children", "not present")
+        made: list[str] = []
+        for asked in children:
+            kind = asked["type"]
+            if set(asked) != {"object", "type", kind}:
+                raise invalid("children", f"a block with the keys object, type, {kind}")
+            inner = asked[kind].get("children", [])
+            if inner and kind not in WITH_CHILDREN:
+                raise invalid(f"children.{kind}.children", "not present")
+            if kind == "table":
+                width = asked[kind]["table_width"]
+                if not inner or any(len(row["table_row"]["cells"]) != width for row in inner):
+                    raise invalid("children.table.children", f"rows of {width} cells")
+            block = deepcopy(SHAPES["block"])
+            block.pop("paragraph")
+            own = str(uuid4())
+            is_page = above in w.objects
+            parent = {"type": "page_id", "page_id": above} if is_page else {"type": "block_id", "block_id": above}
+            block.update(id=own, type=kind, has_children=bool(inner), parent=parent)
+            data = data_of(kind, asked[kind])
+            block[kind] = {**data, "color": "default"} if "rich_text" in data and kind != "code" else data
+            w.blocks[own] = block
+            w.below[own] = self._made(own, inner, depth + 1)
+            made.append(own)
+        return made
+
+    def _edited_now(self, own: str) -> None:
+        """Set the times of the page of a block, to the minute, and whether the block has children."""
+        w = self.server.workspace
+        while own in w.blocks and own not in w.objects:
+            w.blocks[own]["has_children"] = bool(w.below.get(own))
+            parent = w.blocks[own]["parent"]
+            own = parent[parent["type"]]
+        self.server.edits += 1
+        w.objects[own]["last_edited_time"] = (
+            f"2026-04-01T{self.server.edits // 60:02}:{self.server.edits % 60:02}:00.000Z"
+        )
+
+    def _update(self, text: str, body: Any) -> dict[str, Any]:
+        block = self._block(text)
+        kind = block["type"]
+        if set(body) != {kind}:
+            raise Answer(400, "validation_error", f"body.{kind} should be defined")
+        if "table_width" in body[kind] or "children" in body[kind]:
+            raise invalid(f"{kind}.table_width", "not present")
+        block[kind] = {**block[kind], **data_of(kind, body[kind])}
+        self._edited_now(block["id"])
+        return block
+
+    def _remove(self, text: str) -> dict[str, Any]:
+        w, block = self.server.workspace, self._block(text)
+        parent = block["parent"][block["parent"]["type"]]
+        if block["id"] in w.objects or block["id"] not in w.below[parent]:
+            raise Answer(400, "validation_error", "Can't edit block that is archived.")
+        w.below[parent].remove(block["id"])
+        block["in_trash"] = block["archived"] = True
+        self._edited_now(parent)
+        return block
+
+    def _change(self, text: str, body: Any) -> dict[str, Any]:
+        w, page = self.server.workspace, self._object("page", text)
+        if page["in_trash"]:
+            raise Answer(400, "validation_error", "Can't edit page that is in the trash.")
+        values = {
+            name: self._value(page["properties"], name, asked) for name, asked in body.get("properties", {}).items()
+        }
+        page["properties"].update(values)
+        page["in_trash"] = page["archived"] = bool(body.get("in_trash"))
+        if page["id"] in w.blocks:
+            w.blocks[page["id"]]["child_page"] = w.child(page["id"])["child_page"]
+        self._edited_now(page["id"])
+        return page
+
+    def _value(self, columns: Any, name: str, asked: Any) -> dict[str, Any]:
+        """A value of a row as the API answers it. columns: values or columns by name, which have their types."""
+        column = columns.get(name)
+        if column is None:
+            raise Answer(400, "validation_error", f"{name} is not a property that exists.")
+        kind = column["type"]
+        if kind not in SETTABLE or set(asked) != {kind}:
+            raise Answer(400, "validation_error", f"{name} is expected to be {kind}.")
+        value: Any = asked[kind]
+        if kind in ("title", "rich_text"):
+            value = rich_of(value, name)
+        if kind in ("select", "status") and value is not None:
+            if kind == "status" and value["name"] not in ("In progress", "Done"):
+                raise Answer(400, "validation_error", f'Status option "{value["name"]}" does not exist.')
+            value = {"id": value["name"][:3], "color": "blue", **value}
+        if kind == "multi_select":
+            value = [{"id": option["name"], "color": "blue", **option} for option in value or ()]
+        if kind == "people":
+            users = {user["id"]: user for user in SHAPES["values"]["Who"]["people"]}
+            value = [users.get(str(UUID(user["id"])), user) for user in value or ()]
+        if kind == "date" and value is not None:
+            value = {"time_zone": None, **value}
+        return {"id": column["id"], "type": kind, kind: value}
+
+    def _make(self, body: Any) -> dict[str, Any]:
+        w = self.server.workspace
+        kind = body["parent"]["type"]
+        above = self._object(kind.removesuffix("_id"), body["parent"][kind])
+        own = str(uuid4())
+        page = deepcopy(SHAPES["page"])
+        parent = {"type": kind, kind: above["id"]}
+        if kind == "data_source_id":
+            parent["database_id"] = above["parent"]["database_id"]
+            types = {name: column["type"] for name, column in above["properties"].items()}
+            lists = ("multi_select", "rich_text", "title", "relation", "people")
+            unset: dict[str, Any] = {**{kind: [] for kind in lists}, "checkbox": False}
+            page["properties"] = {
+                name: {"id": column["id"], "type": types[name], types[name]: unset.get(types[name])}
+                for name, column in above["properties"].items()
+            }
+        columns = page["properties"]
+        columns.update({name: self._value(columns, name, asked) for name, asked in body["properties"].items()})
+        page.update(id=own, url=f"https://www.notion.so/{UUID(own).hex}", parent=parent)
+        page["created_time"] = "2026-04-01T00:00:00.000Z"
+        w.objects[own] = page
+        w.below[own] = self._made(own, body.get("children", []), 0)
+        if kind == "page_id":
+            w.below[above["id"]].append(own)
+            w.blocks[own] = {**w.child(own), "parent": {"type": kind, kind: above["id"]}}
+        self._edited_now(own)
+        return page
 
     def _page(self, found: list[Any], asked: Any, kind: str = "block") -> dict[str, Any]:
         asked = asked or {}

@@ -236,6 +236,12 @@ def sent(block: Block, children: Sequence[Block] = ()) -> dict[str, Any]:
     return {"object": "block", "type": block.type, block.type: data}
 
 
+def update_of(block: Block) -> dict[str, Any]:
+    """Return the new content of a block as the API takes it. The width of a table is fixed."""
+    data = {key: value for key, value in sent(block)[block.type].items() if key != "table_width"}
+    return {block.type: data}
+
+
 def sent_text(rich_text: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rich text in pieces that are short enough for the API."""
     found: list[dict[str, Any]] = []
