@@ -39,6 +39,11 @@ def stored(server: NotionServer, name: str) -> list[tuple[str, str]]:
     return found
 
 
+def vim(directory: Path, name: str, *commands: str) -> None:
+    lines = [word for command in (*commands, "wq") for word in ("-c", command)]
+    run("env", "-C", directory, "vim", "-es", "-N", "-u", "NONE", *lines, name, timeout=30)
+
+
 def kept(mount: Mount) -> set[bytes]:
     """The contents of the pending writes."""
     return {each.with_suffix("").read_bytes() for each in mount.state.home.rglob("pending/*.json")}
@@ -56,24 +61,7 @@ def test_shells_and_editors_save_pages(mount: Mount, server: NotionServer) -> No
         ("bulleted_list_item", "two"),
     ]
     for setting in ("nobackup", "backup backupcopy=no", "backup backupcopy=yes"):
-        last = "normal Go- saved"
-        run(
-            "env",
-            "-C",
-            here,
-            "vim",
-            "-es",
-            "-N",
-            "-u",
-            "NONE",
-            "-c",
-            f"set {setting}",
-            "-c",
-            last,
-            "-c",
-            "wq",
-            "Rules.md",
-        )
+        vim(here, "Rules.md", f"set {setting}", "normal Go- saved")
     shell(
         "rm -f Rules.md~; cp Rules.md .Rules.md.tmp; sed -i s/one/first/ .Rules.md.tmp; mv .Rules.md.tmp Rules.md",
         directory=here,
@@ -81,6 +69,9 @@ def test_shells_and_editors_save_pages(mount: Mount, server: NotionServer) -> No
     assert run("cat", here / "Rules.md").text == "# Rules\n\n**words** of rules\n\n- first\n- two\n" + "- saved\n" * 3
     assert [text for _, text in stored(server, "rules")] == ["words of rules", "first", "two", *["saved"] * 3]
     assert server.blocks(id_of("rules"))[0]["id"] == first, "a changed paragraph stays the same block"
+    shell("sed -i 's/our offices/their offices/' Offices/index.md", directory=here)
+    vim(here / "Offices", "index.md", "set backup", "call append(line('$'), ['', 'end'])")
+    assert [text for _, text in stored(server, "offices")] == ["their offices", "", "end"]
     listed = run("ls", "-A", here).text.split()
     assert not [name for name in listed if name.startswith(".") or name.endswith("~")]
     assert run("stat", "-c", "%a", here / "Rules.md", here / "Tasks/rows.ndjson").text.split() == ["644", "444"]
