@@ -44,7 +44,7 @@ def test_the_tree_reads_as_a_folder_does(tree: Path, tmp_path: Path) -> None:
     assert run("ls", tree).text.split("\n")[:-1] == ["Handbook", "Lone.md", "Two sources"]
     assert run("cat", tree / "Handbook" / "a%2Fb.md").text == "# a/b\n\ntext of slash\n"
     run("cp", "-r", tree, tmp_path / "copy", timeout=40)
-    run("diff", "-r", tree, tmp_path / "copy", timeout=40)
+    run("diff", "-r", "-x", ".about.md", tree, tmp_path / "copy", timeout=40)  # it counts what is listed by then
     sizes = shell("find . -type f -printf '%P %s\\n' | sort", directory=tmp_path / "copy").text
     assert shell("find . -type f -printf '%P %s\\n' | sort", directory=tree, timeout=40).text == sizes
     assert shell("grep -rl 'in Berlin' .", directory=tree).text == "./Handbook/Offices/Berlin.md\n"
