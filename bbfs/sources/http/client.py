@@ -28,7 +28,7 @@ from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.proxies import has_proxies
 from bbfs.sources.http.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
 from bbfs.sources.http.responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
-from bbfs.sources.http.statuses import status_error, status_line
+from bbfs.sources.http.statuses import STATUS_ERRORS, status_error, status_line
 
 __all__ = ["WebClient", "WebResponse", "WebStream"]
 
@@ -62,7 +62,8 @@ class RequestOptions(TypedDict, total=False):
 
     params: added to those of the URL. json, content: the body; one in pieces needs the header `content-length`, and
     `accept` of all statuses that send it again. accept: statuses besides 2xx that do not raise.
-    max_body: limit for the decoded body (bytes), instead of the client's.
+    max_body: limit for the decoded body (bytes), instead of the client's. errors: by status, instead of
+    `STATUS_ERRORS`.
     """
 
     headers: Mapping[str, str]
@@ -71,6 +72,7 @@ class RequestOptions(TypedDict, total=False):
     content: bytes | AsyncIterable[bytes]
     accept: Container[int]
     max_body: int
+    errors: Mapping[int, type[BbfsError]]
 
 
 class WebClient:
@@ -133,7 +135,8 @@ class WebClient:
         stream: WebStream | None = None
         try:
             request = self._request(method, url, options)
-            stream = await self._answer(request, options.get("accept", ()), options.get("max_body", self._max_body))
+            limit, errors = options.get("max_body", self._max_body), options.get("errors", STATUS_ERRORS)
+            stream = await self._answer(request, options.get("accept", ()), limit, errors)
             yield stream
         except BbfsError as exc:
             raise type(exc)(self._redact(str(exc))) from exc
@@ -172,7 +175,13 @@ class WebClient:
         except (httpx2.InvalidURL, UnicodeEncodeError) as exc:
             raise InvalidUri(f"{shown_url(url)}: cannot be asked for") from exc
 
-    async def _answer(self, request: httpx2.Request, accept: Container[int], limit: int) -> WebStream:
+    async def _answer(
+        self,
+        request: httpx2.Request,
+        accept: Container[int],
+        limit: int,
+        errors: Mapping[int, type[BbfsError]],
+    ) -> WebStream:
         """Return the first answer with a 2xx or accepted status, after redirects and pauses."""
         await trio.lowlevel.checkpoint()  # raises if cancelled: then the deadline is in the past
         deadline = min(trio.current_effective_deadline(), trio.current_time() + self._timeout)
@@ -195,7 +204,7 @@ class WebClient:
                     self._pace(request.url).pause(Pause(trio.current_time() + pause, stream.status))
                     if pauses <= _MAX_PAUSES:
                         continue
-                raise self._refusal(request, stream, said)
+                raise self._refusal(request, stream, said, errors)
             finally:
                 await stream.aclose()
 
@@ -259,7 +268,9 @@ class WebClient:
     def _pace(self, url: httpx2.URL) -> Pace:
         return self._paces.setdefault(origin(url), Pace(self._interval))
 
-    def _refusal(self, request: httpx2.Request, stream: WebStream, said: bytes) -> BbfsError:
+    def _refusal(
+        self, request: httpx2.Request, stream: WebStream, said: bytes, errors: Mapping[int, type[BbfsError]]
+    ) -> BbfsError:
         """Return the error for an unaccepted status, with the beginning of the body."""
         status = stream.status
         text = f"{request.method} {shown_url(request.url)}: {status_line(status)}"
@@ -267,7 +278,7 @@ class WebClient:
         if said and "html" not in kind and ("text" in kind or "json" in kind or "xml" in kind):
             excerpt = self._redact.cut(said.decode("utf-8", "replace"), _EXCERPT)
             text += ": " + " ".join("".join(c if c.isprintable() else " " for c in excerpt).split())
-        return status_error(status)(text)
+        return status_error(status, errors)(text)
 
 
 def unguarded_client(
