@@ -643,16 +643,19 @@ class ResourceManager:
         return writes is not None and not record.on_open and "replace" in writes.writes(record.metadata.native_uri)
 
     def may_be_new(self, path: Path, node: Node) -> Record | None:
-        """Return the resource that a template alone makes of a name, if a program may create it, else None.
+        """Return the resource that a template alone makes of a name, if a program may try to create it, else None.
 
-        A name that may also be a directory is a directory, but for one that has the ending of a file.
+        A name that may also be a directory is a directory, but for one that has the ending of a file. If the source
+        creates nothing there, that is an error of its own, and a file may still live in the mount alone.
         """
         is_file = mime_type_of_name(path[-1]) is not None or is_temporary(path[-1])
         record = (node.record or (node.candidate if is_file else None)) if node.draft is None else None
         if record is None or not record.provisional or record.on_open or path[0] not in self.writable_roots:
             return None
         writes = self.source_of(record).writes
-        may_create = writes is not None and "create" in writes.writes(record.metadata.native_uri)
+        may_create = writes is not None and (
+            is_temporary(path[-1]) or bool(writes.writes(record.metadata.native_uri))
+        )
         return record if may_create else None
 
     def lazy(self, record: Record) -> bool:
@@ -862,7 +865,7 @@ class ResourceManager:
         """Return the native URI for a name that the source does not have: that of its directory, and the name."""
         catalog = source.catalog
         if not isinstance(catalog, DirectoryCatalog):
-            return uri_paths.native_of(below)
+            return catalog.native_uri(below) if isinstance(catalog, FlatCatalog) else uri_paths.native_of(below)
         segments = [uri_paths.hide_component(name, literal=source.data.scheme == "file") for name in below]
         for depth in range(len(below) - 1, 0, -1):
             directory = await self.find_below(source, below[:depth])

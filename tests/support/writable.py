@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import trio
-from fakes import FlatSource, Kernel, TreeSource, World, data_source
+from fakes import CompletingSource, FlatSource, Kernel, TreeSource, World, data_source
 
 from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound
 from bbfs.model.values import Capabilities, Content, DataSource, Expected, ResourceMetadata, WriteOperation
@@ -149,6 +149,16 @@ class WritableFlat(Taking, FlatSource):  # type: ignore[misc]
 
     def _told(self, uri: str) -> ResourceMetadata:
         return self.metadata(uri)
+
+
+@dataclass
+class WritableCompleting(WritableFlat, CompletingSource):  # type: ignore[misc]
+    """A flat source whose names are completed, as those of an API. operations: what it has."""
+
+    operations: Collection[WriteOperation] = ("create", "replace", "remove")
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        return self.operations
 
 
 class Program(Kernel):

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import World, settled, until
-from writable import Program, WritableFlat, WritableTree
+from writable import Program, WritableCompleting, WritableFlat, WritableTree
 
 from bbfs.model.errors import (
     BbfsError,
@@ -461,6 +461,48 @@ async def test_names_that_templates_make_are_saved_as_programs_save(flat: Flat) 
     await program.rename(f"{FLAT}/d/new.txt", f"{FLAT}/d/other.txt")
     await program.unlink(f"{FLAT}/d/other.txt")
     assert source.contents == {"test://a.txt": b"first", "test://d/b.txt": b"by vim"}
+
+
+async def test_what_lists_a_resource_is_asked_again_once_it_is_written_or_removed() -> None:
+    source = WritableCompleting(values={"id": ["a"]}, unlisted={"test://pets/a", "test://pets/b"})
+    source.contents = {"test://pets": b"a", "test://pets/a": b"1"}
+    source.template("test://pets/{id}")
+    source.template("test://pets/{id}/parts")
+    pets = f"{FLAT}/pets"
+    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
+        program = Program(world)
+        assert await program.ls(pets) == ["a", "index.txt"]
+        assert await program.cat(f"{pets}/index.txt") == b"a"
+        source.values["id"], source.contents["test://pets"] = ["a", "b"], b"ab"
+        await program.save(f"{pets}/b/index", b"2")
+        assert source.contents["test://pets/b"] == b"2"
+        assert await program.cat(f"{pets}/index.txt") == b"ab"
+        completed = len(source.completions)
+        assert await program.ls(pets) == ["a", "b", "index.txt"]
+        assert len(source.completions) == completed + 2, "one for each template"
+        await program.save(f"{pets}/b/index", b"3")
+        assert await program.ls(pets) == ["a", "b", "index.txt"]
+        assert len(source.completions) == completed + 2, "no name is another one"
+        source.values["id"], source.contents["test://pets"] = ["a"], b"a"
+        await program.unlink(f"{pets}/b/index")
+        assert await program.cat(f"{pets}/index.txt") == b"a"
+        await program.ls(pets)
+        assert len(source.completions) == completed + 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_programs_save_by_way_of_other_names_where_a_source_only_replaces() -> None:
+    source = WritableCompleting(operations=["replace"], unlisted={"test://pets/a"})
+    source.contents = {"test://pets/a": b"1"}
+    source.template("test://pets/{id}")
+    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
+        program = Program(world)
+        pets = await program.walk(f"{FLAT}/pets")
+        assert not (await program.lookup(pets.ino, "sedAb12Cd")).ino, "else the kernel refuses O_EXCL"
+        await program.save(f"{FLAT}/pets/sedAb12Cd", b"2", os.O_EXCL)
+        await program.rename(f"{FLAT}/pets/sedAb12Cd", f"{FLAT}/pets/a")
+        assert source.contents == {"test://pets/a": b"2"}
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_directory_that_is_made_again_outlives_the_listing_that_shows_the_old_one(flat: Flat) -> None:

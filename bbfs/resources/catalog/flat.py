@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import trio
 
+from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, TooLarge, Unreachable
 from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
@@ -292,6 +293,16 @@ class FlatCatalog:
             self._context.notify(absent, "changed")
         if self._confirmed:
             self._begin()
+
+    def native_uri(self, path: Path) -> str:
+        """Return the native URI for a name that leads to nothing: by a template, or else by the rule."""
+        return self._templated.native_uri(path) or uri_paths.native_of(path)
+
+    def outdate(self, path: Path, *, is_there: bool) -> None:
+        """Have the names of a directory completed again in which a program has written or removed a resource."""
+        self._templated.outdate(path, is_there=is_there)
+        if self._templated.own_uri(path) is not None:
+            self._templated.outdate(path[:-1], is_there=is_there)
 
     def forget(self, path: Path) -> None:
         """Invalidate the listing, and the contents at and below the path."""

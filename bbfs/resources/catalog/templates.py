@@ -392,6 +392,17 @@ class Templated:
                 return self._resource(self._record(template, match, path))
         return None
 
+    def native_uri(self, path: Path) -> str | None:
+        """Return the native URI of a resource that a template makes at a path, whether or not it exists, or None."""
+        files, certain = _sorted_out(self._places(path))
+        matches = [place.match for _, place in files if place.match is not None and not certain]
+        return next((match.native_uri for match in matches if match.path == path), None) or self.own_uri(path)
+
+    def own_uri(self, path: Path) -> str | None:
+        """Return the native URI of a resource that may be there and whose own content has this name (S5), or None."""
+        found = (each for each in self._owners(path[:-1]) if path[-1] == uri_paths.index_name(each[0].given.mime_type))
+        return next((match.native_uri for _, match in found), None)
+
     def _owners(self, directory: Path) -> list[tuple[_Template, Match]]:
         """Return the resources at a path that is a directory for certain, because others are below it."""
         files, leading = _sorted_out(self._places(directory))
@@ -476,6 +487,12 @@ class Templated:
             if following is not None and (following.name is None or template.pattern.ends_with(following)):
                 found.append(template.given)
         return found
+
+    def outdate(self, path: Path, *, is_there: bool) -> None:
+        """Forget the completed names of a directory unless they say of this name what is so now."""
+        names = self._names.get(path[:-1])
+        if names is not None and (path[-1] in names.found) is not is_there:
+            del self._names[path[:-1]]
 
     def expire(self) -> list[Path]:
         """Invalidate completed names and absences. Return the paths that were absent."""

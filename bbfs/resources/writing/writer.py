@@ -16,7 +16,7 @@ from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ReadO
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content, Expected, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog import DirectoryCatalog
+from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.lookups import publish_description
 from bbfs.resources.catalog.record import Path, Record, record_node
 from bbfs.resources.loader import ContentLoader
@@ -369,8 +369,23 @@ class Writer:
             written = overlaid is not None and overlaid.node is not None and overlaid.node.draft is not None
             if source.overlay is not None and not written:
                 source.overlay.put(path, record_node(record), stored=True)
-            self._note(source, [path])
+            self._note(source, [path, *self._above(source, native_uri, path, is_there=True)])
         return record
+
+    def _above(self, source: Source, native_uri: str, path: Path, *, is_there: bool) -> list[Path]:
+        """Have a flat source asked again for what may list a resource: its completions, and the resource above it.
+
+        is_there: whether the resource was written, and not removed. Return the paths that differ.
+        """
+        if not isinstance(source.catalog, FlatCatalog):
+            return []
+        source.catalog.outdate(path, is_there=is_there)
+        above = native_uri.rstrip("/").rpartition("/")[0]
+        found = [record for uri in (above, f"{above}/") if (record := source.catalog.record(uri)) is not None]
+        for record in found:
+            self._loader.invalidate(source, record.metadata.native_uri, announced=True)
+            record.invalidate()
+        return [record.path for record in found if record.path]
 
     def _note(self, source: Source, paths: list[Path]) -> None:
         """Notify all who follow, and the other mounts."""
@@ -387,7 +402,7 @@ class Writer:
         if path is not None:
             if source.overlay is not None:
                 source.overlay.put(path, None, stored=True)
-            self._note(source, [path])
+            self._note(source, [path, *self._above(source, native_uri, path, is_there=False)])
 
 
 async def _same(there: Sequence[Content], content: Writable) -> bool:
