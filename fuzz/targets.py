@@ -39,9 +39,11 @@ from bbfs.model.values import DataSource
 from bbfs.resources.search.index.text import chunks
 from bbfs.server import resource_list, walk
 from bbfs.server.errors import Fault
-from bbfs.sources.api import operations, yaml_document
+from bbfs.sources.api import yaml_document
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.options import ApiOptions
+from bbfs.sources.api.writing import bodies
+from bbfs.sources.api.writing.plan import read_with_plan
 from bbfs.sources.bounded import json as bounded_json
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
@@ -303,9 +305,11 @@ def tool_arguments(data: bytes) -> None:
 def openapi(data: bytes) -> None:
     """A document of any shape gives operations; each URI that they list is one that they answer."""
     value = json_of(data)
-    options = ApiOptions(document="http://api.example/openapi.json", include=("/**",))
+    options = ApiOptions(document="http://api.example/openapi.json", include=("/**",), write=WRITE)
     with refused(ProtocolViolation):
-        api = operations.read(Documents(options.document, {options.document: value}, {}).root, options)
+        api, plan = read_with_plan(Documents(options.document, {options.document: value}, {}).root, options)
+        assert 0 < len(plan.sent) + len(plan.refused) <= len(options.write)
+        assert all(writable.operations for writable in plan.writable.values())
         for operation in api.operations:
             for number, uri in enumerate(operation.resources()):
                 with refused(BbfsError):
@@ -314,6 +318,17 @@ def openapi(data: bytes) -> None:
                     break
         with refused(BbfsError):
             api.call("http://api.example/" + text_of(data[:200]))
+
+
+def api_bodies(data: bytes) -> None:
+    """A document is rewritten and patched so that the API has its values; what only the API writes is left out."""
+    with refused(Rejected, NotSupported):
+        old, new = map(bodies.parsed, data.partition(b"\n")[::2])
+        patch = bodies.merge_patch(old, new)
+        assert bodies.same(bodies.parsed(bodies.text_of(new).encode()), new)
+        assert bodies.same(old, new) or patch != {} or not isinstance(old, dict)
+        sent = bodies.without(new, [("a",), ("b", "c")], old)
+        assert not isinstance(sent, dict) or "a" not in sent
 
 
 def yaml(data: bytes) -> None:
@@ -564,6 +579,23 @@ WRITTEN = {
 }
 GREETING = {"protocolVersion": "2025-06-18", "capabilities": {"resources": {"subscribe": True}}, "serverInfo": {}}
 OPERATION = {"get": {"parameters": [{"name": "a", "in": "path", "schema": {"enum": ["b", 1]}}], "responses": {}}}
+WRITE = ("PUT /y", "PATCH /x", "POST /x", "DELETE /x", "id")
+"""Operations of `WRITTEN_API`."""
+SCHEMA = {
+    "allOf": [{"properties": {"a": {"type": "integer", "readOnly": True}}}],
+    "nullable": True,
+    "items": {"anyOf": []},
+}
+BODY = {"application/json": {"schema": SCHEMA}, "application/merge-patch+json": {"schema": {"type": "object"}}}
+SENT = {"operationId": "id", "requestBody": {"content": BODY}}
+WRITTEN_ITEM = {
+    "get": {"responses": {"200": {"content": BODY}}},
+    "put": SENT,
+    "patch": SENT,
+    "post": SENT,
+    "delete": {},
+}
+WRITTEN_API = {"openapi": "3.1.0", "paths": {"/x": WRITTEN_ITEM, "/x/{a}": WRITTEN_ITEM, "/y": {"$ref": "#/paths/~1x"}}}
 DOCUMENT = {"openapi": "3.0.0", "info": {}, "servers": [{"url": "/{v}", "variables": {"v": {"default": "1"}}}],
             "paths": {"/x/{a}.{b}": OPERATION, "/y": {"$ref": "#/paths/~1x"}}, "components": {}}  # fmt: skip
 MARKDOWN = """**a** *b* ~~c~~ `d` <u>e</u> [f](http://g) <http://h> $i$ \\* j
@@ -664,7 +696,14 @@ TARGETS: Mapping[str, Target] = {
         ('"$ref":"#/', '"anyOf"', '"properties"', '"enum"', '"const"', '"items"', "&a=", "%22"),
     ),
     "openapi": Target(
-        openapi, _json(DOCUMENT), ('"$ref":"#/', '"parameters"', '"in":"query"', '"schema"', "{a}", "1e999")
+        openapi,
+        _json(DOCUMENT, WRITTEN_API),
+        ('"$ref":"#/', '"parameters"', '"in":"query"', '"schema"', "{a}", "1e999", '"allOf":[', '"properties":{', "/x"),
+    ),
+    "api-bodies": Target(
+        api_bodies,
+        (b'{"a": 1.10, "b": {"c": null}}\n{"a": 1e400, "b": [true, "x"]}', b"[1]\n[1]"),
+        ("null", "1.0", "1E5", '"a":', '"b":{', '"c":', "NaN", "\n", '"\\ud800"'),
     ),
     "yaml": Target(
         yaml,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ MIB = 1 << 20
 FEW = 15 * MIB
 LONG = 60 * MIB
 DOCUMENT = "GET /openapi*"
-QUICK = {"a document of arrays", "merging_yaml as a document"}
+QUICK = {"a document of arrays", "merging_yaml as a document", "a write that is answered for ever"}
 MANY_FILES = {"a document with fifty thousand paths", "a document with a million values"}
 """Documents of which at least 10 000 files are kept: the API is asked for each that is read, 20 times a second."""
 OPERATION = {"responses": {"200": {"description": "", "content": {JSON: {}}}}}
@@ -147,7 +148,76 @@ def answers() -> Iterator[Case]:
         yield case(f"an answer of {name}", api({DOCUMENT: plain, "GET /x*": reply}, max_items=200))
 
 
-ALL = [*values_in_documents(), *structures(), *answers()]
+def written(replies: Mapping[str, Reply], document: Callable[[], bytes]) -> Source:
+    """Return the source of an API that is written by all of its operations."""
+    made = api({DOCUMENT: Reply(document, headers={"content-type": JSON}), **replies}, write=["PUT /x", "PATCH /y"])
+    return lambda directory: {**made(directory), "capabilities": ["read", "list", "write"]}
+
+
+def save(directory: Path) -> list[list[str | Path]]:
+    """Return programs that read and replace each document of an API, append to it and remove it."""
+    lines = (
+        "cat {0}; echo '{{\"a\": 2}}' > {0}",
+        "sed -i s/1/2/ {0}",
+        "echo ' ' >> {0}",
+        "mv {0} {0}.bak; rm -f {0}.bak",
+    )
+    return [["sh", "-c", f"cd '{directory}'/http/*; {line.format(name)}"] for name in "xy" for line in lines]
+
+
+def written_document(schema: Any = None, other: Any = None) -> bytes:
+    """Return a document with a PUT and a PATCH. schema: of what GET answers. other: of the body of PUT."""
+    made = {"schema": {"type": "object"} if schema is None else schema}
+    body = {"schema": made["schema"] if other is None else other}
+    answer = {"get": {"responses": {"200": {"description": "", "content": {JSON: made}}}}}
+    patch = {"requestBody": {"content": {"application/merge-patch+json": {"schema": {"type": "object"}}}}}
+    put = {"requestBody": {"content": {JSON: body}}}
+    tree = {"type": "object", "properties": {f"p{n}": {"$ref": "#/components/schemas/tree"} for n in range(500)}}
+    components = {"schemas": {**laughing()["components"]["schemas"], "tree": tree}}
+    return document({"/x": {**answer, "put": put}, "/y": {**answer, "patch": patch}}, components=components)
+
+
+def writes() -> Iterator[Case]:
+    """Yield answers to writes, and to what is read before one."""
+    small = {"GET /*": Reply(b'{"a": 1}', headers={"content-type": JSON, "etag": '"v1"'}, harmless=True)}
+    found = {
+        "a write that is answered for ever": {"P* /*": Reply(b" " * MIB, headers={"content-type": JSON}, endless=True)},
+        "a write that is refused for ever": {"P* /*": Reply(b"x" * MIB, status=422, endless=True)},
+        "a write that is refused with arrays": {
+            "P* /*": Reply(VALUES["deep arrays"](FEW), status=400, headers={"content-type": JSON})
+        },
+        "a write that is refused with control characters": {
+            "P* /*": Reply(b"\x1b[2J\n\xff" * 10_000, status=409, headers={"content-type": "text/plain"})
+        },
+        "a write that is sent elsewhere": {
+            "P* /*": Reply(status=307, headers={"location": "http://169.254.169.254/latest"})
+        },
+        "a write that is sent round and round": {"P* /*": Reply(status=308, headers={"location": "?@N@"})},
+        "a write that is put off": {"P* /*": Reply(status=503, headers={"retry-after": "0"})},
+        "a write of a document that always differs": {
+            "P* /*": Reply(b"{}", harmless=True),
+            "GET /*": Reply(b'{"a": @N@}', headers={"content-type": JSON, "etag": '"v1"'}),
+        },
+        "a write of a document of a million values": {
+            "P* /*": Reply(b"{}", harmless=True),
+            "GET /*": Reply(b'{"a":[%s1]}' % (b"1," * 999_000), headers={"content-type": JSON}),
+        },
+        "a write of a document of spaces": {
+            "P* /*": Reply(b"{}", harmless=True),
+            "GET /*": Reply(lambda: VALUES["spaces"](LONG), headers={"content-type": JSON}),
+        },
+    }
+    for name, replies in found.items():
+        source = written({**replies, **small}, written_document)
+        yield Case(name, source, "bb-api+hostile", save, quick=name in QUICK)
+    trees = [{"$ref": "#/components/schemas/tree"}, {"allOf": [{"$ref": "#/components/schemas/tree"}]}]
+    tens = [{"$ref": f"#/components/schemas/s{number}"} for number in (29, 28)]
+    for name, schemas in {"refer to ten others": tens, "hold themselves": trees}.items():
+        source = written({"P* /*": Reply(b"{}", harmless=True), **small}, partial(written_document, *schemas))
+        yield Case(f"a document to write, with schemas that {name}", source, "bb-api+hostile", save)
+
+
+ALL = [*values_in_documents(), *structures(), *answers(), *writes()]
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)

@@ -1,4 +1,4 @@
-"""A REST API of a test's own (`tests/support/servers/pets_api.py`), in a process of its own."""
+"""A REST API of a test's own (`tests/support/servers/*_api.py`), in a process of its own."""
 
 import json
 import os
@@ -10,7 +10,6 @@ from typing import Any
 
 from repository import SERVERS
 
-SCRIPT = SERVERS / "pets_api.py"
 START_TIMEOUT = 30.0
 AUTH = {"token": "t0ken-of-bearer", "username": "ann", "password": "pass:w0rd", "apiKey": "k3y&of=api"}
 
@@ -18,13 +17,13 @@ AUTH = {"token": "t0ken-of-bearer", "username": "ann", "password": "pass:w0rd", 
 class PetsServer:
     """A running server, with its OpenAPI document at `document`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, script: str = "pets_api.py") -> None:
         directory.mkdir(exist_ok=True)
         self._log, self._mode = directory / "requests.log", directory / "mode"
         self._log.touch()
         self._errors = (directory / "errors.log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), "--log", str(self._log), "--mode", str(self._mode)],
+            [sys.executable, str(SERVERS / script), "--log", str(self._log), "--mode", str(self._mode)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -56,7 +55,7 @@ class PetsServer:
         os.replace(part, self._mode)
 
     def requests(self, path: str | None = None) -> list[dict[str, Any]]:
-        """The requests that were answered up to now: path, query, headers, status."""
+        """The requests that were answered up to now: method, path, query, headers, status."""
         found = [json.loads(line) for line in self._log.read_text().splitlines()]
         return [each for each in found if path in (None, each["path"])]
 

@@ -2,10 +2,12 @@
 
 Native URIs are the URLs of the API. The listing has the operations that need no value. Operations with variables in
 their path, or with a query, are URI templates, and their values come from the API's own lists. An operation that no
-path can express is left out, and the listing reports it. bbfs asks only for URLs of operations in the document.
+path can express is left out, and the listing reports it. bbfs asks only for URLs of operations in the document. It
+writes by the operations that the option `write` names.
 """
 
-from collections.abc import Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,13 +15,15 @@ from typing import Any
 import trio
 from cachetools import LRUCache
 
-from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
+from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ProtocolViolation, Rejected, TooLarge
 from bbfs.model.redaction import header_secrets, shown
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.values import (
     Completion,
+    Content,
     DataSource,
+    Expected,
     Hit,
     Listing,
     Loaded,
@@ -28,18 +32,21 @@ from bbfs.model.values import (
     ResourceTemplate,
     SourceState,
     Unchanged,
+    WriteOperation,
 )
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.api.loading import DocumentReader
-from bbfs.sources.api.operations import Api, Call, Operation, read
+from bbfs.sources.api.operations import Api, Call, Operation
 from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
 from bbfs.sources.api.pages import BOUNDS, page_of
 from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
 from bbfs.sources.api.search.operation import hits, proposal, search_call
 from bbfs.sources.api.security import Keyring, check
-from bbfs.sources.api.values import Lister, answers_for, hinted, lister, values_in, variable_at
+from bbfs.sources.api.values import Lister, answers_for, hinted, lister, text_at, values_in, variable_at
+from bbfs.sources.api.writing import bodies
+from bbfs.sources.api.writing.plan import Plan, Sending, Writable, read_with_plan
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.health import Health
 from bbfs.sources.http.client import WebClient
@@ -52,6 +59,7 @@ VALIDATORS_KEPT = 10_000
 """Resources with validators to revalidate them."""
 _TOLD = 5
 """Omitted operations that the listing names one by one."""
+_ANY_WRITE: tuple[WriteOperation, ...] = ("create", "replace", "remove")
 
 
 class ApiHandler:
@@ -71,7 +79,7 @@ class ApiHandler:
         given = [*options.headers.items(), *options.document_headers.items()]
         secrets = {*self._keyring.secrets, *made_of_references(source.config)}
         secrets.update(*(header_secrets({name: value}) for name, value in given if name.lower() not in HARMLESS))
-        self._interpret = partial(read, options=options, has_credentials=bool(source.auth or options.headers))
+        self._interpret = partial(read_with_plan, options=options, has_credentials=bool(source.auth or options.headers))
         self._client = WebClient(
             source,
             allow_private=options.allow_private,
@@ -93,8 +101,11 @@ class ApiHandler:
             options.max_document,
         )
         self._validators: LRUCache[str, Validators] = LRUCache(VALIDATORS_KEPT)
+        self._merged: LRUCache[str, None] = LRUCache(VALIDATORS_KEPT)  # URIs of lists that came in several pages
         self._reading = trio.Lock()
         self._read: Api | None = None
+        self._plan = Plan()
+        self._granted: LRUCache[str, Collection[WriteOperation]] = LRUCache(VALIDATORS_KEPT)
         self._proposed: str | None = None
         self._document = Health(BbfsError)
 
@@ -116,14 +127,19 @@ class ApiHandler:
         if self._read is None:
             return []
         count = len(self._read.operations)
-        notes = [
-            f"{count} operation{'s' if count != 1 else ''} of GET. Other methods are never sent, and have no paths."
-        ]
+        notes = [f"{count} operation{'s' if count != 1 else ''} of GET. Others have no paths.", self._note_of_writing()]
         if self._read.schemes and not self.source.auth:
             notes.append("Requests have no credentials. The option `auth` of this source gives some.")
         if (line := self.proposed_search) is not None and "`" not in line:
             notes.append(f"A search does not ask this API. The option `{line}` lets it.")
         return notes
+
+    def _note_of_writing(self) -> str:
+        if not self._plan.sent:
+            return "No operation that writes is sent. The option `write` of this source names those that may be."
+        named = ", ".join(f"`{each}`" for each in self._plan.sent[:_TOLD] if "`" not in each)
+        more = f" and {len(self._plan.sent) - _TOLD} more" if len(self._plan.sent) > _TOLD else ""
+        return f"Operations that write, where `capabilities` grants `write`: {named}{more}. No others are sent."
 
     @property
     def offers(self) -> dict[str, int]:
@@ -147,10 +163,12 @@ class ApiHandler:
     async def _api_now(self) -> Api:
         async with self._reading:
             with self._document:
-                api = await self._reader.read(self._interpret)
+                api, plan = await self._reader.read(self._interpret)
             if api is not self._read and not self.searches:
                 self._proposed = await trio.to_thread.run_sync(proposal, api, abandon_on_cancel=True)
-            self._read = api
+            if plan is not self._plan:
+                self._granted.clear()
+            self._read, self._plan = api, plan
             return api
 
     async def _api(self) -> Api:
@@ -161,6 +179,7 @@ class ApiHandler:
         problems = list(api.left_out[:_TOLD])
         if len(api.left_out) > _TOLD:
             problems.append(f"{len(api.left_out) - _TOLD} more operations are left out")
+        problems += self._plan.refused[:_TOLD]
         problems += [f"auth.{shown(key)}: no security scheme of the document takes it" for key in
                      self._keyring.unused(api.schemes)]  # fmt: skip
         return "; ".join(problems) or None
@@ -198,6 +217,7 @@ class ApiHandler:
         if isinstance(answer, NotModified):
             return Unchanged(time_to_live(answer.headers))
         self._validators.pop(native_uri, None)
+        self._note_pages(native_uri, len(answer.pages) > 1 or answer.truncated is not None)
         validators = Validators.of(answer.headers[0], answer.content.version)
         if validators is not None and not answer.pages:  # the list may change on a later page while the first one stays
             self._validators[native_uri] = validators
@@ -206,6 +226,14 @@ class ApiHandler:
         ttls = [ttl for headers in answer.headers if (ttl := time_to_live(headers)) is not None]
         once = answer.truncated is not None or not all(map(may_be_kept, answer.headers))
         return Loaded((part,), min(ttls, default=None), metadata, once)
+
+    def _note_pages(self, native_uri: str, is_merged: bool) -> None:
+        """Remember whether the document is put together from pages, so that no operation writes it."""
+        if is_merged != (native_uri in self._merged):
+            self._granted.pop(native_uri, None)
+            self._merged.pop(native_uri, None)
+            if is_merged:
+                self._merged[native_uri] = None
 
     def _described(self, call: Call, native_uri: str, answer: Answer) -> ResourceMetadata:
         """Describe a content by the document and the answer. Of several pages, no single page's etag or time counts."""
@@ -227,6 +255,105 @@ class ApiHandler:
             etag=strong_etag(headers) if single else None,
             properties=properties,
         )
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        """Return the operations that the option `write` has for a document; all before the OpenAPI document is read."""
+        if not self._options.write:
+            return ()
+        if self._read is None:
+            return _ANY_WRITE
+        found = self._granted.get(native_uri)
+        if found is None:
+            try:
+                found = self._writable(self._read, native_uri)[1].operations
+            except (NotFound, NotSupported):
+                found = ()
+            self._granted[native_uri] = found
+        return found
+
+    @property
+    def detects_conflicts(self) -> bool:
+        """Return False: many APIs ignore `If-Match`."""
+        return False
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        """Send a document by the operation for it. Raise BbfsError."""
+        if content.size > bodies.BOUNDS.size:
+            raise TooLarge(f"a document of {content.size} bytes, more than {bodies.BOUNDS.size}")
+        api = await self._api()
+        is_new = expected.exists is False or (expected.exists is None and not await self._is_there(native_uri))
+        call, writable = self._writable(api, native_uri)
+        data = await content.read_waiting(0, content.size)
+        document = await self._requests.parsed(partial(bodies.parsed, data), len(data))
+        sending = writable.put or (writable.create or writable.post if is_new else writable.patch or writable.post)
+        if sending is None:
+            raise NotSupported(f"{shown(native_uri)}: no operation {'makes' if is_new else 'replaces'} it")
+        if sending is writable.create and text_at(document, (writable.key,)) != [*call.values.values()][-1]:
+            raise NotSupported(f"{shown(writable.key)} of the document should be the name; else the API chooses one")
+        old = None
+        if not is_new and (sending.read_only or sending is writable.patch):
+            old = await self._replaced(native_uri, expected)
+        body = await self._requests.parsed(partial(_body, sending, data, document, old), len(data))
+        url = sending.operation.base if sending is writable.create else call.url
+        try:
+            if body:
+                await self._requests.send(api, sending, url, body, _conditions(expected))
+        except NotFound as error:
+            raise NotSupported(f"{error}; the API makes nothing by this operation") if is_new else error from None
+        finally:
+            self._validators.pop(native_uri, None)
+        if sending is writable.create and not await self._is_there(native_uri):
+            raise BbfsError(f"{shown(native_uri)}: the API has made it, and gave it another name")
+        return self._resource(call.operation, native_uri)
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        """Send DELETE. Raise BbfsError."""
+        api = await self._api()
+        call, writable = self._writable(api, native_uri)
+        if writable.delete is None:
+            raise NotSupported(f"{shown(native_uri)}: no operation removes it")
+        try:
+            await self._requests.send(api, writable.delete, call.url, b"", _conditions(expected))
+        finally:
+            self._validators.pop(native_uri, None)
+
+    def _writable(self, api: Api, native_uri: str) -> tuple[Call, Writable]:
+        """Return the request for a document, and the operations that write it. Raise NotFound, NotSupported."""
+        call = api.call(native_uri)
+        writable = self._plan.writable.get(call.operation.path)
+        if writable is None or call.asked:
+            raise NotSupported(f"{shown(native_uri)}: the option write has no operation for it")
+        if native_uri in self._merged:
+            raise NotSupported(f"{shown(native_uri)}: a list that comes in several pages")
+        return call, writable
+
+    async def _is_there(self, native_uri: str) -> bool:
+        try:
+            loaded = await self.load(native_uri)
+        except NotFound:
+            return False
+        loaded.parts[0].content.close()
+        return True
+
+    async def _replaced(self, native_uri: str, expected: Expected) -> Any:
+        """Return the document that is replaced. Raise Conflict if it is not the expected one."""
+        loaded = await self.load(native_uri)
+        content, metadata = loaded.parts[0].content, loaded.metadata
+        try:
+            now = Expected(etag=metadata.etag if metadata is not None else None, version=content.version)
+            if expected.etag not in (None, now.etag) or expected.version not in (None, now.version):
+                raise Conflict(f"{shown(native_uri)}: somebody else has changed it")
+            if content.size > bodies.BOUNDS.size:
+                raise TooLarge(f"{shown(native_uri)}: {content.size} bytes, more than {bodies.BOUNDS.size}")
+            data = await content.read_waiting(0, content.size)
+        finally:
+            content.close()
+        try:
+            return await self._requests.parsed(partial(bodies.parsed, data.removeprefix(BOM_UTF8)), len(data))
+        except Rejected as error:
+            raise ProtocolViolation(f"{shown(native_uri)}: the document that is replaced: {error}") from None
 
     # -- the search --------------------------------------------------------------------------------------------------
 
@@ -312,6 +439,26 @@ def _templates(operation: Operation) -> list[ResourceTemplate]:
         for template in made
         if template is not None
     ]
+
+
+def _body(sending: Sending, data: bytes, document: Any, old: Any) -> bytes:
+    """Return the body of a request that writes; nothing if there is nothing to change. Raise Rejected, NotSupported.
+
+    data: the text of `document`. old: the document that it replaces; None for a new one.
+    """
+    sent = bodies.without(document, sending.read_only, old)
+    if sending.operation.method == "PATCH":
+        before = bodies.without(old, sending.read_only)
+        return b"" if bodies.same(before, sent) else bodies.text_of(bodies.merge_patch(before, sent)).encode()
+    return data if sent is document else bodies.text_of(sent).encode()
+
+
+def _conditions(expected: Expected) -> dict[str, str]:
+    """Return the headers that let an API refuse a conflict (RFC 9110, section 13.1). Many ignore them."""
+    if expected.exists is False:
+        return {"if-none-match": "*"}
+    etag = strong_etag({"etag": expected.etag or ""}) or ""
+    return {"if-match": etag} if etag.isascii() and etag.isprintable() and etag else {}
 
 
 def _properties(operation: Operation) -> dict[str, Any]:

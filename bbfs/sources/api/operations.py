@@ -1,4 +1,4 @@
-"""The GET operations of an OpenAPI document (3.0, 3.1), with their URLs. Pure."""
+"""The operations of an OpenAPI document (3.0, 3.1), with their URLs: those of GET, which make the paths. Pure."""
 
 import re
 from collections import defaultdict
@@ -32,12 +32,14 @@ _MAX_TEXT, _LONGEST_DESCRIPTION, _MAX_TAGS = 16 << 20, 16_384, 100
 _IN_PATH = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar, without the characters that `quote` never escapes
 _SENDABLE = re.compile(r"[!$-;=?-Z\[\]_a-z~]+")  # RFC 3986, without the fragment
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+CONDITIONS = ("if-match", "if-none-match")
+"""Header parameters that bbfs gives a value when it writes."""
 _STREAMS = frozenset(("text/event-stream", "multipart/x-mixed-replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One GET operation.
+    """One operation, of GET unless `method` says otherwise.
 
     path: as in the document. base: its URL template without a query. returns: media types of a successful answer.
     links: parameters that take values from its answers, by `operationId` of their operation.
@@ -56,6 +58,7 @@ class Operation:
     description: str | None = None
     tags: tuple[str, ...] = ()
     deprecated: bool = False
+    method: str = "GET"
     links: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
     @property
@@ -211,7 +214,8 @@ def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False)
         raise ProtocolViolation(f"{root}: {what}; OpenAPI 3.0 and 3.1 are read")
     if not isinstance(root.get("paths").value, dict):
         raise ProtocolViolation(f"{root}/paths: no object")
-    title, description, known, everywhere = _about(root)
+    title, description = _about(root)
+    secured = Secured.of(root)
     operations: list[Operation] = []
     left_out: list[str] = []
     texts = 0
@@ -225,7 +229,7 @@ def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False)
             if len(operations) + len(left_out) >= MAX_OPERATIONS:
                 left_out.append(f"all after the first {MAX_OPERATIONS}")
                 break
-            operation = _operation(path, item, root, known, everywhere, options, has_credentials)
+            operation = read_operation(path, item, root, secured, options, has_credentials)
             texts += len(operation.title or "") + len(operation.description or "")
             if texts > _MAX_TEXT:
                 operation = replace(operation, title=None, description=None)
@@ -237,22 +241,35 @@ def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False)
     for operation in operations:
         by_depth[operation.base.count("/")].append(operation)
     index = OperationIndex.of(operations)
-    return Api(title, version, description, tuple(operations), known, tuple(left_out), by_depth, index)
+    return Api(title, version, description, tuple(operations), secured.schemes, tuple(left_out), by_depth, index)
 
 
-def _about(root: DocumentNode) -> tuple[str, str | None, Mapping[str, SecurityScheme], tuple[Requirement, ...]]:
-    """Return title, description, security schemes and requirements of a document, without what cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """The security schemes of a document, and the requirements of operations that have none of their own."""
+
+    schemes: Mapping[str, SecurityScheme]
+    everywhere: tuple[Requirement, ...]
+
+    @classmethod
+    def of(cls, root: DocumentNode) -> "Secured":
+        """Read a document, without what cannot be read."""
+        known, everywhere = dict[str, SecurityScheme](), tuple[Requirement, ...]()
+        with suppress(ProtocolViolation):
+            known = schemes(root.get("components"))
+        with suppress(ProtocolViolation):
+            everywhere = requirements(root.get("security")) or ()
+        return cls(known, everywhere)
+
+
+def _about(root: DocumentNode) -> tuple[str, str | None]:
+    """Return title and description of a document, without what cannot be read."""
     title, description = "", None
-    known, everywhere = dict[str, SecurityScheme](), tuple[Requirement, ...]()
     with suppress(ProtocolViolation):
         title = (root.get("info").text("title") or "")[:_LONGEST_VALUE]
     with suppress(ProtocolViolation):
         description = (root.get("info").text("description") or "")[:_LONGEST_DESCRIPTION] or None
-    with suppress(ProtocolViolation):
-        known = schemes(root.get("components"))
-    with suppress(ProtocolViolation):
-        everywhere = requirements(root.get("security")) or ()
-    return title, description, known, everywhere
+    return title, description
 
 
 def _openness(segment: str) -> tuple[int, str]:
@@ -260,23 +277,24 @@ def _openness(segment: str) -> tuple[int, str]:
     return (0 if "{" not in segment else 2 if segment.startswith("{") and segment.endswith("}") else 1), segment
 
 
-def _operation(
+def read_operation(
     path: str,
     item: DocumentNode,
     root: DocumentNode,
-    known: Mapping[str, SecurityScheme],
-    everywhere: tuple[Requirement, ...],
+    secured: Secured,
     options: ApiOptions,
     has_credentials: bool,
+    method: str = "GET",
 ) -> Operation:
     """Read one operation. Raise ProtocolViolation and InvalidUri if it has no path."""
-    get = item.get("get")
+    get = item.get(method.lower())
     if len(path) > _LONGEST_PATH:
         raise ProtocolViolation(f"a path of more than {_LONGEST_PATH} characters")
     if "?" in path or "#" in path or not is_unicode(path):
         raise ProtocolViolation("a path with a query or a fragment, or that is no Unicode")
-    hidden = [scheme.name for scheme in known.values() if scheme.kind == "query"]
-    found = parameters(path, (item.get("parameters"), get.get("parameters")), tuple(options.headers), hidden)
+    hidden = [scheme.name for scheme in secured.schemes.values() if scheme.kind == "query"]
+    given = (*options.headers, *(CONDITIONS if method != "GET" else ()))
+    found = parameters(path, (item.get("parameters"), get.get("parameters")), given, hidden)
     if found.lacking:
         raise ProtocolViolation(f"needs a value for {', '.join(found.lacking)}, which the option headers can give")
     returns, links = _answers(get)
@@ -292,7 +310,7 @@ def _operation(
         in_path=found.path,
         in_query=found.query,
         regex=regex,
-        security=everywhere if security is None else security,
+        security=secured.everywhere if security is None else security,
         headers=found.headers,
         returns=returns,
         operation_id=get.text("operationId"),
@@ -300,6 +318,7 @@ def _operation(
         description=(get.text("description") or item.text("description") or "")[:_LONGEST_DESCRIPTION] or None,
         tags=tuple(tag for tag in tags[:_MAX_TAGS] if isinstance(tag, str)) if isinstance(tags, list) else (),
         deprecated=bool(get.flag("deprecated")),
+        method=method,
         links=links,
     )
     for template in (operation.query_template, base if found.path else None):

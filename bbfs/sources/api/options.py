@@ -16,6 +16,8 @@ from bbfs.sources.http.proxies import ProxyUrl
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000
+WRITING = ("PUT", "PATCH", "POST", "DELETE")
+"""Methods of operations that write."""
 
 
 class ValuesFrom(SourceOptions):
@@ -48,7 +50,8 @@ class ApiOptions(SourceOptions):
     document: the OpenAPI document: a URL, or a path (`~` is the home directory). server: base URL of the API, instead
     of the document's. server_variables: values for the variables in the document's server URL. headers: sent with every
     request to the API. document_headers: sent with requests for the document. include, exclude: globs over the
-    document's paths. search: the operation that searches. values: by variable name, or PATH#NAME: the values, or their
+    document's paths. search: the operation that searches. write: the operations that bbfs may send to write, by their
+    method and path or their `operationId`. values: by variable name, or PATH#NAME: the values, or their
     source. max_pages, max_items: limits of one list. max_body: bytes of one answer. max_document: bytes of the document
     with all that it refers to. per_second: requests per second. allow_private: allow addresses that are not public.
     proxy: URL of an HTTP proxy.
@@ -62,6 +65,7 @@ class ApiOptions(SourceOptions):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     search: SearchOptions | None = None
+    write: tuple[str, ...] = ()
     values: dict[str, tuple[str | int, ...] | ValuesFrom] = Field(default={})
     max_pages: int = Field(default=MAX_PAGES, ge=1, le=1000)
     max_items: int = Field(default=MAX_ITEMS, ge=1)
@@ -80,6 +84,15 @@ class ApiOptions(SourceOptions):
             if not (value.isascii() and value.isprintable()) or value != value.strip():
                 raise ValueError(f"the value of {name} cannot be sent")
         return headers
+
+    @field_validator("write")
+    @classmethod
+    def _of_a_method_that_writes(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            method, space, path = name.partition(" ")
+            if not name or name.startswith("/") or (space and path.startswith("/") and method not in WRITING):
+                raise ValueError(f"should be operationIds, or {', '.join(WRITING[:-1])} or {WRITING[-1]} and a path")
+        return names
 
     @field_validator("server")
     @classmethod

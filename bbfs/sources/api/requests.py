@@ -9,23 +9,45 @@ from urllib.parse import quote
 
 import trio
 
-from bbfs.model.errors import NotFound, ProtocolViolation, TooLarge
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    Conflict,
+    NoSpace,
+    NotFound,
+    NotSupported,
+    ProtocolViolation,
+    Rejected,
+    TooLarge,
+)
+from bbfs.model.redaction import shown
 from bbfs.model.values import Content
 from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
 from bbfs.sources.api.operations import LONGEST_URL, Api, Call, Operation, is_json
 from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.pages import BOUNDS, ListPage, joined, page_of
 from bbfs.sources.api.security import Keyring
+from bbfs.sources.api.writing.plan import Sending
 from bbfs.sources.bounded.received import Received
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.client import WebClient, WebStream
+from bbfs.sources.http.statuses import STATUS_ERRORS, status_line
 
 T = TypeVar("T")
 PARSED_AT_ONCE = 32 << 10
 """Bytes of an answer to parse on the event loop (a few ms). A larger one is parsed in a thread, one at a time."""
 _TOO_LONG = f"an answer of more than {BOUNDS.size} bytes is not read as a list"
 _NOT_MODIFIED = frozenset({304})
+_ELSEWHERE = frozenset({301, 302, 303})
+"""Redirects that browsers follow with a GET, which would write nothing."""
+_ACCEPTED = 202
+ERRORS: Mapping[int, type[BbfsError]] = MappingProxyType(
+    STATUS_ERRORS
+    | {400: Rejected, 405: NotSupported, 409: Conflict, 412: Conflict, 413: TooLarge, 422: Rejected, 423: Busy}
+    | {428: Conflict, 507: NoSpace}
+)
+"""The errors of operations that write, by status."""
 _NO_CONDITIONS: Mapping[str, str] = MappingProxyType({})
 _COOKIE = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 """Characters allowed in a cookie's value (RFC 6265, section 4.1.1), beside letters and digits."""
@@ -206,16 +228,7 @@ class ApiRequests:
 
         The body is None if the conditions hold. JSON that is too long for a list is a content as well.
         """
-        known = self._keyring.credentials(operation.security, api.schemes)
-        headers = {"accept": _accept(operation)}
-        for more in (operation.headers, self._options.headers, known.headers):
-            headers.update({name.lower(): value for name, value in more.items()})
-        if known.cookies:
-            cookies = [f"{name}={quote(value, safe=_COOKIE)}" for name, value in known.cookies]
-            headers["cookie"] = "; ".join([*([headers["cookie"]] if "cookie" in headers else []), *cookies])
-        if known.query:
-            pairs = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in known.query]
-            url += ("&" if "?" in url else "?") + "&".join(pairs)
+        url, headers = self._with_credentials(api, operation, url)
         accept = _NOT_MODIFIED if conditions else frozenset[int]()
         async with self._client.stream(url, headers={**headers, **conditions}, accept=accept) as stream:
             got = {name.lower(): value for name, value in stream.headers.items()}
@@ -231,6 +244,39 @@ class ApiRequests:
                 else:
                     return got, bytes(held)
             return got, await self._spooled(stream, bytes(held))
+
+    async def send(self, api: Api, sending: Sending, url: str, body: bytes, conditions: Mapping[str, str]) -> None:
+        """Send an operation that writes, and return once the API says that it is done. Raise BbfsError.
+
+        body: nothing for DELETE. conditions: headers that let the API refuse a conflict. A redirect is followed only if
+        it has the method and the body sent again, to the same server.
+        """
+        operation = sending.operation
+        url, headers = self._with_credentials(api, operation, url)
+        if body:
+            headers["content-type"] = sending.media_type
+        what = f"{operation.method} {shown(operation.path)}"
+        async with self._client.stream(
+            url, operation.method, headers={**headers, **conditions}, content=body, accept=_ELSEWHERE, errors=ERRORS
+        ) as stream:
+            if stream.status in _ELSEWHERE:
+                raise BbfsError(f"{what}: {status_line(stream.status)}: the API leads elsewhere, and may have done it")
+            if stream.status == _ACCEPTED:
+                raise BbfsError(f"{what}: {status_line(stream.status)}: the API has not said that it is done")
+
+    def _with_credentials(self, api: Api, operation: Operation, url: str) -> tuple[str, dict[str, str]]:
+        """Return the URL and the headers of a request, with the secrets that the document asks for."""
+        known = self._keyring.credentials(operation.security, api.schemes)
+        headers = {"accept": _accept(operation)}
+        for more in (operation.headers, self._options.headers, known.headers):
+            headers.update({name.lower(): value for name, value in more.items()})
+        if known.cookies:
+            cookies = [f"{name}={quote(value, safe=_COOKIE)}" for name, value in known.cookies]
+            headers["cookie"] = "; ".join([*([headers["cookie"]] if "cookie" in headers else []), *cookies])
+        if known.query:
+            pairs = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in known.query]
+            url += ("&" if "?" in url else "?") + "&".join(pairs)
+        return url, headers
 
     async def _spooled(self, stream: WebStream, beginning: bytes) -> Content:
         """Return a body of any length, in memory or on disk. beginning: the part that was read already."""

@@ -44,6 +44,9 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self.do_GET()
 
+    def do_PUT(self) -> None:
+        self.do_PROPFIND()
+
     def do_PATCH(self) -> None:
         self.do_PROPFIND()
 

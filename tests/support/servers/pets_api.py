@@ -206,7 +206,9 @@ def in_cookie(given: Annotated[str, Depends(APIKeyCookie(name="session", auto_er
     return "cookie" if given == KEY else _refuse() or ""
 
 
-def serve(log: Path, mode: Path) -> None:
+def serve(app: FastAPI, log: Path, mode: Path) -> None:
+    """Serve an application until a signal ends this process."""
+
     def wanted() -> str:
         return mode.read_text() if mode.exists() else ""
 
@@ -221,6 +223,7 @@ def serve(log: Path, mode: Path) -> None:
             await anyio.sleep_forever()
         response = Response("broken", int(over_all), media_type="text/plain") if over_all else await answer(request)
         entry = {
+            "method": request.method,
             "path": request.url.path,
             "query": request.url.query,
             "headers": dict(request.headers),
@@ -237,9 +240,13 @@ def serve(log: Path, mode: Path) -> None:
         server.run(sockets=[listening])
 
 
-if __name__ == "__main__":
+def main(app: FastAPI) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--mode", type=Path, required=True)
     given = parser.parse_args()
-    serve(given.log, given.mode)
+    serve(app, given.log, given.mode)
+
+
+if __name__ == "__main__":
+    main(app)

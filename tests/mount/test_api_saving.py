@@ -1,0 +1,168 @@
+"""Programs save documents of a REST API on a real mount (S32, S33)."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from harness import Mount, Mounts
+from pets_server import PetsServer
+from programs import Program, errno_of, python, run, shell, wait_until
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+
+WRITE = [
+    "putNote", "deleteNote", "PUT /plain/{name}", "DELETE /plain/{name}", "PATCH /patched/{name}", "POST /chosen",
+    "PUT /nested/{name}", "DELETE /nested/{name}", "PUT /slashed/{name}/", "PUT /answers/{status}",
+]  # fmt: skip
+SAVE = "exec(\"f = open(sys.argv[1], 'wb', 0); f.write(sys.argv[2].encode()); f.close()\")"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PetsServer]:
+    server = PetsServer(tmp_path / "notes", "notes_api.py")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def mount(mounted: Mounts, server: PetsServer) -> Mount:
+    granted = {"capabilities": ["read", "list", "write"], "auth": {"token": "t0ken-of-bearer"}}
+    source = server.source("notes", config={"write": WRITE, "headers": {"X-Token": "t0ken-of-bearer"}}, **granted)
+    return mounted(source, expected=["not written", "no security scheme", "HTTP [45]"])
+
+
+@pytest.fixture
+def root(mount: Mount, server: PetsServer) -> Path:
+    return mount / server.root("notes")
+
+
+def stored(server: PetsServer, path: str) -> Any:
+    answer = httpx2.get(f"{server.url}/{path}")
+    return answer.json() if answer.status_code == 200 else answer.status_code
+
+
+def test_shells_and_editors_save(root: Path, server: PetsServer) -> None:
+    notes = root / "notes"
+    assert shell("stat -c %a a ../other", directory=notes).text.split() == ["644", "444"]
+    shell("sed -i s/one/two/ a", directory=notes)
+    assert stored(server, "notes/a")["text"] == "two"
+    assert json.loads(run("cat", notes / "a").out)["revision"] == 2
+    edit = ["-c", "%s/two/three/", "-c", "wq"]
+    for setting in ("nobackup", "backup backupcopy=no", "backup backupcopy=yes"):
+        run("env", "-C", notes, "vim", "-es", "-N", "-u", "NONE", "-c", f"set {setting}", *edit, "a", timeout=30)
+        assert stored(server, "notes/a")["text"] == "three"
+        shell("sed -i s/three/two/ a", directory=notes)
+    new = '{"id": "b", "text": "new", "tags": ["x"]}'
+    shell(f"rm -f 'a~'; echo '{new}' > b; sed s/new/newer/ b > .b.tmp && mv .b.tmp b", directory=notes)
+    assert stored(server, "notes/b")["text"] == "newer"
+    assert run("ls", notes).text.split() == ["a", "b", "index.json"]
+    assert [each["id"] for each in json.loads(run("cat", notes / "index.json").out)] == ["a", "b"]
+    shell("rm b", directory=notes)
+    assert stored(server, "notes/b") == 404
+    assert run("ls", notes).text.split() == ["a", "index.json"]
+    assert [each["id"] for each in json.loads(run("cat", notes / "index.json").out)] == ["a"]
+    assert errno_of("open(sys.argv[1])", notes / "b") == "ENOENT"
+    put = [each["headers"] for each in server.requests("/notes/a") if each["method"] == "PUT"]
+    assert len(put) == 7
+    assert all("if-match" in headers for headers in put)
+
+
+def test_urls_that_end_with_a_slash(root: Path, server: PetsServer) -> None:
+    slashed = root / "slashed"
+    assert run("ls", slashed).text.split() == ["a", "index.json"]
+    shell("sed -i s/one/two/ a; echo '{\"id\": \"ü b\"}' > 'ü b'", directory=slashed)
+    assert stored(server, "slashed/") == [{"id": "a", "text": "two"}, {"id": "ü b"}]
+    assert run("ls", slashed).text.splitlines() == ["a", "index.json", "ü b"]
+    assert json.loads(run("cat", slashed / "ü b").out) == {"id": "ü b"}
+    assert [each["id"] for each in json.loads(run("cat", slashed / "index.json").out)] == ["a", "ü b"]
+
+
+def test_documents_below_which_others_are(root: Path, server: PetsServer) -> None:
+    nested = root / "nested"
+    shell('sed -i s/one/two/ a/index.json; echo \'{"text": "new"}\' > b/index.json', directory=nested)
+    assert stored(server, "nested/a")["text"] == "two"
+    assert stored(server, "nested/b") == {"text": "new"}
+    shell("rm a/index.json", directory=nested)
+    assert stored(server, "nested/a") == 404
+    shell("mv a b", directory=root / "plain")
+    assert (stored(server, "plain/a"), stored(server, "plain/b")) == (404, {"id": "a", "text": "one"})
+
+
+def test_other_mounts_and_watches_are_told(
+    mounted: Mounts, programs: type[Program], server: PetsServer, tmp_path: Path
+) -> None:
+    source = server.source("notes", ttl="1h", config={"write": WRITE}, capabilities=["read", "list", "write"])
+    mounts = [mounted(source) for _ in range(2)]
+    roots = [mount / server.root("notes") for mount in mounts]
+    for root in roots:
+        assert run("ls", root / "plain").text.split() == ["a", "index.json"]
+        assert b"one" in run("cat", root / "plain/a", root / "plain/index.json").out
+    log, document = tmp_path / "log", roots[1] / "plain/a"
+    words = [sys.executable, "-m", "bbfs", "watch", "-v", "--once", document]
+    watching = programs("bash", "-c", 'exec "${@:2}" 2> "$1"', "bash", log, *words, env=mounts[1].environ())
+    wait_until(lambda: log.exists() and ": watching " in log.read_text(), "it watches")
+    shell('sed -i s/one/two/ a; echo \'{"id": "b"}\' > b', directory=roots[0] / "plain")
+    assert watching.wait().text == f"changed {document}\n"
+    for root in roots:
+        wait_until(lambda root=root: run("ls", root / "plain").text.split() == ["a", "b", "index.json"], "the new name")
+        wait_until(lambda root=root: b"two" in run("cat", root / "plain/a").out, "the new document")
+        wait_until(lambda root=root: b"two" in run("cat", root / "plain/index.json").out, "the new list")
+
+
+def test_a_conflict_keeps_both(root: Path, mount: Mount, server: PetsServer) -> None:
+    theirs = {"id": "a", "text": "theirs"}
+    put = f"import httpx2; httpx2.put(sys.argv[2], json={theirs!r}).raise_for_status(); "
+    save = f"import json; f = os.open(sys.argv[1], os.O_RDWR); d = json.loads(os.pread(f, 999, 0)); {put}"
+    save += "d['text'] = 'mine'; os.ftruncate(f, 0); os.pwrite(f, json.dumps(d).encode(), 0); os.fsync(f)"
+    for name in ("notes", "plain"):  # with an ETag, and without one
+        file = root / name / "a"
+        assert errno_of(f"exec({save!r})", file, f"{server.url}/{name}/a") == "ESTALE"
+        assert stored(server, f"{name}/a")["text"] == "theirs"
+        wait_until(lambda file=file: b"theirs" in run("cat", file).out, "the mount has the version of the API")
+    kept = list(mount.state.home.rglob("pending/*.json"))
+    assert len(kept) == 2
+    assert all(b"mine" in each.with_suffix("").read_bytes() for each in kept)
+    gone = "import httpx2; f = os.open(sys.argv[1], os.O_RDONLY); httpx2.put(sys.argv[2], json={'text': 'newer'}); "
+    assert errno_of(f"exec({gone + 'os.unlink(sys.argv[1])'!r})", root / "plain/a", f"{server.url}/plain/a") == "ESTALE"
+    assert stored(server, "plain/a") == {"text": "newer"}
+
+
+def test_what_the_api_does_not_take_says_why(root: Path, mount: Mount, server: PetsServer) -> None:
+    def refused(text: str, path: str) -> tuple[str, str]:
+        errno = errno_of(SAVE, root / path, text)
+        got = "print(os.getxattr(sys.argv[1], 'user.bbfs.error').decode(), end='')"
+        return errno, python(got, mount / "bb-api+notes").text
+
+    errno, why = refused('{"id": "a",\n "text": }', "notes/a")
+    assert errno == "EINVAL"
+    assert "line 2 column 10" in why
+    errno, why = refused('{"id": "a", "text": "x", "tags": ["1", "2", "3", "4"]}', "notes/a")
+    assert errno == "EINVAL"
+    assert "too many tags" in why
+    assert "t0ken" not in why + mount.log()
+    errno, why = refused('{"id": "a", "text": "x", "revision": 99}', "notes/a")
+    assert errno == "EINVAL"
+    assert "revision" in why
+    assert stored(server, "notes/a")["text"] == "one"
+    found = {status: refused("{}", f"answers/{status}")[0] for status in (400, 403, 405, 409, 413, 507, 500, 202, 303)}
+    assert found == {
+        400: "EINVAL", 403: "EACCES", 405: "EOPNOTSUPP", 409: "ESTALE", 413: "EFBIG", 507: "ENOSPC",
+        500: "EHOSTDOWN", 202: "EIO", 303: "EIO",
+    }  # fmt: skip
+    errno, why = refused('{"id": "x", "text": "x"}', "chosen/9")
+    assert errno == "EOPNOTSUPP"
+    assert "should be the name" in why
+    errno, why = refused('{"id": "9", "text": "x"}', "chosen/9")
+    assert errno == "EIO"
+    assert "gave it another name" in why
+    assert stored(server, "chosen/2")["text"] == "x"
+    for path in ("notes/index.json", "other", "listed", "notes/a?x=1"):
+        assert errno_of("open(sys.argv[1], 'r+b')", root / path) in ("EOPNOTSUPP", "ENOENT")
+    assert errno_of("open(sys.argv[1], 'wb')", root / "patched/new") == "EOPNOTSUPP"
+    assert errno_of("os.unlink(sys.argv[1])", root / "patched/a") == "EOPNOTSUPP"
+    shell("sed -i 's/Ann\"/Zoe\"/' a", directory=root / "patched")
+    assert stored(server, "patched/a")["owner"] == {"name": "Zoe", "email": "ann@example.com"}
