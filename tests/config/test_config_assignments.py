@@ -38,7 +38,8 @@ def store(url: str = "s3=s3://bucket/x") -> DataSource:
 
 
 def given(*texts: str, sources: tuple[DataSource, ...] = ()) -> dict[str, DataSource]:
-    there = sources or (notes(), kb(), git(), store())
+    api = source_from_url_argument("api=https://api.example/openapi.json", environ=ENVIRON)
+    there = sources or (notes(), kb(), git(), store(), api)
     found = with_options(there, [assignment(text) for text in texts], environ=ENVIRON)
     return {source.name: source for source in found}
 
@@ -155,6 +156,7 @@ def test_without_a_name_what_belongs_to_a_server_is_for_one_alone():
         ("notes.concurrency=99", "-o notes.concurrency: should be less than or equal to 64"),
         ("notes.sizes=lasy", "-o notes.sizes: should be 'exact' or 'lazy'; did you mean 'lazy'?"),
         ("git.tools=read-onyl", "did you mean 'read-only'?"),
+        ("api.write=GET /a,b", "-o api.write: should be operationIds, or PUT, PATCH, POST or DELETE and a path"),
         ("s3.endpoint=${env:NONE}", "-o s3.endpoint: environment variable NONE is not set"),
         ("git.url=http://x", "-o git.url: has both 'command' and 'url'; a server is either started or connected to"),
         ("kb.headers.A B=1", "-o kb.headers.A B: is not a legal name of an HTTP header"),

@@ -219,7 +219,7 @@ def _typed(each: Assignment, problem: Callable[[Any], str | None]) -> Any:
             raise ConfigError(f"{each.label}: {error}") from None
         if found is None:
             return reading
-        told = told or found
+        told = found if told in (None, "should be an array") else told  # the fault of an item says more
         if "did you mean" in told:
             break  # a mistyped word, which might also be taken for a list of one
     raise ConfigError(f"{each.label}: {told}")
