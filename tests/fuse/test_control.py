@@ -166,6 +166,11 @@ async def test_changes_are_told_and_refreshes_done() -> None:
         ({"id": 1, "request": "list", "path": "/"}, "EPROTO", "path"),
         ({"id": 1, "request": "list"}, "EPROTO", "path"),
         ({"id": 1, "request": "list", "path": "a/" * 100_000}, "ENAMETOOLONG", "more than"),
+        ({"id": 1, "request": "describe", "paths": [""]}, "EPROTO", "path"),
+        ({"id": 1, "request": "describe", "paths": ["mcp-server+docs", "mcp-server+docs"]}, "EPROTO", "path"),
+        ({"id": 1, "request": "describe"}, "EPROTO", "paths"),
+        ({"id": 1, "request": "describe", "paths": ["mcp-server+docs/none"]}, "ENOENT", "none"),
+        ({"id": 1, "request": "describe", "paths": ["a/" * 100_000]}, "ENAMETOOLONG", "more than"),
     ],
     ids=lambda value: str(value)[:80],
 )
@@ -179,6 +184,22 @@ async def test_what_cannot_be_done_is_answered_and_the_next_request_is_served(
         assert says in answer["error"]
         await link.send([{"id": 2, "request": "refresh", "paths": [""]}])
         assert await receive(link) == {"id": 2, "ok": True}
+
+
+@pytest.mark.semantics("S12")
+async def test_metadata_are_told_and_nothing_is_loaded() -> None:
+    source = flat(a=b"1")
+    async with serving(source) as (_, address), connect(address) as link:
+        for path, found in (
+            ("mcp-server+docs", {"id": "docs"}),
+            ("mcp-server+docs/x", {}),  # only URIs make this directory
+            ("mcp-server+docs/x/a", {"uri": "mcp-server+docs+x://a"}),
+        ):
+            await link.send([{"id": path, "request": "describe", "paths": [path]}])
+            answer = await receive(link)
+            assert (answer["id"], answer["ok"]) == (path, True)
+            assert found.items() <= answer["document"].items()
+    assert source.loaded == []
 
 
 @pytest.mark.semantics("S12")
