@@ -181,7 +181,7 @@ class PassedRequests:
     async def open(self, number: int, flags: int, ctx: RequestContext) -> FileInfo:
         passed, inode = self._inode(number)
         opened, right = await self._call(passed, ctx.pid, passed.folder.open, inode, flags)
-        return FileInfo(fh=self._opened(passed, opened), keep_cache=right)
+        return FileInfo(fh=self._opened(passed, opened), keep_cache=right, direct_io=_appends(flags))
 
     def _opened(self, passed: Passed, opened: PassedFile) -> FileHandleT:
         handle = self._next
@@ -200,7 +200,7 @@ class PassedRequests:
         inode = passed.folder.counted(parent, name, status)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         handle = self._opened(passed, PassedFile(inode, descriptor, writes))
-        return FileInfo(fh=handle, keep_cache=False), self._entry(inode, status)
+        return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entry(inode, status)
 
     async def read(self, fh: int, offset: int, length: int) -> bytes:
         passed, opened = self._files[fh]
@@ -354,6 +354,14 @@ class PassedRequests:
 
 def _creator(mode: int, ctx: RequestContext) -> Creator:
     return Creator(stat.S_IMODE(mode) & ~ctx.umask, ctx.uid, ctx.gid)
+
+
+def _appends(flags: int) -> bool:
+    """Return whether a file is written at its end, wherever that is then: not where the kernel has it.
+
+    Neither its pages nor a shared mapping of them may be written through such a descriptor: they have a place.
+    """
+    return flags & os.O_APPEND != 0 and flags & os.O_ACCMODE != os.O_RDONLY
 
 
 def _directory(number: int) -> EntryAttributes:

@@ -142,6 +142,22 @@ def test_a_shared_mapping_writes_to_the_file(place: tuple[Path, Path]) -> None:
     )
     assert errno_of(f"exec({code!r})", there / "f") == "OK None"
     assert (here / "f").read_bytes()[4999:5004] == b"\0abc\0"
+    assert errno_of(f"exec({code.replace('r+b', 'a+b')!r})", there / "f") == "ENODEV"
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("access", ["O_RDWR", "O_WRONLY"])
+def test_what_is_appended_is_at_the_end_that_other_programs_have_made(place: tuple[Path, Path], access: str) -> None:
+    there, here = place
+    code = (
+        "there, here = sys.argv[1:]; open(here, 'wb').close();"
+        f"f = os.open(there, os.{access} | os.O_APPEND | os.O_CREAT); os.write(f, b'1\\n');"
+        "reader = open(there, 'rb'); assert reader.read() == b'1\\n'; other = open(here, 'ab', buffering=0);"
+        "other.write(b'other\\n'); os.write(f, b'2\\n'); other.write(b'more\\n'); os.pwrite(f, b'3\\n', 0);"
+        "reader.seek(0); print(reader.read()); os.close(f)"
+    )
+    assert errno_of(f"exec({code!r})", there / "log", here / "log") == "b'1\\nother\\n2\\nmore\\n3\\n'\nOK None"
+    assert (here / "log").read_bytes() == b"1\nother\n2\nmore\n3\n"
 
 
 @pytest.mark.semantics("S33")

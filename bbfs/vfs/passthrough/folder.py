@@ -39,7 +39,7 @@ EXCHANGE = 2
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_KEPT_FLAGS = os.O_ACCMODE | os.O_SYNC | os.O_DSYNC
+_KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_SYNC | os.O_DSYNC
 _LOCAL_MAGIC = {
     0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630, 0x2FC12FC1, 0xF2F52010, 0x858458F6, 0x52654973, 0xCA451A4E,
 }  # fmt: skip
@@ -355,7 +355,7 @@ class PassedFolder:
 
     def open(self, inode: PassedInode, flags: int) -> tuple[PassedFile, bool]:
         """Open a file; the kernel has checked the permissions. Return also if the kernel's pages of it are right."""
-        found = self._opened(inode, _of_file(flags))
+        found = self._opened(inode, flags & _KEPT_FLAGS | _OPEN)
         status = os.fstat(found.number)
         if not stat.S_ISREG(status.st_mode):
             raise _stale()
@@ -370,14 +370,14 @@ class PassedFolder:
     ) -> tuple[Descriptor, os.stat_result]:
         """Create a file and open it, or open one that is there unless `flags` has O_EXCL."""
         at = self._to_change(parent, name)
-        is_new, new = True, _of_file(flags) | os.O_CREAT | os.O_EXCL
+        is_new, new = True, flags & _KEPT_FLAGS | _OPEN | os.O_CREAT | os.O_EXCL
         try:
             found = Descriptor(os.open(name, new, creator.mode, dir_fd=at.number))
         except FileExistsError:
             if flags & os.O_EXCL:
                 raise
             is_new = False
-            found = Descriptor(os.open(name, _of_file(flags), dir_fd=at.number))
+            found = Descriptor(os.open(name, flags & _KEPT_FLAGS | _OPEN, dir_fd=at.number))
         status = os.fstat(found.number)
         if is_new:
             status = self._given(found, at, status, creator)
@@ -549,16 +549,6 @@ class PassedFolder:
         inode = self.inodes.known(key_of(status))
         if inode is not None and inode is not self.inodes.root:
             inode.is_at((parent, name), directory=stat.S_ISDIR(status.st_mode))
-
-
-def _of_file(flags: int) -> int:
-    """Return the flags with which a file is opened.
-
-    The kernel writes pages of a shared mapping through any descriptor that reads and writes. One with O_APPEND would
-    put them at the end, so only a descriptor that cannot be mapped has it.
-    """
-    append = os.O_APPEND if flags & (os.O_ACCMODE | os.O_APPEND) == os.O_WRONLY | os.O_APPEND else 0
-    return flags & _KEPT_FLAGS | append | _OPEN
 
 
 def _is_local(found: Descriptor) -> bool:
