@@ -1,13 +1,15 @@
 """pyfuse3's requests for local folders that the mount passes through, translated to calls on the folder.
 
 A folder on a local file system is called in the event loop: a thread would cost more than the call. Calls that wait for
-the disk, and all calls on other file systems, run in threads; a folder that hangs costs its own programs a time-out.
+the disk or may cross a mount point, and all calls on other file systems, run in threads; a folder that hangs costs its
+own programs a time-out.
 """
 
 import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
@@ -34,7 +36,7 @@ from bbfs.sources.filesystem.beneath import AtMountPoint
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import SHORT
-from bbfs.vfs.passthrough.folder import Creator, PassedDirectory, PassedFile
+from bbfs.vfs.passthrough.folder import Creator, MayCrossMount, PassedDirectory, PassedFile
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
 
@@ -77,16 +79,19 @@ class PassedRequests:
     async def _call(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
         """Call a function of a folder, in a thread unless it ends soon. pid: of the thread that waits."""
         try:
-            if passed.folder.direct:
-                answer = call(*arguments)
-            else:
-                answer = await self._in_thread(passed, pid, call, *arguments)
+            answer = await self._answer(passed, pid, call, *arguments)
         except OSError as error:
             raise FUSEError(error.errno or errno.EIO) from None
         finally:
             if passed.folder.changes:
                 self._changed(passed)
         return answer
+
+    async def _answer(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+        if passed.folder.direct:
+            with suppress(MayCrossMount):
+                return call(*arguments)
+        return await self._in_thread(passed, pid, call, *arguments)
 
     async def _in_thread(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
         with self._interrupts.watching(pid, until_gone=pid != 0):

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from bbfs.model.inode_number import PASSED
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.beneath import Root
 from bbfs.vfs.filesystem import FileSystem
-from bbfs.vfs.passthrough.folder import PassedFolder
+from bbfs.vfs.passthrough.folder import Creator, MayCrossMount, PassedFolder
 from bbfs.vfs.passthrough.folders import Passed
 
 CONTEXT = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022, uid=os.geteuid(), gid=os.getegid()))
@@ -52,6 +53,18 @@ class Requests:
 
     def root(self, number: int = 0) -> int:
         return self.folders[number].folder.inodes.root.number
+
+
+@dataclass
+class Asking:
+    """A lookup in a task of its own."""
+
+    requests: PassedRequests
+    parent: int
+    found: pyfuse3.EntryAttributes | None = None
+
+    async def lookup(self, name: bytes) -> None:
+        self.found = await self.requests.lookup(self.parent, name, CONTEXT)
 
 
 @pytest.mark.semantics("S33")
@@ -109,6 +122,50 @@ async def test_a_folder_that_hangs_costs_its_programs_a_time_out_and_others_noth
                 assert (await made.requests.getattr(made.root(1), CONTEXT)).st_ino == made.root(1)
     finally:
         over.set()
+
+
+@pytest.mark.semantics("S22", "S33")
+async def test_the_event_loop_enters_no_file_system_that_is_mounted_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc is mounted in the root directory."""
+    made = Requests(Path("/"), tmp_path)
+    requests, root, folder = made.requests, made.root(), made.folders[0].folder
+    await requests.getattr(root, CONTEXT)
+    folder.direct = True  # also where the root directory is on a file system that is not known as local
+    listing = folder.opendir(folder.inodes.root)
+    folder.begin(listing)
+    for call in (
+        lambda: folder.open_root(),
+        lambda: folder.lookup(folder.inodes.root, b"proc"),
+        lambda: folder.look_ahead(listing, listing.names.index(b"proc")),
+        lambda: folder.create(folder.inodes.root, b"proc", os.O_RDWR, Creator(0o600, 0, 0)),
+    ):
+        with pytest.raises(MayCrossMount):
+            call()
+    listing.descriptor.close()
+    stat_of, over = os.stat, Event()
+
+    def hang(name: Any, **named: Any) -> os.stat_result:
+        if name == b"proc":
+            over.wait(BOUND)
+        return stat_of(name, **named)
+
+    monkeypatch.setattr(os, "stat", hang)
+    asking = Asking(requests, root)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(asking.lookup, b"proc")
+        with trio.fail_after(BOUND):
+            await requests.getattr(made.root(1), CONTEXT)
+            assert await requests.lookup(root, b"tmp", CONTEXT) is not None
+            assert asking.found is None
+            over.set()
+    assert asking.found is not None
+    assert not folder.direct  # and is not local
+    with trio.fail_after(BOUND):
+        found = await requests.lookup(asking.found.st_ino, b"self", CONTEXT)
+        assert found is not None
+        assert stat.S_ISLNK(found.st_mode)
 
 
 @pytest.mark.semantics("S6", "S23")

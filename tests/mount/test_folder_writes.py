@@ -1,6 +1,7 @@
 """A folder with the capability `write` on a real mount: what programs do there, they do to the folder."""
 
 import os
+import signal
 import sqlite3
 import stat
 import sys
@@ -244,6 +245,28 @@ def test_a_mount_point_in_the_folder_stays_an_empty_directory(mounted: Mounts, t
     assert errno_of("open(sys.argv[1], 'w')", mount / NAME / "mnt" / "f") in ("EROFS", "EACCES")
     shell("echo 1 > f; mv f g; cat g", directory=mount / NAME)
     assert (tmp_path / "root" / "g").read_text() == "1\n"
+
+
+@pytest.mark.semantics("S22", "S26", "S27", "S33")
+def test_a_mount_in_the_folder_that_hangs_costs_no_other_source_anything(mounted: Mounts, tmp_path: Path) -> None:
+    for name in ("work/in ner", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "work" / "f").write_text("1")
+    (tmp_path / "other" / "g").write_text("2")
+    mount = mounted(
+        folder("work", tmp_path / "work", capabilities=WRITE, timeout=1), folder("other", tmp_path / "other")
+    )
+    assert run("cat", mount / NAME / "f").text == "1"
+    inner = mounted(folder("inner", tmp_path / "other"), mount_point=tmp_path / "work" / "in ner")
+    os.kill(inner.pid, signal.SIGSTOP)
+    try:
+        assert errno_of("os.stat(sys.argv[1])", mount / NAME / "in ner", timeout=20) == "ETIMEDOUT"
+        assert errno_of("os.listdir(sys.argv[1])", mount / NAME, timeout=20) == "ETIMEDOUT"
+        assert run("cat", mount / NAME.replace("work", "other") / "g", timeout=20).text == "2"
+        assert run("cat", mount / NAME / "f", timeout=20).text == "1"
+        mount.stop()
+    finally:
+        os.kill(inner.pid, signal.SIGCONT)
 
 
 def test_sqlite_locks_between_two_programs(place: tuple[Path, Path]) -> None:

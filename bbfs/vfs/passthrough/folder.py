@@ -4,7 +4,8 @@ Every call names a file by its inode, or by a directory's inode and a name. The 
 opened name by name beneath the root, no name is followed if it is a link, and a file that was opened by its name is
 compared with its inode. So no race with a program that moves directories or swaps links leads out (S29).
 
-Functions block, raise OSError with the kernel's own errno, and may run in worker threads beside the event loop.
+Functions block, raise OSError with the kernel's own errno, and may run in worker threads beside the event loop. In the
+event loop they enter no file system that is mounted in the folder, which may hang: they raise `MayCrossMount`.
 """
 
 import ctypes
@@ -13,10 +14,12 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+
+from trio.lowlevel import in_trio_task
 
 from bbfs.model.errors import BbfsError
 from bbfs.sources.content.fd import Descriptor
@@ -24,6 +27,7 @@ from bbfs.sources.filesystem.beneath import AtMountPoint, Root
 from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.passthrough.inodes import PassedInode, PassedInodes, Place, key_of
+from bbfs.vfs.passthrough.mounted_names import MOUNTS, MountedNames
 
 OPEN_DIRECTORIES = 512
 """Descriptors of directories that a folder keeps open."""
@@ -45,13 +49,16 @@ _LOCAL_MAGIC = {
 }  # fmt: skip
 """Local file systems by their number in statfs(2), in the order of `_LOCAL_NAMES`."""
 _LOCAL_NAMES = frozenset(b"ext4 ext3 ext2 xfs btrfs tmpfs overlay zfs f2fs ramfs reiserfs bcachefs".split())
-_MOUNTS = Path("/proc/self/mountinfo")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _stale() -> OSError:
     return OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+class MayCrossMount(Exception):
+    """A call in the event loop would use a name that may be a mount point. It has changed nothing."""
 
 
 def _status_at(at: Descriptor, name: bytes, inode: PassedInode) -> os.stat_result | None:
@@ -124,11 +131,17 @@ class PassedFolder:
         self._devices: set[int] = set()
         self._own = (os.geteuid(), os.getegid())
         self._umask = process_umask()
+        self._mounts: MountedNames | None = None
 
     # -- directories and places --------------------------------------------------------------------------------------
 
     def open_root(self) -> os.stat_result:
-        """Look the folder up again, which may have been replaced, and return its status. Raise OSError, BbfsError."""
+        """Look the folder up again, which may have been replaced, and return its status. Raise OSError, BbfsError.
+
+        Raise MayCrossMount in the event loop: each name on the way to the folder may be a mount point.
+        """
+        if in_trio_task():
+            raise MayCrossMount
         root = self.inodes.root
         try:
             found = self._root.open((), _DIRECTORY)
@@ -138,6 +151,7 @@ class PassedFolder:
         status = os.fstat(found.number)
         if root.descriptor is None or root.key != key_of(status):
             root.key, root.descriptor = key_of(status), found
+            self._mounts = self._mounts or MountedNames()
             self.direct = _is_local(found)
             self._devices = {status.st_dev}
         return status
@@ -163,6 +177,8 @@ class PassedFolder:
         for below, name in reversed(ahead):
             if self.is_mount_point(inode, name):
                 raise _stale()
+            if name in self._mounted_names():
+                raise MayCrossMount
             try:
                 held = Descriptor(os.open(name, _DIRECTORY, dir_fd=held.number))
             except OSError as error:
@@ -193,14 +209,20 @@ class PassedFolder:
             and parent.key[:2] == (mount_point.device, mount_point.inode)
         )
 
+    def _mounted_names(self) -> Set[bytes]:
+        """Return the last names of all mount points; none in a thread, which may enter them."""
+        return self._mounts.now() if self._mounts is not None and in_trio_task() else frozenset()
+
     def _in(self, parent: PassedInode, name: bytes) -> Descriptor:
-        """Return the descriptor of a directory for a call on one of its names. Raise AtMountPoint."""
+        """Return the descriptor of a directory for a call on one of its names. Raise AtMountPoint, MayCrossMount."""
         if b"/" in name or name in (b".", b"..", b""):
             raise OSError(errno.EINVAL, "not a name")
         if self.is_mount_point(parent, name):
             raise AtMountPoint(below=False)
         if not self._hidden and name.startswith(b"."):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if name in self._mounted_names():
+            raise MayCrossMount
         return parent.descriptor or self._walk_to(parent)
 
     def _to_change(self, parent: PassedInode, name: bytes) -> Descriptor:
@@ -215,6 +237,8 @@ class PassedFolder:
     def _places(self, inode: PassedInode) -> Iterator[tuple[Descriptor, bytes]]:
         """Yield the directories and names that a file had when it was last seen, the last one first."""
         for parent, name in reversed(inode.places):
+            if name in self._mounted_names():
+                raise MayCrossMount
             try:
                 yield self.directory(parent), name
             except OSError as error:
@@ -468,12 +492,14 @@ class PassedFolder:
         """Learn the status of the next entries; None for the mount point. Those that are gone are left out."""
         opened.ahead.clear()
         opened.looked_at = range(start, min(start + AT_ONCE, len(opened.names)))
-        at, parent = opened.descriptor.number, opened.inode
+        at, parent, mounted = opened.descriptor.number, opened.inode, self._mounted_names()
         for place in opened.looked_at:
             name = opened.names[place]
             if self.is_mount_point(parent, name):
                 opened.ahead[place] = None
                 continue
+            if name in mounted:
+                raise MayCrossMount
             try:
                 status = os.stat(name, dir_fd=at, follow_symlinks=False)
             except OSError:
@@ -562,7 +588,7 @@ def _is_local(found: Descriptor) -> bool:
 def _is_local_device(device: int) -> bool:
     """Return whether a device is that of a local file system, or of a part of one, which is not mounted by itself."""
     wanted = b"%d:%d" % (os.major(device), os.minor(device))
-    for line in _MOUNTS.read_bytes().splitlines():
+    for line in MOUNTS.read_bytes().splitlines():
         before, _, after = line.partition(b" - ")
         if before.split()[2] == wanted:
             return after.split()[0] in _LOCAL_NAMES
