@@ -9,7 +9,7 @@ import logging
 import os
 import select
 import stat
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -119,6 +119,35 @@ class Operations(pyfuse3.Operations):
         """Await the answer of a request; the waiting program can be interrupted and killed meanwhile."""
         with self.interrupts.watching(ctx.pid):
             return await answered(answer, ask, *arguments)
+        raise FUSEError(errno.EINTR)
+
+    async def _change(self, ctx: RequestContext, change: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """Await a change. If its program is interrupted or killed meanwhile, it goes on: no source has half of it."""
+        with self.interrupts.watching(ctx.pid):
+            return await self._files.go_on(partial(change, *arguments))
+        raise FUSEError(errno.EINTR)
+
+    async def _made(
+        self, ctx: RequestContext, make: Callable[..., Awaitable[Attributes]], *arguments: Any
+    ) -> EntryAttributes:
+        """Await the entry of what a program makes. The kernel counts no lookup of it if it is not answered."""
+        waits = True
+
+        async def change() -> Attributes:
+            found = await make(*arguments)
+            if not waits:
+                self._files.forget(found.ino, 1)
+            return found
+
+        try:
+            return self._entry(await self._change(ctx, change))
+        finally:
+            waits = False
+
+    async def _by_writer(self, fh: int, request: Awaitable[T]) -> T:
+        """Await a request for an open file. It does not name the waiting thread: mostly the one that opened it."""
+        with self.interrupts.watching(self._writers.get(fh, 0), until_gone=False):
+            return await request
         raise FUSEError(errno.EINTR)
 
     def _entry(self, found: Attributes) -> EntryAttributes:
@@ -328,14 +357,14 @@ class Operations(pyfuse3.Operations):
         blank = self._writes.blank(fh)
         if blank is not None and has_open(self._writers.get(fh, 0), "/".join(blank)):
             return  # a shell has opened the file for another program: that one's close hands it over
-        await self._writes.flush(fh)
+        await self._by_writer(fh, self._writes.flush(fh))
 
     @answers
     async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
         if fh >= PASSED:
             await self._passed.sync(fh, datasync)
         else:
-            await self._writes.sync(fh)
+            await self._by_writer(fh, self._writes.sync(fh))
 
     @answers
     async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
@@ -365,11 +394,13 @@ class Operations(pyfuse3.Operations):
         if not stat.S_ISREG(mode):
             raise NotSupported("no source has devices, pipes and sockets")
         with self._locks.held(parent_inode):
-            return self._entry(await self._writes.make_node(parent_inode, name, mode & ~ctx.umask))
+            return await self._made(ctx, self._writes.make_node, parent_inode, name, mode & ~ctx.umask)
 
     @answers
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
-        return await (self._passed.write(fh, off, buf) if fh >= PASSED else self._writes.write(fh, off, buf))
+        if fh >= PASSED:
+            return await self._passed.write(fh, off, buf)
+        return await self._by_writer(fh, self._writes.write(fh, off, buf))
 
     @answers
     async def setattr(
@@ -390,9 +421,7 @@ class Operations(pyfuse3.Operations):
         )
         if inode >= PASSED:
             return await self._passed.setattr(inode, wanted, fh, ctx)
-        with self.interrupts.watching(ctx.pid):
-            return self._entry(await self._writes.set_attributes(inode, fh, wanted))
-        raise FUSEError(errno.EINTR)
+        return self._entry(await self._change(ctx, self._writes.set_attributes, inode, fh, wanted))
 
     @answers
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
@@ -400,14 +429,14 @@ class Operations(pyfuse3.Operations):
             await self._passed.unlink(parent_inode, name, ctx)
         else:
             with self._locks.held(parent_inode):
-                await self._writes.remove(parent_inode, name)
+                await self._change(ctx, self._writes.remove, parent_inode, name)
 
     @answers
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: int, ctx: RequestContext) -> EntryAttributes:
         if parent_inode >= PASSED:
             return await self._passed.mkdir(parent_inode, name, mode, ctx)
         with self._locks.held(parent_inode):
-            return self._entry(await self._writes.make_directory(parent_inode, name, mode & ~ctx.umask))
+            return await self._made(ctx, self._writes.make_directory, parent_inode, name, mode & ~ctx.umask)
 
     @answers
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
@@ -415,7 +444,7 @@ class Operations(pyfuse3.Operations):
             await self._passed.rmdir(parent_inode, name, ctx)
         else:
             with self._locks.held(parent_inode):
-                await self._writes.remove_directory(parent_inode, name)
+                await self._change(ctx, self._writes.remove_directory, parent_inode, name)
 
     @answers
     async def rename(
@@ -431,7 +460,8 @@ class Operations(pyfuse3.Operations):
             await self._passed.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
         else:
             with self._locks.held(parent_inode_old, parent_inode_new):
-                await self._writes.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
+                rename = self._writes.rename
+                await self._change(ctx, rename, parent_inode_old, name_old, parent_inode_new, name_new, flags)
 
     @answers
     async def link(

@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, Literal, TypeVar
 
 import trio
@@ -582,6 +583,11 @@ class ResourceManager:
     def begin(self, work: Callable[[T], Awaitable[None]], argument: T) -> None:
         """Run something in a task of its own, to the end of the mount at most."""
         self._nursery.start_soon(work, argument)
+
+    async def go_on(self, change: Callable[[], Awaitable[T]]) -> T:
+        """Await a change in a task of its own. It goes on if its caller is cancelled. Raise BbfsError."""
+        value: T = await self._flights.do(("change", object()), change, inf)
+        return value
 
     def source_of(self, record: Record) -> Source:
         return self._by_id[record.source_id]

@@ -67,6 +67,7 @@ class FileSystem:
         self.inodes = InodeTable()
         self.files = OpenFiles()
         self.writable_roots = manager.writable_roots
+        self.go_on = manager.go_on
         self.locks = DirectoryLocks()
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""

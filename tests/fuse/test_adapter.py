@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import stat
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,8 +12,9 @@ import pyfuse3
 import pytest
 import trio
 import trio.testing
-from fakes import FlatSource, TreeSource, World, data_source, several, uris
+from fakes import FlatSource, TreeSource, World, data_source, settled, several, uris
 from pyfuse3 import FUSEError
+from writable import Program, WritableTree
 
 from bbfs.fuse import adapter as operations
 from bbfs.fuse.adapter import Operations, Ownership, answers
@@ -23,6 +25,7 @@ from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import DirectoryLocks
 
 OWNER = Ownership(uid=1234, gid=5678)
+TREE = "bb-scripted+tree+file"
 NOBODY = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022))
 """The context of a request whose thread has no number here."""
 
@@ -442,3 +445,105 @@ async def test_times_and_sizes_of_any_source_can_be_answered(nursery: trio.Nurse
             ino = pyfuse3.InodeT((await world.kernel.stat(f"mcp-server+docs/x/{name}")).ino)
             times[name] = (await serving(world).getattr(ino, NOBODY)).st_mtime_ns
         assert times == {"late": 2**63 - 1, "past": -1, "too late": int(world.clock.now * 1e9)}
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+HELD = ("write", "remove", "rename", "make_directory", "remove_directory")
+
+
+@pytest.mark.semantics("S22", "S32")
+@pytest.mark.parametrize(
+    "request_name", ["flush", "fsync", "setattr", "mknod", "unlink", "rename", "mkdir", "rmdir", "write"]
+)
+async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
+    nursery: trio.Nursery,
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    request_name: str,
+) -> None:
+    wanting: set[int] = set()
+    monkeypatch.setattr("bbfs.fuse.waiting_programs.wants_out", lambda pid: pid in wanting)
+    monkeypatch.setattr("bbfs.fuse.waiting_programs._is_there", lambda pid: True)
+    source = WritableTree()
+    source.contents = {"file:./a": b"old", "file:./d/b": b"b"}
+    source.directories = {"file:./empty"}
+    asked, go_on = trio.Event(), trio.Event()
+
+    def held(change: Any) -> Any:
+        async def wait(*arguments: Any, **named: Any) -> Any:
+            asked.set()
+            await go_on.wait()
+            return await change(*arguments, **named)
+
+        return wait
+
+    killed = cast(pyfuse3.RequestContext, SimpleNamespace(pid=7, umask=0o022))
+    async with World(nursery, source) as world:
+        interrupts = Interrupts()
+        nursery.start_soon(interrupts.run)
+        adapter = Operations(world.core, OWNER, interrupts)
+        program = Program(world)
+        root = pyfuse3.InodeT((await program.walk(TREE)).ino)
+        file = pyfuse3.InodeT((await program.walk(f"{TREE}/a")).ino)
+        name = cast("Callable[[str], pyfuse3.FileNameT]", str.encode)
+        handle = (await adapter.open(file, os.O_WRONLY, killed)).fh
+        if request_name in ("flush", "fsync"):
+            await adapter.write(handle, 0, b"new")
+        for each in ("load", *HELD):
+            monkeypatch.setattr(source, each, held(getattr(source, each)))
+        inodes = len(world.core.inodes)
+        resized = SimpleNamespace(**{**dict.fromkeys(UPDATES, False), "update_size": True})
+        request = {
+            "flush": lambda: adapter.flush(handle),
+            "fsync": lambda: adapter.fsync(handle, False),
+            "write": lambda: adapter.write(handle, 1, b"n"),
+            "setattr": lambda: adapter.setattr(file, pyfuse3.EntryAttributes(), cast(Any, resized), None, killed),
+            "mknod": lambda: adapter.mknod(root, name("n"), stat.S_IFREG | 0o644, 0, killed),
+            "unlink": lambda: adapter.unlink(root, name("a"), killed),
+            "rename": lambda: adapter.rename(root, name("a"), root, name("z"), 0, killed),
+            "mkdir": lambda: adapter.mkdir(root, name("n"), 0o755, killed),
+            "rmdir": lambda: adapter.rmdir(root, name("empty"), killed),
+        }[request_name]
+        answered: list[int | None] = []
+
+        async def ask() -> None:
+            with pytest.raises(FUSEError) as raised:
+                await request()
+            answered.append(raised.value.errno)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as programs:
+                programs.start_soon(ask)
+                await asked.wait()
+                started = trio.current_time()
+                wanting.add(7)
+            assert trio.current_time() - started < 1.0
+            assert answered == [errno.EINTR]
+            await adapter.release(handle)  # as its program has ended
+            go_on.set()
+            await settled()
+        contents, directories = {"file:./a": b"old", "file:./d/b": b"b"}, {"file:./empty"}
+        match request_name:
+            case "flush" | "fsync":
+                contents["file:./a"] = b"new"
+            case "setattr":
+                contents["file:./a"] = b""
+            case "mknod":
+                contents["file:./n"] = b""
+            case "unlink":
+                del contents["file:./a"]
+            case "rename":
+                contents["file:./z"] = contents.pop("file:./a")
+            case "mkdir":
+                directories.add("file:./n")
+            case "rmdir":
+                directories.clear()
+            case _:
+                pass
+        assert (source.contents, source.directories) == (contents, directories)
+        assert not world.core.names.drafts
+        assert not world.manager.writer.pending.has_some()
+        assert len(world.core.inodes) <= inodes
+        shown = {uri.removeprefix("file:./").split("/")[0] for uri in (*contents, *directories)}
+        assert set(await program.ls(TREE)) == shown

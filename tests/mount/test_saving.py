@@ -3,17 +3,19 @@
 The source is one in memory with a file, so that another process can say what is stored.
 """
 
+import fcntl
 import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, SourceTable
-from programs import conflicts_of, errno_of, run, shell, wait_until
+from programs import Program, conflicts_of, errno_of, run, shell, wait_until
 
-from bbfs.sources.memory.file import MemoryFile
+from bbfs.sources.memory.file import LOCKED_WITHIN, MemoryFile
 
 DIRECTORY = "bb-memory+pad+memory"
 pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
@@ -153,6 +155,48 @@ def test_of_two_writers_one_wins_and_the_other_keeps_its_bytes(here: Path, mount
     assert kept.with_suffix("").read_text() == "second"
     assert "Conflict" in json.loads(kept.read_text())["error"]
     wait_until(lambda: run("cat", other / DIRECTORY / "note.md").text == "first", "the other mount has it too")
+
+
+CHANGES = {
+    "close": "os.close(f)",
+    "fsync": "os.fsync(f)",
+    "exit": "time.sleep(60)",
+    "unlink": "os.unlink(sys.argv[1] + '/note.md')",
+    "rename": "os.rename(sys.argv[1] + '/note.md', sys.argv[1] + '/other.md')",
+}
+
+
+@pytest.mark.semantics("S22")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_program_that_is_killed_while_a_source_takes_its_change_ends_and_the_change_is_whole(
+    mount: Mount, tmp_path: Path, programs: type[Program], change: str
+) -> None:
+    """A program that is killed with an open file hands it over at its end, which a signal cannot interrupt."""
+    begin = "import os, sys, time; f = os.open(sys.argv[1] + '/new.md', os.O_RDWR | os.O_CREAT); os.write(f, b'new'); "
+    here, lock_path = mount / DIRECTORY, tmp_path / "pad.file.lock"
+    hands_over = change in ("close", "fsync", "exit")
+
+    def is_asked() -> bool:
+        """Return whether the source waits for the lock of its file."""
+        return f"{lock_path}\n" in shell(f"find /proc/{mount.pid}/fd -printf '%l\\n' || true").text
+
+    if not hands_over:
+        begin = "import os, sys, time; "
+    with open(lock_path, "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code = f"{begin}print('ready', flush=True); {CHANGES[change]}; time.sleep(60)"
+        program = programs(sys.executable, "-c", code, here)
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline() == b"ready\n"
+        if change != "exit":
+            wait_until(is_asked, "the source is asked")
+        program.send(signal.SIGKILL)
+        assert program.wait(LOCKED_WITHIN / 2).status == -signal.SIGKILL
+        wait_until(is_asked, "the source is asked still")
+    names = {"note.md", "new.md"} if hands_over else {"other.md"} if change == "rename" else set[str]()
+    wait_until(lambda: {*shell("ls -A", directory=here).text.split()} == names, "the source has the change")
+    for name in names - {"note.md"}:
+        assert stored(tmp_path, name) == ("new" if hands_over else "one\n")
 
 
 def test_other_mounts_learn_of_a_write_at_once(here: Path, mounted: Mounts, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ the adapter, raises BbfsError, and may wait for a source.
 import os
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import trio
@@ -119,9 +120,13 @@ class Writes:
             self._names.drafts[ino] = draft
         handle = self._opened(draft, ino)
         if flags & os.O_TRUNC:  # libfuse has the kernel leave this to the open (FUSE_CAP_ATOMIC_O_TRUNC)
-            async with draft.lock:
-                draft.emptied()
-                draft.changed()
+            try:
+                async with draft.lock:
+                    draft.emptied()
+                    draft.changed()
+            except BaseException:
+                self.released(self._files.remove(handle))
+                raise
         return handle
 
     async def _confirm(self, record: Record) -> None:
@@ -234,10 +239,20 @@ class Writes:
         return draft.path if isinstance(draft, Draft) and draft.blank and draft.dirty else None
 
     async def flush(self, handle: int) -> None:
-        """Hand over what was written: a program has closed one of the file's descriptors."""
+        """Hand over what was written: a program has closed one of the file's descriptors.
+
+        This goes on if its caller is cancelled. Until then the draft counts as open, whoever releases its handles.
+        """
         draft = self._files[handle].content
-        if isinstance(draft, Draft):
+        if isinstance(draft, Draft) and draft.dirty:
+            draft.users += 1
+            await self._manager.go_on(partial(self._flush, draft))
+
+    async def _flush(self, draft: Draft) -> None:
+        try:
             await self._hand_over(draft)
+        finally:
+            self._closed(draft)
 
     async def free(self) -> int:
         """Return the bytes that the disk has room for which keeps what is written; a source may have less."""
