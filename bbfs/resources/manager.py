@@ -659,9 +659,7 @@ class ResourceManager:
         if record is None or not record.provisional or record.on_open or path[0] not in self.writable_roots:
             return None
         writes = self.source_of(record).writes
-        may_create = writes is not None and (
-            is_temporary(path[-1]) or bool(writes.writes(record.metadata.native_uri))
-        )
+        may_create = writes is not None and (is_temporary(path[-1]) or bool(writes.writes(record.metadata.native_uri)))
         return record if may_create else None
 
     def lazy(self, record: Record) -> bool:
