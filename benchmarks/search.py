@@ -243,6 +243,7 @@ def output(env: Mapping[str, str], *command: str) -> list[str]:
 
 def measure_grep(mount: Mount, root: Path, env: Mapping[str, str], rounds: int) -> None:
     where = f"{mount.path}/{SOURCE}"
+    first = timed(lambda: output(env, *BBFS, "grep", RARE, where))
     ways: dict[str, Callable[[], object]] = {
         "grep -r on the warm mount": lambda: output(env, "grep", "-rnE", RARE, where),
         "bbfs grep, the command": lambda: output(env, *BBFS, "grep", RARE, where),
@@ -254,8 +255,27 @@ def measure_grep(mount: Mount, root: Path, env: Mapping[str, str], rounds: int) 
     else:
         print("ripgrep: left out, as there is no program rg")
     assert output(env, "grep", "-rnE", RARE, where) == output(env, *BBFS, "grep", RARE, where)
+    shown("bbfs grep, the command, the first time", [first])
     for name, way in ways.items():
         shown(name, [timed(way) for _ in range(rounds)])
+    measure_mirage(root)
+
+
+def measure_mirage(root: Path) -> None:
+    """The search of mirage's shell, which has no index of a folder. One round: it takes minutes."""
+    python = BESIDE / ".venv" / "bin" / "python"
+    if not python.exists():
+        print(f"mirage: left out, as {python} is missing (make .venv/.installed-bench)")
+        return
+    command = [python, BESIDE / "mirage_grep.py", root, RARE, "1"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=BOUND)
+    if ran.returncode != 0:
+        print(f"mirage: left out, as its process ended with {ran.returncode}")
+        return
+    answer = json.loads(ran.stdout)
+    plain = output(dict(os.environ), "grep", "-rnE", RARE, str(root))
+    assert answer["lines"] == sorted(line.removeprefix(f"{root}/") for line in plain)
+    shown("mirage's shell, grep -rn, without its start", answer["seconds"])
 
 
 def answers(mount: Mount, request: dict[str, Any]) -> list[dict[str, Any]]:
