@@ -872,7 +872,10 @@ class ResourceManager:
             return catalog.native_uri(below) if isinstance(catalog, FlatCatalog) else uri_paths.native_of(below)
         segments = [uri_paths.hide_component(name, literal=source.data.scheme == "file") for name in below]
         for depth in range(len(below) - 1, 0, -1):
-            directory = await self.find_below(source, below[:depth])
+            try:
+                directory = await self.find_below(source, below[:depth])
+            except NotFound:
+                continue  # it is new, too
             if directory.record is not None:
                 return "/".join((directory.record.metadata.native_uri.rstrip("/"), *segments[depth:]))
         if isinstance(source.handler, StatesBeginning):
@@ -886,13 +889,16 @@ class ResourceManager:
     async def write_resource(self, uri: str, data: bytes, expected: Expected, *, keep: bool = True) -> ResourceMetadata:
         """Create a resource, or replace its content, by its bbfs URI. Return its metadata as the source has it now.
 
-        When this returns, the source has the content, and a lookup finds it. Raise BbfsError: ReadOnly if the source is
+        The directories that it is in are made as well. When this returns, the source has the content, and a lookup
+        finds it. Raise BbfsError: ReadOnly if the source is
         not written, Conflict if it has another state than the expected one. The content is a pending write then, unless
         `keep` is false: the caller has it still.
         """
         source, native_uri = self._parsed(uri)
         known = source.catalog.record(native_uri)
         path = known.path if known is not None and known.path else None
+        if path is None and expected.exists is not True:
+            await self.writer.make_parents(source, native_uri)
         record = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path, keep=keep)
         if path is None:
             await self.relist(source)

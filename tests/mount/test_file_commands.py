@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Mount, Mounts, State, config_text
+from harness import Mount, Mounts, State, config_text, folder
 from programs import Done, run, wait_until
 
 from bbfs.sources.memory.file import MemoryFile
@@ -83,6 +83,23 @@ def test_an_operand_means_the_same_to_put_and_cp(bbfs: Commands, tmp_path: Path)
     said = bbfs("cp", "mine/local.txt", "pad/new.txt", status=1).err.decode()
     assert "no source 'mine'" in said
     assert "a local file is ./mine/local.txt" in said
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("way", ["mount", "direct"])
+def test_a_resource_may_be_new_with_the_directories_above_it(way: str, mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    notes = folder("notes", tmp_path / "root", capabilities=["read", "list", "write"])
+    if way == "mount":
+        bbfs = Commands(mounted(notes).environ())
+    else:
+        config = tmp_path / "bbfs.toml"
+        config.write_text(config_text([notes], {}))
+        bbfs = Commands(mounted.state().environ(), ("--config", str(config)))
+    bbfs("cp", __file__, "notes/a/b/new")
+    bbfs("put", __file__, "bb-filesystem+notes+file:./a/c/new")
+    for name in "bc":
+        assert (tmp_path / "root" / "a" / name / "new").read_text() == Path(__file__).read_text()
 
 
 @pytest.mark.timeout(60)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from harness import mcp
+from harness import folder, mcp
 from mcp import Client
 from served import BOUND
 
@@ -106,6 +106,22 @@ async def test_the_answer_has_the_version_of_the_row_as_the_database_has_it(
                     assert content.meta == {"etag": written["metadata"]["version"]}
                     assert written["metadata"]["size"] == len(content.model_dump()["text"].encode())
                     match = written["metadata"]["version"]
+
+
+async def test_a_resource_may_be_new_with_the_directories_above_it(
+    service: Callable[..., Any], local: Path, era: str
+) -> None:
+    table = folder("local", local, capabilities=["read", "list", "write"])
+    with trio.fail_after(BOUND):
+        async with service(table) as server, Client(server, mode=era, cache=None) as client:
+            for uri in ("a/b/new.md", "a/b/other.md", "top.md"):
+                written = await done(
+                    client, "write_resource", f"bb-filesystem+local+file:./{uri}", text="x", ifMatch=""
+                )
+                assert (written["metadata"]["path"], written["metadata"]["size"]) == (uri, 1)
+                assert (local / uri).read_text() == "x"
+            refused = await done(client, "write_resource", "bb-filesystem+local+file:./package.json/x", text="x")
+            assert refused["code"] == "resource_not_found"
 
 
 async def test_what_cannot_be_written_is_refused_with_a_code(

@@ -14,6 +14,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ReadOnly
 from bbfs.model.uri import source_uri
+from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import Content, Expected, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
@@ -208,6 +209,29 @@ class Writer:
 
         await self._do(source, make)
         return True
+
+    async def make_parents(self, source: Source, native_uri: str) -> None:
+        """Make the directories that a new resource is in, as far as its source has directories. Raise BbfsError."""
+        handler = source.handler
+        if source.writes is None or not (source.makes_directories and isinstance(handler, CanStat)):
+            return
+        missing: list[str] = []
+        above = native_uri.rpartition("/")[0]
+
+        async def look() -> None:
+            nonlocal above
+            while above:
+                try:
+                    async with source.slots.ask():
+                        await handler.stat(above)
+                    return
+                except NotFound:
+                    missing.append(above)
+                    above = above.rpartition("/")[0]
+
+        await self._do(source, look)
+        for each in reversed(missing) if above else ():  # else its root is not there, which the write tells
+            await self.make_directory(source, each, plain_path(each, source.data.scheme).path)
 
     async def remove_directory(self, source: Source, native_uri: str, path: Path) -> bool:
         """Remove an empty directory at its source. Return False if the source has none of its own."""

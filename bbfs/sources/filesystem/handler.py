@@ -120,6 +120,10 @@ class FilesystemHandler:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     @property
+    def beginning(self) -> str:
+        return native_uri_of(())
+
+    @property
     def detects_conflicts(self) -> bool:
         """Return True: a file is compared by its etag just before another one takes its name."""
         return True
