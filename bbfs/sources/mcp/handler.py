@@ -117,7 +117,7 @@ class McpHandler:
             example = next((each for each in examples if "`" not in each and len(each) <= _LONGEST_EXAMPLE), None)
             told = "`tool/NAME/description.md` says what each does and how to call it"
             notes.append(f"{counted(named, 'tool')} in `tool/`; {told}.")
-            shown = f", for example `cat {example}`" if example is not None else ""
+            shown = f", for example `cat {example}` (or `bbfs cat`, if the result has several parts)" if example else ""
             notes.append(f"{len(run)} of {named} can be called by path{shown}; `bbfs call` calls any.")
             if len(run) < named:
                 notes.append("`bbfs mount --tools all`, or `tools` in the configuration, gives others a path.")

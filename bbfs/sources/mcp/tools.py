@@ -264,6 +264,8 @@ def describe_tool(tool: ToolEntry, source: str, is_allowed: bool) -> str:
     if is_allowed:
         example = example_of("tool", tool.name, tool.input_schema)
         lines += ["This runs it, each time again, in the directory of the source:", "", f"    cat {example}", ""]
+        lines += ["Where `cat` says *Is a directory*, the result has several parts, which are there now:", ""]
+        lines += [f"    cat {example}/*", ""]
     elif tool.needs_task:
         lines += ["It runs as a task only, which bbfs cannot do.", ""]
     else:

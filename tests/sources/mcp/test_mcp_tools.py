@@ -165,6 +165,7 @@ async def test_what_an_earlier_mount_has_listed_is_loaded_without_a_listing(serv
     s = server()
     assert await s.text("tool://count?") == b"call 1 ."
     assert (await s.text("tool://count/description.md") or b"").startswith(b"# count\n")
+    assert b"/*" in (await s.text("tool://count/description.md") or b"")  # where `cat` meets a directory
 
 
 async def test_a_name_in_the_way_of_no_tool(server: Any) -> None:
