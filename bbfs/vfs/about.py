@@ -171,6 +171,8 @@ def _state(source: Source) -> str:
     """Return the state, and the last error if there is one, in words."""
     state, problem = source.state, source.problem
     words = {"idle": "Not in use", "connecting": "Connecting", "up": "Up", "down": "Down"}[state.state]
+    if source.is_passed and state.state == "idle":
+        return "Programs read and write the folder itself."
     protocol = f", protocol {_text(state.protocol_version)}" if state.protocol_version else ""
     return f"{words}{protocol}." + (f" Last error: {_text(problem)}" if problem else "")
 
@@ -179,7 +181,9 @@ def _contents(source: Source) -> Iterator[str]:
     yield "## What is here"
     yield ""
     count, listed = source.resources, source.catalog.cached_view((), completed=False) is not None
-    if not listed and not count:
+    if source.is_passed:
+        yield "- The files of the folder, as they are."
+    elif not listed and not count:
         yield "- The source has not been listed yet."
     elif count:
         yield f"- {counted(count, 'listed resource')}."
@@ -195,7 +199,9 @@ def _contents(source: Source) -> Iterator[str]:
         yield "- Reading is off: the option `capabilities` of this source does not grant `read`."
     if not granted.list:
         yield "- Listing is off: the option `capabilities` of this source does not grant `list`."
-    if source.writes is not None:
+    if source.is_passed:
+        yield "- It can be written, as the folder itself."
+    elif source.writes is not None:
         yield "- It can be written. What it does not take is kept: `bbfs pending`."
     elif source.could_write:
         yield "- Writing is off: the option `capabilities` of this source does not grant `write`."

@@ -160,8 +160,11 @@ class XattrCache:
         """Return the current attributes of anything but the mount's root."""
         manager = self._manager
         if len(path) == 1 and node.kind == "directory":
-            count = manager.place(path)[0].resources
-            return ExtendedAttributes.of(attributes({**manager.source_document(path), "resources": count}))
+            source = manager.place(path)[0]
+            count = (
+                {} if source.is_passed else {"resources": source.resources}
+            )  # bbfs lists no folder that it passes on
+            return ExtendedAttributes.of(attributes({**manager.source_document(path), **count}))
         if node.kind == "symlink":
             return ExtendedAttributes.of({})
         if node.record is None:

@@ -98,6 +98,9 @@ def test_a_resource_may_be_new_with_the_directories_above_it(way: str, mounted: 
         bbfs = Commands(mounted.state().environ(), ("--config", str(config)))
     bbfs("cp", __file__, "notes/a/b/new")
     bbfs("put", __file__, "bb-filesystem+notes+file:./a/c/new")
+    (described,) = json.loads(bbfs("sources", *bbfs.options, "--json").text)
+    assert described["state"] == "up"
+    assert (described["resources"] is None) is (way == "mount")
     for name in "bc":
         assert (tmp_path / "root" / "a" / name / "new").read_text() == Path(__file__).read_text()
 

@@ -314,6 +314,8 @@ class MountedTree:
                     problem = f"did not answer within {timeout:g} s"
             text, unknown = await self._told((name,), "user.bbfs.metadata")
             document = {"id": name, "uriPrefix": name, "state": "down", **json.loads(text or "{}")}
+            if listed and document["state"] == "idle" and "resources" not in document:
+                document["state"] = "up"  # the folder itself has answered
             document.update(resources=document.get("resources") if listed else None, mount=self._root)
             if problem or unknown:
                 document.setdefault("error", problem or unknown)

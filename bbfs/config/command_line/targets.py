@@ -56,7 +56,10 @@ def _kind(name: str, text: str, environ: Mapping[str, str]) -> TargetKind:
         words = []
     if words and shutil.which(expand_user(words[0], environ), path=environ.get("PATH")):
         return "mcp"
-    raise ConfigError(f"{name}: the target is no folder, no known URL or file, and no program that can be run")
+    raise ConfigError(
+        f"{name}: the target is no folder, no known URL or file, and no program that can be run; 'bbfs config edit' "
+        "opens the file for sources of other types, such as memory"
+    )
 
 
 def _server(name: str, text: str, target: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
