@@ -16,13 +16,16 @@ PAD = "bb-memory+pad+memory"
 
 def source(tmp_path: Path, name: str = "pad", **more: object) -> dict[str, object]:
     config = {"file": str(tmp_path / f"{name}.file"), "resources": {"note.md": "one\n"}}
-    rights = {"capabilities": ["read", "list", "write"], "ttl": {"listing": "0s", "content": "0s"}}
-    return {"name": name, "type": "memory", "config": config, **rights, **more}
+    return {"name": name, "type": "memory", "capabilities": ["read", "list", "write"], "config": config, **more}
 
 
 def stored(tmp_path: Path, uri: str) -> str | None:
     held = MemoryFile(str(tmp_path / "pad.file"), 1 << 30).read().contents.held.get(f"memory://{uri}")
     return None if held is None else held.content.data.decode()
+
+
+TTL = {"listing": "0s", "content": "0s"}
+"""Of a source whose changes a command finds at once."""
 
 
 class Commands:
@@ -45,11 +48,13 @@ class Commands:
 @pytest.fixture(params=["mount", "direct"])
 def bbfs(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
     if request.param == "mount":
-        mount: Mount = request.getfixturevalue("mounted")(source(tmp_path), expected=["somebody else has changed it"])
+        mount: Mount = request.getfixturevalue("mounted")(
+            source(tmp_path, ttl=TTL), expected=["somebody else has changed it"]
+        )
         return Commands(mount.environ())
     state: State = request.getfixturevalue("mounted").state()
     config = tmp_path / "bbfs.toml"
-    config.write_text(config_text([source(tmp_path)], {}))
+    config.write_text(config_text([source(tmp_path, ttl=TTL)], {}))
     return Commands(state.environ(), ("--config", str(config)))
 
 
@@ -247,7 +252,7 @@ def test_a_mount_shows_what_is_handed_over_beside_it(mounted: Mounts, tmp_path: 
     save(note, tmp_path, 0)
     assert run("cat", note).text == "theirs 0"
     config = tmp_path / "beside.toml"
-    config.write_text(config_text([source(tmp_path)], {}))
+    config.write_text(config_text([source(tmp_path, ttl=TTL)], {}))
     [item] = json.loads(bbfs("pending", "--json").text)
     bbfs("pending", "retry", "--force", item["id"], "--config", config)
     assert (stored(tmp_path, "note.md") or "").startswith("mine 0")
