@@ -295,6 +295,19 @@ def test_what_a_source_has_changed_is_a_conflict_until_it_is_overwritten(scratch
     assert listed(scratch) == []
 
 
+@pytest.mark.semantics("S39")
+def test_a_renamed_file_that_the_source_has_changed_is_written_under_neither_name(scratch: Scratch) -> None:
+    os.setxattr(write(scratch.upper, "renamed", "old\n"), ORIGIN, b'{"path": "old"}')
+    whiteout(scratch.upper, "old")
+    scratch.note(begun_ns=1)
+    before = tree(scratch.lower)
+    assert "meanwhile" in str(applied(scratch)["renamed"])
+    assert tree(scratch.lower) == before
+    assert listed(scratch) == ["R  old -> renamed"]
+    assert applied(scratch, overwrite=True) == {"renamed": None}
+    assert tree(scratch.lower) == {"renamed": "old\n"} | {name: before[name] for name in before if name != "old"}
+
+
 def test_a_change_after_one_that_was_applied_is_based_on_it(scratch: Scratch) -> None:
     scratch.note(begun_ns=1)
     write(scratch.upper, "new", "1")

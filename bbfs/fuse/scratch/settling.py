@@ -171,6 +171,8 @@ class _Layers:
                 raise OSError(errno.ENOENT, "the directory above it is not applied")
             if not overwrite:
                 self._check(change, name, lower)
+                if change.old is not None:
+                    self._check_old(change.old)
             if change.what == "removed":
                 _remove(name, lower)
             elif change.is_directory:
@@ -185,7 +187,7 @@ class _Layers:
                 else:
                     raise OSError(errno.EOPNOTSUPP, "no source takes pipes, sockets and devices")
                 if change.old is not None:
-                    self._remove_old(change.old, overwrite=overwrite)
+                    self._remove_old(change.old)
                 os.unlink(name, dir_fd=upper)
                 self._note(change.path, name, lower)
         if change.what == "removed":
@@ -199,11 +201,14 @@ class _Layers:
         found = os.stat(name, dir_fd=upper, follow_symlinks=False)
         os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=lower)
 
-    def _remove_old(self, old: str, *, overwrite: bool) -> None:
+    def _check_old(self, old: str) -> None:
+        """Raise Conflict if the source has changed the old name of a file that was renamed."""
+        with suppress(FileNotFoundError), parent(old, self._lower) as (lower, name):
+            self._check(Change("removed", old, "file"), name, lower)
+
+    def _remove_old(self, old: str) -> None:
         """Remove the old name of a file that was renamed, if it is still there."""
         with suppress(FileNotFoundError), parent(old, self._lower) as (lower, name):
-            if not overwrite:
-                self._check(Change("removed", old, "file"), name, lower)
             os.unlink(name, dir_fd=lower)
         with suppress(FileNotFoundError):
             self._drop_whiteout(old)
