@@ -223,16 +223,26 @@ def _of_program(words: list[bytes]) -> Wanted:
 
 
 def has_open(pid: int, path: str) -> bool:
-    """Return whether a program has a descriptor on a file. path: its end, from the mount's root; False if unknown.
+    """Return whether a program has a descriptor that can write a file. path: its end, from the mount's root.
 
-    Nothing here touches the file: the kernel makes the text of these links from the names that it has cached.
+    False if unknown. Nothing here touches the file: the kernel makes the text of these links from the names that it has
+    cached, and the flags are its own.
     """
     end = os.fsencode("/" + path)
     try:
         with os.scandir(f"/proc/{pid}/fd") as descriptors:
-            return any(_link(descriptor.path).endswith(end) for descriptor in descriptors)
+            return any(_link(each.path).endswith(end) and _can_write(pid, each.name) for each in descriptors)
     except OSError:
         return False
+
+
+def _can_write(pid: int, descriptor: str) -> bool:
+    """Return whether a descriptor of a program can write, by its flags (proc_pid_fdinfo(5))."""
+    try:
+        lines = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_bytes().splitlines()
+    except OSError:
+        return False
+    return any(line.startswith(b"flags:") and int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY for line in lines)
 
 
 def _link(path: str) -> bytes:

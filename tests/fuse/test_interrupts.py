@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from bbfs.fuse import waiting_programs
-from bbfs.fuse.waiting_programs import Interrupts, wants_out
+from bbfs.fuse.waiting_programs import Interrupts, has_open, wants_out
 
 PID = 4242
 BOUND = 10.0
@@ -224,3 +224,16 @@ def test_a_signal_that_a_program_handles_ends_no_wait_unless_it_means_the_end(
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "status").write_text("".join(f"{key}:\t{value:016x}\n" for key, value in fields.items()))
     assert wants_out(7, tmp_path) is ends
+
+
+def test_only_descriptors_that_can_write_a_file_count(tmp_path: Path) -> None:
+    path, own = tmp_path / "file", os.getpid()
+    path.touch()
+    end = str(path).lstrip("/")
+    with path.open("rb"):
+        assert not has_open(own, end)
+        for mode in ("r+b", "wb", "ab"):
+            with path.open(mode):
+                assert has_open(own, end)
+                assert not has_open(own, end + "r")
+    assert not has_open(0, end)

@@ -87,6 +87,16 @@ def test_a_redirection_of_a_shell_is_one_write(mounted: Mounts, tmp_path: Path) 
     assert handed_over == [f"{DIRECTORY}://{name}" for name in ("note.md", "new.txt", "empty")]
 
 
+@pytest.mark.semantics("S32")
+def test_a_close_hands_over_while_its_program_reads_the_file(here: Path, tmp_path: Path) -> None:
+    code = (
+        "from bbfs.sources.memory.file import MemoryFile; r = os.open(sys.argv[1], os.O_RDONLY);"
+        "f = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC); os.close(f);"
+        "print(MemoryFile(sys.argv[2], 1 << 30).read().contents.held['memory://note.md'].content.data); os.close(r)"
+    )
+    assert errno_of(f"exec({code!r})", here / "note.md", tmp_path / "pad.file") == "b''\nOK None"
+
+
 @pytest.mark.parametrize("setting", ["nobackup", "backup backupcopy=no", "backup backupcopy=yes", "nowritebackup"])
 def test_vim_saves(here: Path, setting: str, tmp_path: Path) -> None:
     edit = ["-c", f"set {setting}", "-c", "normal Goadded", "-c", "wq", "note.md"]
