@@ -1,11 +1,14 @@
 """The bytes of files that are written: in memory, or in a file without a name."""
 
 import random
+import resource
 from pathlib import Path
 
+import pytest
 import trio
 
-from bbfs.resources.writing.buffer import Buffer, BufferSpace
+from bbfs.model.errors import NoSpace
+from bbfs.resources.writing.buffer import FILES_SHARE, Buffer, BufferSpace
 
 
 def test_a_buffer_has_the_bytes_of_a_file(tmp_path: Path) -> None:
@@ -41,3 +44,27 @@ def test_what_is_large_is_in_no_directory(tmp_path: Path) -> None:
     assert (buffer.size, space.held) == ((5 << 20) + 3, 0)
     assert buffer.read(0, 3) == bytes(3)
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.semantics("S23", "S33")
+def test_buffers_leave_most_descriptors_to_others(tmp_path: Path) -> None:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64 * FILES_SHARE, allowed[1]))
+    try:
+        space = BufferSpace(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+    large = [Buffer(space) for _ in range(64)]
+    for buffer in large:
+        buffer.truncate(5 << 20)
+    another = Buffer(space)
+    another.write(0, b"text")
+    with pytest.raises(NoSpace):
+        another.truncate(5 << 20)
+    with pytest.raises(NoSpace):
+        another.write(5 << 20, b"x")
+    assert (another.size, another.read(0, 9)) == (4, b"text")
+    large.pop(0)  # the loop has the last one still
+    another.truncate(5 << 20)
+    assert another.read(0, 5) == b"text\0"
+    assert (space.files, space.held) == (64, 0)

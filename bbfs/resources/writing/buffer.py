@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,13 +17,15 @@ from bbfs.sources.content.spool import IN_MEMORY, unnamed
 
 MEMORY = 64 << 20
 """Bytes that all buffers of a mount may have in memory."""
+FILES_SHARE = 4
+"""The part of the process's descriptors that buffers may have: one in so many."""
 PIECE = 1 << 20
 """Bytes that are copied at once."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class BufferSpace:
-    """The room of all buffers: so many bytes in memory, and the directory of the files for more.
+    """The room of all buffers: so many bytes in memory, so many files for more, and the directory of these.
 
     The directory is on a disk of this machine: reads and writes go to the page cache and are not worth a thread.
     """
@@ -32,6 +35,8 @@ class BufferSpace:
         self.memory = memory
         self.held = 0
         """Bytes in memory."""
+        self.most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES_SHARE
+        self.files = 0
 
 
 class Buffer:
@@ -110,9 +115,12 @@ class Buffer:
 
     def __del__(self) -> None:
         self._space.held -= len(self._data)
+        self._space.files -= self._file is not None
 
     def _to_file(self) -> None:
         directory = self._space.directory
+        if self._space.files >= self._space.most_files:
+            raise NoSpace(f"{self._space.files} files that are too large for memory are being written already")
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = Descriptor(unnamed(directory))
@@ -120,6 +128,7 @@ class Buffer:
         except OSError as error:
             raise self._error(error) from error
         self._file = file
+        self._space.files += 1
         self._space.held -= len(self._data)
         self._data = bytearray()
 
