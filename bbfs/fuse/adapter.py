@@ -112,7 +112,7 @@ class Operations(pyfuse3.Operations):
         self._uncached = files.uncached
         self._owner = owner
         self._passed = PassedRequests(files, interrupts)
-        self._writers: dict[int, int] = {}  # by handle: the thread that opened a file for writing
+        self._writers: dict[int, int] = {}  # by handle: the thread that opened a file which a close may hand over
         self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 
     async def _waited(self, ctx: RequestContext, answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
@@ -300,6 +300,8 @@ class Operations(pyfuse3.Operations):
         handle = self._files.open(inode)
         if type(handle) is Wait:
             handle = await self._waited(ctx, handle, self._files.open, inode)
+        if self._files.writable_roots:
+            self._writers[handle] = ctx.pid  # its close may hand over what another program has written
         # An inode is one version of its content, so its pages stay true however often it is opened.
         if handle not in self._uncached:
             return FileInfo(fh=FileHandleT(handle), keep_cache=True)

@@ -454,7 +454,8 @@ HELD = ("write", "remove", "rename", "make_directory", "remove_directory")
 
 @pytest.mark.semantics("S22", "S32")
 @pytest.mark.parametrize(
-    "request_name", ["flush", "fsync", "setattr", "mknod", "unlink", "rename", "mkdir", "rmdir", "write"]
+    "request_name",
+    ["flush", "flush of a reader", "fsync", "setattr", "mknod", "unlink", "rename", "mkdir", "rmdir", "write"],
 )
 async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
     nursery: trio.Nursery,
@@ -488,7 +489,8 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
         file = pyfuse3.InodeT((await program.walk(f"{TREE}/a")).ino)
         name = cast("Callable[[str], pyfuse3.FileNameT]", str.encode)
         handle = (await adapter.open(file, os.O_WRONLY, killed)).fh
-        if request_name in ("flush", "fsync"):
+        reading = (await adapter.open(file, os.O_RDONLY, killed)).fh
+        if request_name in ("flush", "flush of a reader", "fsync"):
             await adapter.write(handle, 0, b"new")
         for each in ("load", *HELD):
             monkeypatch.setattr(source, each, held(getattr(source, each)))
@@ -496,6 +498,7 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
         resized = SimpleNamespace(**{**dict.fromkeys(UPDATES, False), "update_size": True})
         request = {
             "flush": lambda: adapter.flush(handle),
+            "flush of a reader": lambda: adapter.flush(reading),
             "fsync": lambda: adapter.fsync(handle, False),
             "write": lambda: adapter.write(handle, 1, b"n"),
             "setattr": lambda: adapter.setattr(file, pyfuse3.EntryAttributes(), cast(Any, resized), None, killed),
@@ -520,12 +523,13 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
                 wanting.add(7)
             assert trio.current_time() - started < 1.0
             assert answered == [errno.EINTR]
-            await adapter.release(handle)  # as its program has ended
+            for each in (handle, reading):
+                await adapter.release(each)  # as its program has ended
             go_on.set()
             await settled()
         contents, directories = {"file:./a": b"old", "file:./d/b": b"b"}, {"file:./empty"}
         match request_name:
-            case "flush" | "fsync":
+            case "flush" | "flush of a reader" | "fsync":
                 contents["file:./a"] = b"new"
             case "setattr":
                 contents["file:./a"] = b""
