@@ -39,6 +39,8 @@ class Draft:
     write_id: str
     base: str | None = None
     """The inode version of the content that a program changes, None for any: the program may have read that one."""
+    base_size: int | None = None
+    """Its size, None for any: a program that appends goes by this."""
     temporary: bool = False
     hides: "tuple[Path, Record] | None" = None
     modified_ns: int = 0
@@ -74,7 +76,8 @@ class Draft:
         """Return the bytes, after a load if a program changes a content that it has not replaced. Raise BbfsError."""
         if self.buffer is None:
             content = await self.load(self.record)
-            if self.base is not None and self.record.inode_version != self.base:
+            is_other = self.base not in (None, self.record.inode_version) or self.base_size not in (None, content.size)
+            if is_other:
                 raise Outdated(f"{'/'.join(self.path)}: somebody else has changed it since it was opened")
             buffer = Buffer(self.space)
             await buffer.fill(content)

@@ -152,7 +152,11 @@ class Writes:
             self._manager.send_on(record)
             raise Outdated("/".join(path))
         draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
-        draft.version, draft.modified_ns, draft.base = version, record.modified_ns, record.inode_version
+        draft.version, draft.modified_ns = version, record.modified_ns
+        if record.digest is None:  # no program has read it yet, and its first load tells another inode version
+            draft.base_size = record.best_size()
+        else:
+            draft.base = record.inode_version
         return self._shown(draft)
 
     async def _new(self, source: Source, path: Path, below: Path) -> Draft:
