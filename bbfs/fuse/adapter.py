@@ -301,7 +301,7 @@ class Operations(pyfuse3.Operations):
         if type(handle) is Wait:
             handle = await self._waited(ctx, handle, self._files.open, inode)
         if self._files.writable_roots:
-            self._writers[handle] = ctx.pid  # its close may hand over what another program has written
+            self._writers[handle] = ctx.pid  # its fsync may hand over what another program has written
         # An inode is one version of its content, so its pages stay true however often it is opened.
         if handle not in self._uncached:
             return FileInfo(fh=FileHandleT(handle), keep_cache=True)

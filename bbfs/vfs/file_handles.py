@@ -79,6 +79,7 @@ class OpenFile:
     modified_ns: the time of this version. record, version: the resource, and its inode version. shares_inode: whether
     other opens of the inode may have another version; the kernel must not mix their pages.
     changed: whether this version is known to be outdated; stays true. wake: called once when it becomes so.
+    reads: whether it only reads a file that another program writes.
     """
 
     ino: int
@@ -90,6 +91,7 @@ class OpenFile:
     shares_inode: bool
     changed: bool
     wake: Callable[[], None] | None = None
+    reads: bool = False
 
     @property
     def attributes(self) -> Attributes:

@@ -455,7 +455,7 @@ HELD = ("write", "remove", "rename", "make_directory", "remove_directory")
 @pytest.mark.semantics("S22", "S32")
 @pytest.mark.parametrize(
     "request_name",
-    ["flush", "flush of a reader", "fsync", "setattr", "mknod", "unlink", "rename", "mkdir", "rmdir", "write"],
+    ["flush", "fsync of a reader", "fsync", "setattr", "mknod", "unlink", "rename", "mkdir", "rmdir", "write"],
 )
 async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
     nursery: trio.Nursery,
@@ -490,7 +490,7 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
         name = cast("Callable[[str], pyfuse3.FileNameT]", str.encode)
         handle = (await adapter.open(file, os.O_WRONLY, killed)).fh
         reading = (await adapter.open(file, os.O_RDONLY, killed)).fh
-        if request_name in ("flush", "flush of a reader", "fsync"):
+        if request_name in ("flush", "fsync of a reader", "fsync"):
             await adapter.write(handle, 0, b"new")
         for each in ("load", *HELD):
             monkeypatch.setattr(source, each, held(getattr(source, each)))
@@ -498,7 +498,7 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
         resized = SimpleNamespace(**{**dict.fromkeys(UPDATES, False), "update_size": True})
         request = {
             "flush": lambda: adapter.flush(handle),
-            "flush of a reader": lambda: adapter.flush(reading),
+            "fsync of a reader": lambda: adapter.fsync(reading, False),
             "fsync": lambda: adapter.fsync(handle, False),
             "write": lambda: adapter.write(handle, 1, b"n"),
             "setattr": lambda: adapter.setattr(file, pyfuse3.EntryAttributes(), cast(Any, resized), None, killed),
@@ -529,7 +529,7 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
             await settled()
         contents, directories = {"file:./a": b"old", "file:./d/b": b"b"}, {"file:./empty"}
         match request_name:
-            case "flush" | "flush of a reader" | "fsync":
+            case "flush" | "fsync of a reader" | "fsync":
                 contents["file:./a"] = b"new"
             case "setattr":
                 contents["file:./a"] = b""

@@ -92,6 +92,18 @@ async def test_what_is_written_after_a_rename_goes_to_the_new_name(tree: Tree) -
     assert source.contents["file:./moved.txt"] == b"First"
 
 
+@pytest.mark.semantics("S32")
+async def test_a_reader_hands_over_nothing_of_what_another_program_writes(tree: Tree) -> None:
+    source, program, _ = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    reader = await program.open(f"{TREE}/a.txt")
+    await program.close(reader)
+    assert source.written == []
+    await program.writes.write(handle, 0, b"whole")
+    await program.close(handle)
+    assert source.written == ["file:./a.txt"]
+
+
 @pytest.mark.semantics("S33")
 async def test_a_directory_takes_its_temporary_and_open_files_along(tree: Tree) -> None:
     source, program, _ = tree

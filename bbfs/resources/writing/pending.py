@@ -15,14 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
 from bbfs.model.values import Expected
-from bbfs.sources.content.fd import Descriptor
-from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.spool import HasFile, name_file
+
+if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources
+    from bbfs.sources.content.fd import Descriptor
+    from bbfs.sources.content.memory import MemoryContent
+    from bbfs.sources.content.spool import HasFile
 
 LARGEST_DESCRIPTION = 1 << 16
 """Bytes of a description that is read."""
@@ -75,8 +78,11 @@ class PendingStore:
                 return found.f_bavail * found.f_frsize
         return 0
 
-    def keep(self, write: PendingWrite, content: MemoryContent | HasFile) -> None:
+    def keep(self, write: PendingWrite, content: "MemoryContent | HasFile") -> None:
         """Keep a content, in the place of an earlier one with this id. Raise NoSpace, BbfsError."""
+        from bbfs.sources.content.memory import MemoryContent  # noqa: PLC0415 - see above
+        from bbfs.sources.content.spool import name_file  # noqa: PLC0415 - as above
+
         path = self.directory / write.id
         beside = path.with_suffix(".bytes")
         try:
@@ -118,17 +124,20 @@ class PendingStore:
     @contextmanager
     def _shared(self) -> Iterator[None]:
         """Let no process sweep meanwhile. Raise OSError."""
-        with Descriptor(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
+        with self._opened() as directory:
             with suppress(OSError):  # a file system without locks: none is swept there
                 fcntl.flock(directory.number, fcntl.LOCK_SH)
             yield
 
+    def _opened(self) -> "Descriptor":
+        """Open the directory. Raise OSError."""
+        from bbfs.sources.content.fd import Descriptor  # noqa: PLC0415 - see above
+
+        return Descriptor(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
     def sweep(self) -> None:
         """Remove the files that belong to no item, unless a process is writing some now."""
-        with (
-            suppress(OSError),
-            Descriptor(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory,
-        ):
+        with suppress(OSError), self._opened() as directory:
             fcntl.flock(directory.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             names = set(os.listdir(directory.number))
             for own in filter(None, map(_OWN.fullmatch, names)):

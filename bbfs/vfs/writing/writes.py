@@ -212,17 +212,17 @@ class Writes:
         overlay.put(draft.below, Node("file", draft.record, draft=draft))
         return draft
 
-    def _opened(self, draft: Draft, ino: int) -> int:
+    def _opened(self, draft: Draft, ino: int, *, reads: bool = False) -> int:
         draft.users += 1
         draft.ino = ino
         return self._files.add(
-            OpenFile(ino, draft, draft.modified_ns, draft.path, draft.record, draft.version, True, False)
+            OpenFile(ino, draft, draft.modified_ns, draft.path, draft.record, draft.version, True, False, reads=reads)
         )
 
     def opened(self, ino: int) -> int | None:
         """Return a handle for reading a file that is being written, or None if it is not."""
         draft = self._names.drafts.get(ino)
-        return None if draft is None else self._opened(draft, ino)
+        return None if draft is None else self._opened(draft, ino, reads=True)
 
     def attributes(self, ino: int, draft: Draft) -> Attributes:
         return Attributes(ino, "file", draft.size, draft.modified_ns, 0.0, 0.0, writable=True)
@@ -243,7 +243,12 @@ class Writes:
         return draft.path if isinstance(draft, Draft) and draft.blank and draft.dirty else None
 
     async def flush(self, handle: int) -> None:
-        """Hand over what was written: a program has closed one of the file's descriptors.
+        """Hand over what was written: a program has closed one of the descriptors by which it could write."""
+        if not self._files[handle].reads:  # what another program has written so far may be half of it
+            await self.sync(handle)
+
+    async def sync(self, handle: int) -> None:
+        """Hand over what was written, and wait until the source has stored it.
 
         This goes on if its caller is cancelled. Until then the draft counts as open, whoever releases its handles.
         """
@@ -261,10 +266,6 @@ class Writes:
     async def free(self) -> int:
         """Return the bytes that the disk has room for which keeps what is written; a source may have less."""
         return await trio.to_thread.run_sync(self._writer.pending.free, abandon_on_cancel=True)
-
-    async def sync(self, handle: int) -> None:
-        """Hand over what was written, and wait until the source has stored it."""
-        await self.flush(handle)
 
     def released(self, opened: OpenFile) -> None:
         """Note that a handle is closed. What no close has handed over, a task does."""
