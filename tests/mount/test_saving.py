@@ -167,6 +167,19 @@ def test_of_two_writers_one_wins_and_the_other_keeps_its_bytes(here: Path, mount
     wait_until(lambda: run("cat", other / DIRECTORY / "note.md").text == "first", "the other mount has it too")
 
 
+def test_an_append_to_a_file_that_has_another_size_by_then_is_stale(
+    here: Path, mounted: Mounts, tmp_path: Path
+) -> None:
+    """Nothing was read of it: the program goes by the size in the listing."""
+    other = mounted(pad(tmp_path)) / DIRECTORY
+    code = (
+        "f = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND); other = open(sys.argv[2], 'a'); other.write('other\\n');"
+        "other.close(); os.write(f, b'own\\n')"
+    )
+    assert errno_of(f"exec({code!r})", here / "note.md", other / "note.md") == "ESTALE"
+    assert stored(tmp_path, "note.md") == "one\nother\n"
+
+
 CHANGES = {
     "close": "os.close(f)",
     "fsync": "os.fsync(f)",

@@ -650,27 +650,3 @@ async def test_names_of_files_can_be_created_where_a_value_may_have_slashes(flat
     assert await program.cat(f"{notes}/un/listed/x.md") == b"deep down"
     with pytest.raises(IsADirectory):
         await program.save(f"{notes}/plain", b"")
-
-
-class Sized(WritableTree):
-    """It lists the sizes of its files, so that no load has to tell them."""
-
-    def metadata(self, uri: str, **fields: object) -> ResourceMetadata:
-        return super().metadata(uri, size=len(self.contents.get(uri, b"")), **fields)
-
-
-@pytest.mark.semantics("S32", "S33")
-async def test_a_file_that_was_never_read_is_changed_if_it_has_the_listed_size(nursery: trio.Nursery) -> None:
-    source = Sized()
-    source.contents = {"file:./a": b"first", "file:./b": b"first"}
-    async with World(nursery, source, memory=MEMORY) as world:
-        program = Program(world)
-        await program.ls(TREE)
-        await program.patch(f"{TREE}/a", 1, b"IRS")
-        assert source.contents["file:./a"] == b"fIRSt"
-        handle = await program.begin(f"{TREE}/b", os.O_WRONLY | os.O_APPEND)
-        source.contents["file:./b"] = b"first and more"
-        with pytest.raises(Outdated):
-            await program.writes.write(handle, 5, b" lost")
-        await program.close(handle)
-        assert source.contents["file:./b"] == b"first and more"
