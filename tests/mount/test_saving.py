@@ -219,6 +219,8 @@ def test_a_program_that_is_killed_while_a_source_takes_its_change_ends_and_the_c
     names = {"note.md", "new.md"} if hands_over else {"other.md"} if change == "rename" else set[str]()
     wait_until(lambda: {*shell("ls -A", directory=here).text.split()} == names, "the source has the change")
     for name in names - {"note.md"}:
+        file = tmp_path / "pad.file"  # the mount shows the name before
+        wait_until(lambda name=name, file=file: file.exists() and name in file.read_text(), "it is stored")
         assert stored(tmp_path, name) == ("new" if hands_over else "one\n")
 
 
