@@ -169,6 +169,11 @@ class InodeTable:
         self._drop_number(ino, held.key)
         return True
 
+    def detach(self, ino: int) -> None:
+        """Let lookups find another inode from now on: the name of this one is gone, but programs have it open."""
+        if ino in self:
+            self._drop_number(ino, self._find(ino).key)
+
     def _drop_number(self, ino: int, key: InodeKey) -> None:
         if self._numbers.get(key) == ino:
             del self._numbers[key]

@@ -202,6 +202,7 @@ class Names:
         ino = self._inodes.remember(path, self._entry_version(path, node))
         if isinstance(node.draft, Draft):
             self.drafts[ino] = node.draft
+            node.draft.inos.add(ino)
         return self.attributes(ino, path, node)
 
     def _entry_version(self, path: Path, node: Node) -> str:

@@ -45,7 +45,8 @@ class Draft:
     hides: "tuple[Path, Record] | None" = None
     modified_ns: int = 0
     set_ns: int | None = None
-    ino: int = 0
+    inos: set[int] = field(default_factory=set)
+    """The inodes that lead to it."""
     buffer: Buffer | None = None
     dirty: bool = False
     """True while the source lacks these bytes."""

@@ -214,7 +214,7 @@ class Writes:
 
     def _opened(self, draft: Draft, ino: int, *, reads: bool = False) -> int:
         draft.users += 1
-        draft.ino = ino
+        draft.inos.add(ino)
         return self._files.add(
             OpenFile(ino, draft, draft.modified_ns, draft.path, draft.record, draft.version, True, False, reads=reads)
         )
@@ -288,7 +288,7 @@ class Writes:
         draft.users -= 1
         if draft.users or draft.temporary:
             return
-        self._names.drafts.pop(draft.ino, None)
+        self._leave(draft)
         if draft.removed:
             return
         _, overlay = _writable(draft.source)
@@ -422,8 +422,17 @@ class Writes:
     def _given_up(self, draft: Draft) -> None:
         """End the name of a draft. Programs that have it open go on with it."""
         draft.removed = True
+        for ino in draft.inos:
+            self._inodes.detach(ino)  # a later file of this name may have the same version
         if not draft.users:
-            self._names.drafts.pop(draft.ino, None)
+            self._leave(draft)
+
+    def _leave(self, draft: Draft) -> None:
+        """Let no inode lead to a draft any more."""
+        for ino in draft.inos:
+            if self._names.drafts.get(ino) is draft:
+                del self._names.drafts[ino]
+        draft.inos.clear()
 
     async def _forget_hidden(self, draft: Draft) -> None:
         """Remove the resource that was renamed to a draft, unless something has its name again.
