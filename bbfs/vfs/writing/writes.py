@@ -286,7 +286,10 @@ class Writes:
     def _closed(self, draft: Draft) -> None:
         """Give up a draft with its last handle: the name leads to what the source has."""
         draft.users -= 1
-        if draft.users or draft.temporary:
+        if draft.users:
+            return
+        if draft.temporary and not draft.removed:
+            self._leave(draft, unless_held=True)
             return
         self._leave(draft)
         if draft.removed:
@@ -427,12 +430,13 @@ class Writes:
         if not draft.users:
             self._leave(draft)
 
-    def _leave(self, draft: Draft) -> None:
-        """Let no inode lead to a draft any more."""
-        for ino in draft.inos:
+    def _leave(self, draft: Draft, *, unless_held: bool = False) -> None:
+        """Let no inode lead to a draft any more. unless_held: but those that the kernel holds."""
+        left = [ino for ino in draft.inos if not (unless_held and ino in self._inodes)]
+        for ino in left:
             if self._names.drafts.get(ino) is draft:
                 del self._names.drafts[ino]
-        draft.inos.clear()
+        draft.inos.difference_update(left)
 
     async def _forget_hidden(self, draft: Draft) -> None:
         """Remove the resource that was renamed to a draft, unless something has its name again.
