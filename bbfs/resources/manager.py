@@ -890,9 +890,8 @@ class ResourceManager:
         """Create a resource, or replace its content, by its bbfs URI. Return its metadata as the source has it now.
 
         The directories that it is in are made as well. When this returns, the source has the content, and a lookup
-        finds it. Raise BbfsError: ReadOnly if the source is
-        not written, Conflict if it has another state than the expected one. The content is a pending write then, unless
-        `keep` is false: the caller has it still.
+        finds it. Raise BbfsError: ReadOnly if the source is not written, Conflict if it has another state than the
+        expected one. The content is a pending write then, unless `keep` is false: the caller has it still.
         """
         source, native_uri = self._parsed(uri)
         known = source.catalog.record(native_uri)

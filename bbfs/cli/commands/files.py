@@ -189,7 +189,7 @@ async def _edited(opened: "Trees", draft: _Draft) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What a user edits. document: the metadata; None if there was no such resource."""
+    """A content in the editor of a user. document: the metadata; None if there was no such resource."""
 
     content: bytes
     document: dict[str, Any] | None

@@ -171,7 +171,7 @@ def _followed(mount_point: str) -> str:
 def set_up_log(verbosity: Verbosity, config: "Config", file: str | None, *, among_others: bool = False) -> None:
     """Log to a file or to standard error, at the level of the options and the configuration. Raise OSError.
 
-    among_others: standard error is that of another program, too, so it gets no news that nobody asked for.
+    among_others: another program writes to standard error as well, so only warnings and errors go there.
     """
     written = logging.WARNING if config.path is None and file is None else getattr(logging, config.log_level.upper())
     if among_others and file is None:

@@ -161,7 +161,7 @@ async def _everywhere(trees: "Trees") -> Located:
 
 @dataclass(frozen=True, slots=True)
 class _Grepped:
-    """What a process of grep has printed, and its exit status."""
+    """The output of a process of grep, and its exit status."""
 
     output: IO[bytes]
     status: int
@@ -300,7 +300,7 @@ class _Search:
 
 
 class _Written:
-    """What a scratch has at and below a place: the daemon knows the files of the sources only."""
+    """The files of a scratch at and below a place: the daemon knows those of the sources only."""
 
     def __init__(self, place: _Place) -> None:
         scratch = Scratch.mounted(place.mount)

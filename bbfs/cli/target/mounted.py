@@ -64,7 +64,7 @@ class MountedTree:
 
     @property
     def has_scratch(self) -> bool:
-        """Whether what is written here stays in a scratch."""
+        """True if writes stay in a scratch."""
         return self._scratch is not None
 
     def _at(self, path: Path) -> str:

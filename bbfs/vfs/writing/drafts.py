@@ -77,8 +77,7 @@ class Draft:
         """Return the bytes, after a load if a program changes a content that it has not replaced. Raise BbfsError."""
         if self.buffer is None:
             content = await self.load(self.record)
-            is_other = self.base not in (None, self.record.inode_version) or self.base_size not in (None, content.size)
-            if is_other:
+            if self.base not in (None, self.record.inode_version) or self.base_size not in (None, content.size):
                 raise Outdated(f"{'/'.join(self.path)}: somebody else has changed it since it was opened")
             buffer = Buffer(self.space)
             await buffer.fill(content)

@@ -113,9 +113,9 @@ class Writes:
                 await self._confirm(node.record)
                 node = await answered(self._names.find(path), self._names.find, path)
             draft = self._names.drafts.get(ino)  # another open may have made it meanwhile
-            if draft is None:
-                draft = node.draft if isinstance(node.draft, Draft) else None
-            if draft is None:
+            if draft is None and isinstance(node.draft, Draft):
+                draft = node.draft
+            elif draft is None:
                 draft = self._change(source, path, below, node, version)
             self._names.drafts[ino] = draft
         handle = self._opened(draft, ino)

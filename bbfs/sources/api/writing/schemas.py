@@ -1,4 +1,4 @@
-"""Whether an API takes the documents that it answers: two schemas of an OpenAPI document, compared. Pure.
+"""Compares two schemas of an OpenAPI document: an API must take the documents that it answers. Pure.
 
 Schemas are the same if they have the same properties, items and alternatives of the same types. Limits, formats,
 descriptions, and which properties are required do not count: the API itself refuses a body that breaks them.
