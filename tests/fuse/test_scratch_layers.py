@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.cli.commands import scratch as commands
+from bbfs.cli.commands.writing import scratch as commands
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import settling
 from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes

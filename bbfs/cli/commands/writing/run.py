@@ -106,7 +106,7 @@ def _directory() -> str:
 
 def _settle(scratch: "Scratch", on_exit: str | None) -> bool:
     """Show the changes, and apply, keep or discard them. Return whether some are kept."""
-    from bbfs.cli.commands.scratch import applied, show  # noqa: PLC0415 - as above
+    from bbfs.cli.commands.writing.scratch import applied, show  # noqa: PLC0415 - as above
     from bbfs.fuse.scratch import settling  # noqa: PLC0415 - as above
     from bbfs.fuse.scratch.changes import changes  # noqa: PLC0415 - as above
 
