@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MOST = 10_000
 """Names or directories that wait. If there are more, the kernel is notified of every name that it holds."""
 LOOK_EVERY = 0.01
-"""Seconds between two looks at directories that are in use."""
+"""Seconds between two looks at directories that are in use, at least."""
 LATEST = 2.0
 """Seconds after which a name is sent although programs change names in its directory all the time."""
 AT_ONCE = 200
@@ -41,7 +41,8 @@ class Notifications:
 
     def __init__(self, send: Callable[[int, bytes], None] = _send) -> None:
         self._send = send
-        self._names: dict[tuple[int, bytes], None] = {}
+        self._names: dict[int, dict[bytes, None]] = {}  # by directory: a busy one may have thousands that wait
+        self._count = 0
         self._below: dict[tuple[str, ...], None] = {}
         self._filled = trio.Event()
         self._limiter = trio.CapacityLimiter(1)
@@ -49,11 +50,11 @@ class Notifications:
         self._kept_back: dict[int, float] = {}  # directories in use, with the time (trio's) until which names wait
 
     def __len__(self) -> int:
-        return len(self._names) + len(self._below)
+        return self._count + len(self._below)
 
     def invalidate(self, parent: int, name: bytes) -> None:
         """Notify the kernel soon that a name has changed."""
-        self._names[parent, name] = None
+        self._add(parent, name)
         self._bound()
 
     def invalidate_below(self, change: Change) -> None:
@@ -61,9 +62,14 @@ class Notifications:
         self._below.update(dict.fromkeys(change.paths))
         self._bound()
 
+    def _add(self, parent: int, name: bytes) -> None:
+        names = self._names.setdefault(parent, {})
+        self._count += name not in names
+        names[name] = None
+
     def _bound(self) -> None:
         if len(self) > MOST:
-            self._names, self._below = {}, {(): None}
+            self._names, self._count, self._below = {}, 0, {(): None}
         self._filled.set()
 
     async def run(self, held_below: Callable[[Change], Iterator[Names]], locks: DirectoryLocks) -> None:
@@ -80,19 +86,21 @@ class Notifications:
                     if below:
                         for names in held_below(Change("", "changed", None, frozenset(below), below=True)):
                             await trio.lowlevel.checkpoint()
-                            self._names.update(dict.fromkeys(names))
+                            for parent, name in names:
+                                self._add(parent, name)
                             await self._send_few(ended)
         finally:
             ended.set()
 
     async def _send_few(self, ended: threading.Event) -> None:
         while self._names:
-            names = list(islice((name for name in self._names if not self._waits(name[0])), AT_ONCE))
-            if not names:
-                await trio.sleep(LOOK_EVERY)
-            for name in names:
-                del self._names[name]
-            await self._send_all(names, ended)
+            free = [directory for directory in self._names if not self._waits(directory)]
+            if not free:
+                soonest = min(map(self._locks.free_at, self._names)) - trio.current_time()
+                await trio.sleep(max(LOOK_EVERY, soonest))
+            for directory in free:
+                if not self._locks.locked(directory):  # the last ones took a while to send
+                    await self._send_all(self._taken(directory), ended)
 
     def _waits(self, directory: int) -> bool:
         """Return whether the names of a directory have to wait."""
@@ -105,6 +113,17 @@ class Notifications:
             del self._kept_back[directory]
             return False
         return True
+
+    def _taken(self, directory: int) -> Names:
+        """Take the next names of a directory."""
+        waiting = self._names.get(directory, {})
+        names = list(islice(waiting, AT_ONCE))
+        for name in names:
+            del waiting[name]
+        if not waiting:
+            self._names.pop(directory, None)
+        self._count -= len(names)
+        return [(directory, name) for name in names]
 
     async def _send_all(self, names: Names, ended: threading.Event) -> None:
         """Send names in a thread. It ends with the name that it is at when this is cancelled."""

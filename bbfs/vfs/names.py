@@ -323,3 +323,8 @@ class DirectoryLocks:
     def in_use(self, directory: int) -> bool:
         """Return whether a request for a directory waits, or has ended just now."""
         return directory in self._waiting or trio.current_time() < self._used_until.get(directory, 0.0)
+
+    def free_at(self, directory: int) -> float:
+        """Return the time (trio's) at which a directory is in use no longer, at the earliest."""
+        now = trio.current_time()
+        return now + IN_USE if directory in self._waiting else self._used_until.get(directory, now)

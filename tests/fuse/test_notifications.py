@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+import trio.testing
 
-from bbfs.fuse.notifications import MOST, Names, Notifications
+from bbfs.fuse.notifications import LATEST, MOST, Names, Notifications
 from bbfs.model.values import Change
 from bbfs.vfs.names import DirectoryLocks
 
@@ -125,4 +126,49 @@ async def test_a_name_waits_while_a_request_has_locked_its_directory(nursery: tr
             await trio.to_thread.run_sync(free.wait, BOUND)
             assert sent == [b"free"]
         await trio.to_thread.run_sync(in_use.wait, BOUND)
+    nursery.cancel_scope.cancel()
+
+
+async def test_names_of_a_busy_directory_are_not_looked_at_one_by_one(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A program that writes ten thousand files to a directory would keep the loop busy with its notifications."""
+    looks: list[int] = []
+
+    class Locks(DirectoryLocks):
+        def in_use(self, directory: int) -> bool:
+            looks.append(directory)
+            return super().in_use(directory)
+
+    locks = Locks()
+    notifications = Notifications(lambda *_: None)
+    nursery.start_soon(notifications.run, nothing_held, locks)
+    with locks.held(1):
+        for number in range(1000):
+            notifications.invalidate(1, str(number).encode())
+        await trio.sleep(1)
+        assert len(notifications) == 1000
+    assert 0 < len(looks) <= 20
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_name_is_sent_although_its_directory_is_in_use_all_the_time(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    sent = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+    locks = DirectoryLocks()
+    notifications = Notifications(lambda *_: token.run_sync_soon(sent.set))
+    nursery.start_soon(notifications.run, nothing_held, locks)
+    notifications.invalidate(1, b"name")
+
+    async def use() -> None:
+        while True:
+            locks.used(1)
+            await trio.sleep(0.01)
+
+    nursery.start_soon(use)
+    began = trio.current_time()
+    await sent.wait()
+    assert trio.current_time() - began >= LATEST
     nursery.cancel_scope.cancel()
