@@ -189,8 +189,9 @@ class Operations(pyfuse3.Operations):
             if wants_out(ctx.pid):
                 # The kernel serves programs that look up the same name one by one: let a killed one go at once.
                 raise FUSEError(errno.EINTR)
+            ask = partial(self._names.lookup, asker=partial(self._calls.aim, ctx.pid, name))
             with self._locks.held(parent_inode):
-                found = await self._waited(ctx, found, self._names.lookup, parent_inode, name)
+                found = await self._waited(ctx, ask(parent_inode, name), ask, parent_inode, name)
         return self._entry(found)
 
     async def _beside(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:

@@ -8,10 +8,11 @@ pyfuse3 does not pass its INTERRUPT requests on. But a request names the thread 
 **System calls** (S12). The kernel sends GETATTR whenever attributes have expired: also for the permission check of a
 path, and for a `statx` of the mode alone. The request does not say why, but `/proc/PID/syscall` shows the system call
 (proc_pid_syscall(5)). Where it does not (Yama, another owner), the command line of the program may tell. All other
-cases count as `Wanted.ALL`: the size is loaded.
+cases count as `Wanted.ALL`: the size is loaded. Nor does LOOKUP say whether a program creates the name or goes through
+it to another one (S22, S34): the path that the system call points to does, in `/proc/PID/mem` (proc_pid_mem(5)).
 
 The event loop reads no file of /proc that takes the memory lock of the program: a thread that has the lock may wait for
-the daemon. `cmdline` takes it, so another thread reads that.
+the daemon. `cmdline` and `mem` take it, so another thread reads those.
 """
 
 import os
@@ -23,6 +24,7 @@ from pathlib import Path
 import trio
 
 from bbfs.vfs.filesystem import Wanted
+from bbfs.vfs.names import Aim
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the waiting programs."""
@@ -117,11 +119,33 @@ SYSTEM_CALLS: dict[str, dict[int, Wanted | str]] = {
 }
 """The system calls that may need no content, by number. `open` is not among them: it loads the content anyway, and
 `sendfile` from the open file reads no further than the size that the kernel had before the open."""
+PATHS: dict[str, dict[int, tuple[int, ...]]] = {
+    "x86_64": {
+        **dict.fromkeys((2, 4, 6, 21, 59, 76, 80, 83, 84, 85, 87, 89, 90, 92, 94, 133, 137), (0,)),
+        **dict.fromkeys((188, 189, 191, 192, 194, 195), (0,)),  # setxattr … llistxattr
+        **dict.fromkeys((88, 254, 257, 258, 259, 260, 262, 263, 267, 268, 269, 280, 332, 437, 439, 452), (1,)),
+        **dict.fromkeys((82, 86), (0, 1)),  # rename, link
+        **dict.fromkeys((264, 265, 316), (1, 3)),  # renameat, linkat, renameat2
+        266: (2,),  # symlinkat
+    },
+    "aarch64": {
+        **dict.fromkeys((5, 6, 8, 9, 11, 12, 43, 45, 49, 221), (0,)),
+        **dict.fromkeys((27, 33, 34, 35, 48, 53, 54, 56, 78, 79, 88, 291, 437, 439, 452), (1,)),
+        **dict.fromkeys((37, 38, 276), (1, 3)),
+        36: (2,),
+    },
+}
+"""The system calls that take paths, by number: which of their arguments those are."""
+OPENS: dict[str, dict[int, int]] = {"x86_64": {2: 1, 257: 2}, "aarch64": {56: 2}}
+"""`open` and `openat`, by number: which of their arguments the flags are."""
+_PATH_MAX = 4096
 _CONTENT_FIELDS = 0x020 | 0x040 | 0x080 | 0x200 | 0x400
 """STATX_ATIME, MTIME, CTIME, SIZE and BLOCKS (linux/stat.h): what a load may change."""
 _LOW = 1 << 32
 """Address below which the stack of a program of 32 bits is, whose calls have other numbers. A worker of the kernel has
 none (0)."""
+_MOST = 1 << 63
+"""Addresses must be less: pread(2) takes them as an offset."""
 _PAUSES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 """Seconds before each look at a thread that has sent its request and is not asleep yet."""
 _BY_NAME = {b"getfattr\n": Wanted.XATTRS, b"stat\n": Wanted.ALL}
@@ -147,6 +171,8 @@ class SystemCalls:
     def __init__(self, proc: Path = Path("/proc"), machine: str = os.uname().machine) -> None:
         self._proc = str(proc)
         self._calls = SYSTEM_CALLS.get(machine, {})
+        self._paths = PATHS.get(machine, {})
+        self._opens = OPENS.get(machine, {})
         try:
             self._numbers_match = os.readlink(f"{proc}/self") == str(os.getpid())
         except OSError:
@@ -164,6 +190,38 @@ class SystemCalls:
         except OSError:
             return Wanted.ALL
         return _BY_NAME.get(name, wanted)
+
+    async def aim(self, thread: int, name: bytes) -> Aim:
+        """Return what a thread that waits for a lookup of a name does with it."""
+        if thread <= 0 or not self._numbers_match:
+            return Aim.OTHER
+        with trio.move_on_after(_ARGUMENTS_WITHIN):
+            try:
+                call = _call(await self._system_call(thread))
+                if call is None:
+                    return Aim.OTHER
+                number, arguments = call
+                addresses = [arguments[position] for position in self._paths.get(number, ())]
+                paths = await trio.to_thread.run_sync(self._texts, thread, addresses, abandon_on_cancel=True)
+            except OSError:
+                return Aim.OTHER
+            names = [[each for each in path.split(b"/") if each] for path in paths]
+            if any(path[-1:] == [name] for path in names):
+                creates = number in self._opens and arguments[self._opens[number]] & os.O_CREAT
+                return Aim.CREATES if creates else Aim.OTHER
+            return Aim.PASSES if any(name in path for path in names) else Aim.OTHER
+        return Aim.OTHER
+
+    def _texts(self, thread: int, addresses: list[int]) -> list[bytes]:
+        """Return the texts in the memory of a thread, up to their NUL. Raise OSError."""
+        if not addresses:
+            return []
+        descriptor = os.open(f"{self._proc}/{thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            texts = [os.pread(descriptor, _PATH_MAX, address) for address in addresses if address < _MOST]
+        finally:
+            os.close(descriptor)
+        return [text.partition(b"\0")[0] for text in texts if b"\0" in text]
 
     def _read(self, thread: int, name: str) -> bytes:
         descriptor = os.open(f"{self._proc}/{thread}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -194,16 +252,24 @@ class SystemCalls:
         return Wanted.ALL
 
 
-def _meant(line: bytes, calls: dict[int, Wanted | str]) -> Wanted:
-    """Return what a line of /proc/PID/syscall asks for: number, six arguments, stack pointer, program counter."""
+def _call(line: bytes) -> tuple[int, list[int]] | None:
+    """Return number and arguments of a line of /proc/PID/syscall: these, the stack pointer, the program counter."""
     fields = line.split()
     if len(fields) != 9 or int(fields[7], 16) < _LOW:  # "running", "-1 …" outside a call
+        return None
+    return int(fields[0]), [int(field, 16) for field in fields[1:7]]
+
+
+def _meant(line: bytes, calls: dict[int, Wanted | str]) -> Wanted:
+    """Return what a line of /proc/PID/syscall asks for."""
+    found = _call(line)
+    if found is None:
         return Wanted.ALL
-    call = calls.get(int(fields[0]), Wanted.ALL)
+    number, arguments = found
+    call = calls.get(number, Wanted.ALL)
     if isinstance(call, Wanted):
         return call
-    mask = int(fields[4], 16)
-    return Wanted.ALL if mask & _CONTENT_FIELDS else Wanted.EXISTENCE
+    return Wanted.ALL if arguments[3] & _CONTENT_FIELDS else Wanted.EXISTENCE
 
 
 def _of_program(words: list[bytes]) -> Wanted:

@@ -67,7 +67,7 @@ from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.resources.writing.writer import Writer, record_state
 from bbfs.serving.changes import Bus
-from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, StatesBeginning, mime_type_of_name
+from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, StatesBeginning
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
@@ -651,11 +651,9 @@ class ResourceManager:
     def may_be_new(self, path: Path, node: Node) -> Record | None:
         """Return the resource that a template alone makes of a name, if a program may try to create it, else None.
 
-        A name that may also be a directory is a directory, but for one that has the ending of a file. If the source
-        creates nothing there, that is an error of its own, and a file may still live in the mount alone.
+        If the source creates nothing there, that is an error of its own, and a file may still live in the mount alone.
         """
-        is_file = mime_type_of_name(path[-1]) is not None or is_temporary(path[-1])
-        record = (node.record or (node.candidate if is_file else None)) if node.draft is None else None
+        record = node.record or node.candidate if node.draft is None else None
         if record is None or not record.provisional or record.on_open or path[0] not in self.writable_roots:
             return None
         writes = self.source_of(record).writes

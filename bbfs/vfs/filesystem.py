@@ -29,7 +29,7 @@ from bbfs.vfs.directory_handles import OpenDirectories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
-from bbfs.vfs.names import DirectoryLocks, Ended, Names, Wait, after, as_bytes
+from bbfs.vfs.names import CREATED_VERSION, DirectoryLocks, Ended, Names, Wait, after, as_bytes
 from bbfs.vfs.passthrough.folders import Passed, passed_folders
 from bbfs.vfs.writing.writes import Writes
 from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache
@@ -129,6 +129,8 @@ class FileSystem:
         if pinned is not None:
             return pinned.attributes
         path, version = self.inodes.get(ino)
+        if version == CREATED_VERSION:
+            return self.names.decide_created(path, ended)
         node = self.names.find(path, ended)
         if type(node) is Wait:
             return node

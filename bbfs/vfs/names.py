@@ -9,13 +9,14 @@ The caller awaits that and asks again with all waits that have ended. So an answ
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
 from cachetools import LRUCache
 
-from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound
+from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, Outdated
 from bbfs.resources.catalog.record import (
     DIRECTORY,
     NANOSECONDS,
@@ -43,11 +44,23 @@ NAME_MAX = 255
 LOOKUP_WAIT = 0.5
 """Seconds for which a lookup waits for a source. Other programs that look up the same name sleep uninterruptibly in the
 kernel meanwhile, so that not even SIGKILL ends them."""
-
-
+CREATED_VERSION = "\0+"
+"""The version part of an inode that a lookup answers in place of a file to create, while the source has not said yet
+whether there is one. Its getattr waits for that, and leads to another lookup."""
 IN_USE = 0.1
 """Seconds after a request in which the program that sent it likely sends another one for the same directory."""
 LOCKS_KEPT = 1000
+
+
+class Aim(Enum):
+    """What a program looks a name up for."""
+
+    PASSES = "it goes through the name to another one"
+    CREATES = "it opens the name, and makes a file if there is none"
+    OTHER = "anything else, or unknown"
+
+
+Asker = Callable[[], Awaitable[Aim]]
 
 
 @final
@@ -117,17 +130,23 @@ class Names:
         self.passed: Mapping[str, int] = {}
         """The inode numbers of the folders that are passed through, by their names at the root."""
 
-    def lookup(self, parent: int, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
+    def lookup(
+        self, parent: int, raw_name: bytes, ended: Ended = (), *, asker: Asker | None = None
+    ) -> Attributes | Wait:
         """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).
 
         If the source does not answer within `LOOKUP_WAIT`, the answer is provisional: without validity, and a directory
         unless an earlier listing had something else there. Requests that a program can be taken out of decide: GETATTR,
         which the kernel sends before it walks through the directory or opens it, waits for the source and raises its
         error, or Outdated where the name is no directory.
-        """
-        return self.lookup_in(self.path(parent), raw_name, ended)
 
-    def lookup_in(self, directory: Path, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
+        asker: returns what the program looks for. It is called only for a name that may have to be created.
+        """
+        return self.lookup_in(self.path(parent), raw_name, ended, asker=asker)
+
+    def lookup_in(
+        self, directory: Path, raw_name: bytes, ended: Ended = (), *, asker: Asker | None = None
+    ) -> Attributes | Wait:
         """As `lookup`, for a directory that is given by its path."""
         if len(raw_name) > NAME_MAX:
             raise NameTooLong(f"{len(raw_name)} bytes")
@@ -143,20 +162,75 @@ class Names:
             return self._no_entry(path, raw_name)
         if type(node) is Wait:
             return node
-        if node is not None:
-            new = self._manager.may_be_new(path, node) if self._manager.writable_roots else None
-            if new is not None:
-                # A program that creates the file must find that there is none yet.
-                exists = after(ended, self._exists_soon, new)
-                if type(exists) is Wait:
-                    return exists
-                if not exists:
-                    return self._absence(path[:-1], raw_name, 0.0)
-                node = self._manager.cached(path) or node  # which may be no directory now
+        new = self._manager.may_be_new(path, node) if node is not None and self._manager.writable_roots else None
+        if node is not None and new is None:
             return self.counted(path, node)
-        found = self.counted(path, self._manager.last_cached(path) or DIRECTORY)
+        if node is not None and new is not None:
+            if node.kind == "directory":
+                aim = self._aim(path, asker, ended)
+                if aim is Aim.PASSES:
+                    return self.counted(path, node)
+                if type(aim) is Wait:
+                    return aim
+            # A program that creates the file must find that there is none yet.
+            try:
+                known = self._known_soon(path, node, new, ended)
+            except NotFound:
+                return self._absence(path[:-1], raw_name, 0.0)
+            if type(known) is Wait:
+                return known
+            if known is not None:
+                return self.counted(path, known)
+        aim = self._aim(path, asker, ended)
+        if type(aim) is Wait:
+            return aim
+        if aim is Aim.CREATES:
+            ino = self._inodes.remember(path, CREATED_VERSION)
+            return Attributes(ino, "file", 0, self.started_ns, 0.0, 0.0, writable=True)
+        found = self.counted(path, node or self._manager.last_cached(path) or DIRECTORY)
         found.entry_timeout = found.attr_timeout = 0.0
         return found
+
+    def _known_soon(self, path: Path, node: Node, new: Record, ended: Ended) -> Node | Wait | None:
+        """Return what a name leads to that a template makes; None if the source does not say in time. Raise NotFound.
+
+        Many servers have no code for "no such resource" and answer "internal error" (EIO). That must not bar the way to
+        what is below, so the name stays what it was.
+        """
+        try:
+            exists = after(ended, self._exists_soon, new)
+        except BbfsError as error:
+            if type(error) is not BbfsError or node.candidate is None:
+                raise
+            return node
+        if isinstance(exists, Wait) or exists is None:
+            return exists
+        return self._manager.cached(path) or node if exists else self.left(path)
+
+    def left(self, path: Path) -> Node:
+        """Return the directory that a name is, though the source has no resource of it, as something below is known.
+
+        Raise NotFound.
+        """
+        node = self._manager.cached(path)
+        if node is None or node.kind != "directory" or node.candidate is not None:
+            raise NotFound("/".join(path))
+        return node
+
+    def _aim(self, path: Path, asker: Asker | None, ended: Ended) -> Aim | Wait:
+        return Aim.OTHER if asker is None or path[0] not in self._manager.writable_roots else after(ended, asker)
+
+    def decide_created(self, path: Path, ended: Ended) -> Wait:
+        """Wait until the source has said what a name leads to that a program may create. Raise Outdated then."""
+        with suppress(NotFound):
+            node = self.find(path, ended)
+            if isinstance(node, Wait):
+                return node
+            new = self._manager.may_be_new(path, node)
+            exists = after(ended, self._manager.exists, new) if new is not None else None
+            if isinstance(exists, Wait):
+                return exists
+        raise Outdated("/".join(path))
 
     async def _find_soon(self, path: Path) -> Node | None:
         """As `ResourceManager.find`; None if the source does not answer within `LOOKUP_WAIT`."""
@@ -164,11 +238,11 @@ class Names:
             return await self._manager.find(path)
         return None
 
-    async def _exists_soon(self, record: Record) -> bool:
-        """Return whether the source has a resource that a template makes, also if it does not say in time."""
+    async def _exists_soon(self, record: Record) -> bool | None:
+        """Return whether the source has a resource that a template makes; None if it does not say in time."""
         with trio.move_on_after(LOOKUP_WAIT):
             return await self._manager.exists(record)
-        return True
+        return None
 
     def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
         """Return the node at a path. Raise NotFound or the source's error."""

@@ -11,11 +11,14 @@ import trio.testing
 from bbfs.fuse import waiting_programs
 from bbfs.fuse.waiting_programs import SystemCalls
 from bbfs.vfs.filesystem import Wanted
+from bbfs.vfs.names import Aim
 
 THREAD = 4242
 STACK, COUNTER = 0x7FFE76E75D88, 0x7F578EEF02AD
 MODE, SIZE, BLOCKS, MTIME, EVERYTHING = 0x2, 0x200, 0x400, 0x40, 0x7FF
 PATH = 0x55AA00001000
+NEAR = 0x1000
+"""An address in a file for the memory of a program."""
 
 
 def line(number: int, *arguments: int, stack: int = STACK) -> str:
@@ -208,3 +211,33 @@ def reading() -> int:
 async def test_the_form_of_this_kernels_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(waiting_programs.SYSTEM_CALLS, "test", {reading(): Wanted.XATTRS})
     assert await SystemCalls(machine="test").wanted(os.getpid()) is Wanted.XATTRS
+
+
+@pytest.mark.semantics("S34")
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize(
+    ("path", "flags", "aim"),
+    [
+        (b"notes/new", os.O_WRONLY | os.O_CREAT, Aim.CREATES),
+        (b"new/", os.O_WRONLY | os.O_CREAT, Aim.CREATES),
+        (b"new/new", os.O_WRONLY | os.O_CREAT, Aim.CREATES),
+        (b"new", os.O_RDONLY, Aim.OTHER),
+        (b"/notes/new/deep", os.O_WRONLY | os.O_CREAT, Aim.PASSES),
+        (b"notes", os.O_WRONLY | os.O_CREAT, Aim.OTHER),  # a link leads to the name
+        (b"x" * 5000, os.O_RDONLY, Aim.OTHER),
+    ],
+)
+async def test_the_path_of_a_call_tells_why_a_name_is_looked_up(
+    tmp_path: Path, machine: str, path: bytes, flags: int, aim: Aim
+) -> None:
+    openat = line({"x86_64": 257, "aarch64": 56}[machine], 0xFFFFFF9C, NEAR, flags)
+    made = proc(tmp_path, openat)
+    (made / str(THREAD) / "mem").write_bytes(bytes(NEAR) + path + b"\0after")
+    assert await SystemCalls(made, machine).aim(THREAD, b"new") is aim
+
+
+@pytest.mark.parametrize(
+    "shown", [None, "running\n", line(82, NEAR, NEAR), line(257, 0, 1 << 63), line(1, NEAR), line(257, 0, NEAR)]
+)
+async def test_a_lookup_without_a_readable_path_may_be_for_anything(tmp_path: Path, shown: str | None) -> None:
+    assert await SystemCalls(proc(tmp_path, shown), "x86_64").aim(THREAD, b"new") is Aim.OTHER

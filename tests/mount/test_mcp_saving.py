@@ -163,10 +163,14 @@ def test_programs_make_files_where_a_template_has_paths(mounted: Mounts, tmp_pat
     assert (tmp_path / "sub/deep/a.txt").read_text() == "x\n"
     run("env", "-C", here, "vim", "-es", "-N", "-u", "NONE", "-c", "normal Goadded", "-c", "wq", "new.md", timeout=30)
     assert (tmp_path / "new.md").read_text() == "1\ntwo\nadded\n"
-    shell(
-        "cp new.md copy.md; mv copy.md moved.md; rm new.md; cat un/listed/x.md moved.md; test -d other", directory=here
-    )
+    shell("cp new.md copy.md; mv copy.md moved.md; rm new.md; cat un/listed/x.md moved.md; test -d un", directory=here)
     assert (tmp_path / "moved.md").read_text() == "1\ntwo\nadded\n"
     assert not {"new.md", "copy.md"} & {each.name for each in tmp_path.iterdir()}
     assert errno_of("open(sys.argv[1])", here / "absent.md") == "ENOENT"
-    assert errno_of("open(sys.argv[1], 'w')", here / "plain") == "EISDIR"
+    shell(
+        "echo all: > Makefile; mkdir made; test ! -e plain; echo x > un/known; git init -q; test -f .git/HEAD",
+        directory=here,
+    )
+    assert (tmp_path / "Makefile").read_text() == "all:\n"
+    assert (tmp_path / "un/known").read_text() == "x\n"
+    assert errno_of("open(sys.argv[1], 'w')", here / "made") == "EISDIR"

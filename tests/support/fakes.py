@@ -5,6 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -36,7 +37,7 @@ from bbfs.resources.writing.pending import PendingStore
 from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.filesystem import Attributes, FileSystem
-from bbfs.vfs.names import answered
+from bbfs.vfs.names import Aim, answered
 
 MEMORY = 1 << 20
 STARTED = 1_700_000_000.0
@@ -276,8 +277,9 @@ class Files:
         if name not in self.WAITING:
             return ask
 
-        async def asked(*arguments: Any) -> Any:
-            return await answered(ask(*arguments), ask, *arguments)
+        async def asked(*arguments: Any, **more: Any) -> Any:
+            request = partial(ask, **more)
+            return await answered(request(*arguments), request, *arguments)
 
         return asked
 
@@ -289,21 +291,25 @@ class Kernel:
         self.files = files
         self.references: Counter[int] = Counter()
 
-    async def lookup(self, parent: int, name: str) -> Attributes:
-        found = await self.files.lookup(parent, name.encode("utf-8", "surrogateescape"))
+    async def lookup(self, parent: int, name: str, aim: Aim = Aim.OTHER) -> Attributes:
+        async def asker() -> Aim:
+            return aim
+
+        found = await self.files.lookup(parent, name.encode("utf-8", "surrogateescape"), asker=asker)
         if found.ino:
             self.references[found.ino] += 1
         return found
 
-    async def walk(self, path: str) -> Attributes:
-        """The attributes that LOOKUP gives. Raises NotFound."""
+    async def walk(self, path: str, aim: Aim = Aim.OTHER) -> Attributes:
+        """The attributes that LOOKUP gives. Raises NotFound. aim: of the lookup of the last name."""
         found = Attributes(ROOT, "directory", 0, 0, 0.0, 0.0)
-        for name in path.split("/") if path else ():
+        names = path.split("/") if path else []
+        for number, name in enumerate(names, 1):
             if found.kind == "directory" and found.ino != ROOT and found.attr_timeout == 0:
                 found = await self.files.getattr(found.ino)  # its permissions are to be known to walk through it
             if found.kind != "directory":
                 raise NotADirectory(path)
-            found = await self.lookup(found.ino, name)
+            found = await self.lookup(found.ino, name, Aim.PASSES if number < len(names) else aim)
             if found.ino == 0:
                 raise NotFound(path)
         return found

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 import trio
 from fakes import CompletingSource, FlatSource, Kernel, TreeSource, World, data_source
 
-from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound
+from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound, Outdated
 from bbfs.model.values import Capabilities, Content, DataSource, Expected, ResourceMetadata, WriteOperation
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.file_handles import NewAttributes
+from bbfs.vfs.names import Aim
 
 PIECE = 1 << 16
 
@@ -171,7 +172,7 @@ class Program(Kernel):
 
     async def _parent(self, path: str) -> tuple[int, bytes]:
         directory, _, name = path.rpartition("/")
-        return (await self.walk(directory)).ino, name.encode()
+        return (await self.walk(directory, Aim.PASSES)).ino, name.encode()
 
     async def read(self, handle: int) -> bytes:
         """All bytes of a file, which may be written at the same time."""
@@ -180,7 +181,13 @@ class Program(Kernel):
     async def begin(self, path: str, flags: int) -> int:
         """open(2)."""
         parent, name = await self._parent(path)
-        found = await self.lookup(parent, name.decode())
+        aim = Aim.CREATES if flags & os.O_CREAT else Aim.OTHER
+        found = await self.lookup(parent, name.decode(), aim)
+        if found.kind == "file" and found.ino and not found.attr_timeout and not flags & os.O_EXCL:
+            try:
+                await self.files.getattr(found.ino)  # its permissions
+            except Outdated:
+                found = await self.lookup(parent, name.decode(), aim)
         if found.ino and not flags & os.O_EXCL:
             handle: int = await self._again(path, lambda ino: self.writes.open(ino, flags))
         elif flags & os.O_CREAT:

@@ -1,5 +1,6 @@
 """Lookups in a source that has not listed yet: they wait for a moment and answer provisionally."""
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, settled
+from writable import Program, WritableFlat, WritableTree
 
 from bbfs.model.errors import DeadlineExceeded, NotADirectory, NotFound, Outdated, Unreachable
 from bbfs.model.inode_number import ROOT
@@ -147,3 +149,33 @@ async def test_a_name_of_a_template_in_a_stale_listing_stays_provisional(
         gate.set()
         await settled()
         assert (await world.files.getattr(found.ino)).size == 3
+
+
+@pytest.mark.parametrize("name", ["new.txt", "old.txt"])
+@pytest.mark.parametrize("kind", [WritableTree, WritableFlat])
+async def test_a_file_is_created_in_a_slow_source(
+    nursery: trio.Nursery,
+    autojump_clock: trio.testing.MockClock,
+    kind: type[WritableTree | WritableFlat],
+    name: str,
+) -> None:
+    source = kind()
+    root, start = f"{DOCS}/test/", "test://"
+    if isinstance(source, WritableTree):
+        root, start = "bb-scripted+tree+file/", source.start
+    else:
+        source.template("test://n/{+path}")
+    source.contents = {f"{start}n/old.txt": b"old"}
+    async with World(nursery, source) as world:
+        gate = source.hold(source.LISTING)
+
+        async def answer() -> None:
+            await trio.sleep(3 * LOOKUP_WAIT)
+            gate.set()
+
+        nursery.start_soon(answer)
+        program = Program(world)
+        handle = await program.begin(f"{root}n/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        await program.writes.write(handle, 0, b"new")
+        assert await program.cat(f"{root}n/{name}") == b"new"
+        nursery.cancel_scope.cancel()

@@ -5,6 +5,7 @@ import gc
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -630,7 +631,7 @@ async def test_a_draft_is_shown_while_it_is_written(tree: Tree) -> None:
 
 @pytest.mark.semantics("S33", "S34")
 async def test_names_of_files_can_be_created_where_a_value_may_have_slashes(flat: Flat) -> None:
-    source, program, _ = flat
+    source, program, world = flat
     source.template("test://n/{+path}")
     source.contents["test://n/there.md"] = b"there"
     notes = f"{FLAT}/n"
@@ -646,7 +647,29 @@ async def test_names_of_files_can_be_created_where_a_value_may_have_slashes(flat
     with pytest.raises(NotFound):
         await program.stat(f"{notes}/absent.md")
     source.contents["test://n/un/listed/x.md"] = b"deep down"
-    assert (await program.stat(f"{notes}/un")).kind == "directory"
+    with pytest.raises(NotFound):
+        await program.stat(f"{notes}/un")
     assert await program.cat(f"{notes}/un/listed/x.md") == b"deep down"
+    assert (await program.stat(f"{notes}/un")).kind == "directory"
+    world.clock.advance(10)  # the source is asked for it again
+    assert (await program.stat(f"{notes}/un")).kind == "directory"
     with pytest.raises(IsADirectory):
-        await program.save(f"{notes}/plain", b"")
+        await program.save(f"{notes}/un", b"")
+    await program.save(f"{notes}/Makefile", b"all:")
+    assert source.contents["test://n/Makefile"] == b"all:"
+    await program.mkdir(f"{notes}/made/empty")
+    assert await program.ls(f"{notes}/made/empty") == []
+    await program.save(f"{notes}/made/empty/Makefile", b"deeper")
+    assert source.contents["test://n/made/empty/Makefile"] == b"deeper"
+
+
+@pytest.mark.semantics("S34")
+async def test_a_name_of_which_a_source_can_only_say_that_it_failed_leads_on(flat: Flat) -> None:
+    """Many servers have no code for an absent resource."""
+    source, program, _ = flat
+    source.template("test://n/{+path}")
+    contents: dict[str, Any] = source.contents
+    contents |= {"test://n/un": BbfsError("internal error"), "test://n/un/x.md": b"deep"}
+    source.unlisted = {"test://n/un", "test://n/un/x.md"}
+    assert (await program.stat(f"{FLAT}/n/un")).kind == "directory"
+    assert await program.cat(f"{FLAT}/n/un/x.md") == b"deep"

@@ -742,7 +742,7 @@ class Writes:
             if record is None or not record.provisional:
                 return node
             if not await self._manager.exists(record):
-                return None
+                return self._names.left(path)
             return await answered(self._names.find(path), self._names.find, path)
         except NotFound:
             return None
