@@ -175,8 +175,11 @@ class Publisher:
         """Publish version and size of the only content. Return whether it is another version."""
         if loaded.metadata is not None and loaded.is_versioned:
             before = record.inode_version
+            is_first = record.digest is None and record.metadata.size in (None, content.size)
             record.describe(loaded.metadata, record.path, now)
             publish_description(record, loaded.metadata, now, ttl)
+            if is_first:
+                record.inode_version = before  # as `Record.learn` does: no program has seen another content
             return record.inode_version != before
         changed = record.learn(content.size, content.version, now, ttl, outdated=invalidated)
         if loaded.metadata is not None:

@@ -161,7 +161,9 @@ def publish_description(record: Record, metadata: ResourceMetadata, now: float, 
     """Take a description with an etag for a load: the version, and so the inode, follow from it."""
     size = usable_size(metadata.size)
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
-        record.size, record.digest, record.inode_version = size, metadata.etag, metadata.etag
+        if record.digest != metadata.etag:
+            record.inode_version = metadata.etag
+        record.size, record.digest = size, metadata.etag
         record.fetched_at, record.ttl = now, ttl
         record.invalidated = record.stale = False
 
