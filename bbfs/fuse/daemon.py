@@ -211,6 +211,7 @@ async def _serve(
         await manager.add_searches(searches.source, searches)
         texts = TextHandler(manager, manager.documents)
         await manager.add_texts(texts.source, texts)
+        manager.is_lower = is_lower
         notifications = Notifications()
         files = FileSystem(manager, notifications.invalidate, notifications.invalidate_below)
         adapter.become(Operations(files, owner, interrupts))

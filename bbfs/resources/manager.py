@@ -125,6 +125,8 @@ class ResourceManager:
         self._texts: Source | None = None
         self.writable_roots: set[str] = set()
         """The directories at the root whose sources can be written."""
+        self.is_lower = False
+        """Whether an overlay is over the mount: programs create names there, whatever the sources take."""
         self.root_files: tuple[str, ...] = ()
         """The names of the files at the root."""
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)
@@ -648,14 +650,20 @@ class ResourceManager:
         writes = self.source_of(record).writes
         return writes is not None and not record.on_open and "replace" in writes.writes(record.metadata.native_uri)
 
+    def may_create(self, path: Path) -> bool:
+        """Return whether a program may try to create a name at a path."""
+        return self.is_lower or path[0] in self.writable_roots
+
     def may_be_new(self, path: Path, node: Node) -> Record | None:
         """Return the resource that a template alone makes of a name, if a program may try to create it, else None.
 
         If the source creates nothing there, that is an error of its own, and a file may still live in the mount alone.
         """
         record = node.record or node.candidate if node.draft is None else None
-        if record is None or not record.provisional or record.on_open or path[0] not in self.writable_roots:
+        if record is None or not record.provisional or record.on_open or not self.may_create(path):
             return None
+        if self.is_lower:
+            return record
         writes = self.source_of(record).writes
         may_create = writes is not None and (is_temporary(path[-1]) or bool(writes.writes(record.metadata.native_uri)))
         return record if may_create else None

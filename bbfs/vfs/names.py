@@ -162,7 +162,7 @@ class Names:
             return self._no_entry(path, raw_name)
         if type(node) is Wait:
             return node
-        new = self._manager.may_be_new(path, node) if node is not None and self._manager.writable_roots else None
+        new = None if node is None else self._manager.may_be_new(path, node)
         if node is not None and new is None:
             return self.counted(path, node)
         if node is not None and new is not None:
@@ -218,7 +218,7 @@ class Names:
         return node
 
     def _aim(self, path: Path, asker: Asker | None, ended: Ended) -> Aim | Wait:
-        return Aim.OTHER if asker is None or path[0] not in self._manager.writable_roots else after(ended, asker)
+        return Aim.OTHER if asker is None or not self._manager.may_create(path) else after(ended, asker)
 
     def decide_created(self, path: Path, ended: Ended) -> Wait:
         """Wait until the source has said what a name leads to that a program may create. Raise Outdated then."""
