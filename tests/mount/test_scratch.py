@@ -7,11 +7,12 @@ import select
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -605,6 +606,53 @@ def test_run(place: Place) -> None:
 
     missing = place.bbfs("run", "--at", place.mnt, "--dir", place.folder, "--", "no such program", status=32)
     assert "no such program: No such file" in missing.stderr
+
+
+@pytest.mark.semantics("S39")
+def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
+    """A first open finds the file that was looked up, and under a template a new name is free."""
+    root = place.folder.parent
+    knowledge = [sys.executable, "-m", "bbfs.knowledge"]
+    subprocess.run(
+        [*knowledge, "import", "--db", root / "kb", "--collection", "docs", DOCS / "scratch.md", DOCS / "tour.md"],
+        check=True,
+        capture_output=True,
+        timeout=BOUND,
+    )
+    shop = root / "shop.db"
+    with closing(sqlite3.connect(shop)) as database:
+        database.executescript("create table item(id integer primary key, price real); insert into item values(1, 1.5)")
+    config = root / "bbfs.toml"
+    sources = [
+        mcp("kb", [*knowledge, "serve", "--db", root / "kb"]),
+        {"name": "kept", "type": "memory", "config": {"resources": {"a": "first"}}},
+        {"name": "shop", "type": "database", "config": {"url": f"sqlite:///{shop}"}},
+    ]
+    config.write_text(config_text(sources, {}))
+    command = """
+        cd "$BBFS_MOUNT"
+        cat bb-memory+kept+memory/a
+        echo second > bb-memory+kept+memory/a
+        sed -i s/1.5/2.5/ bb-database+shop+sqlite/main/item/row/1.json
+        cd mcp-server+kb/resource/knowledge/docs/document
+        sed -i '1s/.*/new/' scratch
+        head -n 1 scratch
+        mkdir made
+        cp tour made/
+        rm "$(mktemp ./XXXXXX)"
+        git init -q made
+        printf 'all:\\n\\techo made > result\\n' > made/Makefile
+        make -s -C made
+        cat made/result
+        mv made moved
+        rm tour
+        ls
+    """
+    done = place.run("--config", config, "--on-exit", "keep", "--scratch", place.scratch, command=command)
+    assert done.stdout.splitlines() == ["firstnew", "made", "moved", "scratch"]
+    changed = {path.relative_to(place.scratch / "upper") for path in (place.scratch / "upper").rglob("*")}
+    assert Path("bb-database+shop+sqlite/main/item/row/1.json") in changed
+    assert (place.scratch / "upper/bb-memory+kept+memory/a").read_text() == "second\n"
 
 
 def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> None:
