@@ -8,7 +8,7 @@ server has made it.
 import ftplib
 import secrets
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import IO, Any, Protocol
 
 from bbfs.model.errors import (
@@ -41,11 +41,24 @@ _FULL = ("no space left", "quota exceeded")
 """What servers write of ENOSPC and EDQUOT, whatever the code of the reply."""
 
 
+class Upload(Protocol):
+    """A new file at a server, before it gets the name that it is for."""
+
+    @property
+    def old(self) -> Any:
+        """The entry of the file that has this name, None if there is none."""
+        ...
+
+    def store(self, file: IO[bytes], size: int) -> Any:
+        """Store all bytes, with the mode of the old file where the protocol has modes. Return the new entry."""
+        ...
+
+
 class Connection(Protocol):
     """A connection to a file server. All methods block and raise errors of its library."""
 
-    def store(self, path: str, file: IO[bytes], like: str | None) -> None:
-        """Store a new file. like: the path of a file whose mode it gets, where the protocol has modes."""
+    def uploading(self, path: str, beside: str) -> AbstractContextManager[Upload]:
+        """Look at a file, and begin a new one beside it. May be repeated after it failed."""
         ...
 
     def relabel(self, path: str, to: str, *, replace: bool) -> None: ...
@@ -70,8 +83,8 @@ class FileServerBackend(FilesystemBackend):
         return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time")
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
-        await self._call(path, self._put, path, content, expected)
-        return await self.stat(path, is_directory=False)
+        beside = (*path[:-1], f".bbfs-{secrets.token_hex(8)}.part")
+        return await self._call(path, self._put, path, beside, content, expected)
 
     async def delete(self, path: Names, expected: Expected) -> None:
         await self._changed(path, lambda fs: fs.erase(self._path(path)), is_directory=False)
@@ -110,30 +123,36 @@ class FileServerBackend(FilesystemBackend):
 
         await self._call(path, made)
 
-    def _put(self, fs: Any, path: Names, content: Content, expected: Expected) -> None:
-        old = self._found(fs, path)
-        if old is not None and old.kind == "directory":
-            raise IsADirectory(self._what(path))
-        target, is_new = self._path(path), expected.exists is False
-        if is_new and old is not None:
-            raise Conflict(f"{self._what(path)}: somebody else has made it")
-        beside = (*path[:-1], f".bbfs-{secrets.token_hex(8)}.part")
-        temporary = self._path(beside)
+    def _put(self, fs: Any, path: Names, beside: Names, content: Content, expected: Expected) -> StoredItem:
+        target, temporary, is_new = self._path(path), self._path(beside), expected.exists is False
         try:
-            with self._changing(fs, path, NoSpace), file_of(content) as file:
-                fs.store(temporary, file, target if old is not None else None)
-            stored = self._found(fs, beside)
-            if stored is None or stored.size != content.size:
+            with fs.uploading(target, temporary) as upload:
+                self._may_replace(path, upload.old, is_new)
+                with self._changing(fs, path, NoSpace), file_of(content) as file:
+                    stored = described(path, upload.store(file, content.size))
+            if stored.size != content.size:
                 raise Unreachable(f"{self._what(path)}: the server has not kept all of {content.size} bytes")
             with self._changing(fs, path):
                 fs.relabel(temporary, target, replace=not is_new)
+            return stored
         except BaseException as error:
-            if self.connection is fs:
+            if self.connection is fs and not isinstance(error, TimeoutError):
                 with suppress(*self._failures, BbfsError):
                     fs.erase(temporary)
                 if isinstance(error, Denied) and path[:-1] and self._found(fs, path[:-1]) is None:
                     raise NotFound(f"{self._what(path)}: there is no directory for it") from None
             raise
+
+    def _may_replace(self, path: Names, entry: Any, is_new: bool) -> None:
+        """Raise the error for an entry that a new file cannot replace."""
+        if entry is None:
+            return
+        if entry["type"] == "directory":
+            raise IsADirectory(self._what(path))
+        if entry["type"] == "link":
+            raise Denied(f"{self._what(path)}: a symbolic link, and links are not followed")
+        if is_new:
+            raise Conflict(f"{self._what(path)}: somebody else has made it")
 
     def _make_directory(self, fs: Any, path: Names) -> None:
         if self._found(fs, path) is not None:

@@ -2,8 +2,9 @@
 
 import ftplib
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, Any
 
@@ -73,13 +74,13 @@ class _Ftp(FTPFileSystem):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def store(self, path: str, file: IO[bytes], like: str | None) -> None:
-        """Store a new file. FTP has no modes."""
-        try:
-            self.ftp.storbinary(f"STOR {path}", file, _PIECE)
-        except ConnectionError:
-            self.ftp.voidresp()  # the server has ended the connection for data, and says why by the other one
-            raise
+    @contextmanager
+    def uploading(self, path: str, beside: str) -> Iterator["_Upload"]:
+        """Look at a file that another one is to replace."""
+        old = None
+        with suppress(FileNotFoundError):
+            old = self.info(path)
+        yield _Upload(self, beside, old)
 
     def relabel(self, path: str, to: str, *, replace: bool) -> None:
         """Rename. Most servers replace a file then, and the others refuse."""
@@ -106,6 +107,24 @@ class _Ftp(FTPFileSystem):
     def cut(self) -> None:
         """End what waits for the server, in whichever thread."""
         self.ftp.cut()
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """A new file. old: the entry of the one that it is for."""
+
+    fs: _Ftp
+    path: str
+    old: Any
+
+    def store(self, file: IO[bytes], size: int) -> Any:
+        """Store all bytes. FTP has no modes. Return the entry."""
+        try:
+            self.fs.ftp.storbinary(f"STOR {self.path}", file, _PIECE)
+        except ConnectionError:
+            self.fs.ftp.voidresp()  # the server has ended the connection for data, and says why by the other one
+            raise
+        return self.fs.info(self.path)
 
 
 def connect(started: Callable[[Any], None], most: int, **options: Any) -> FTPFileSystem:

@@ -1,0 +1,148 @@
+"""The requests that a write to a server of SFTP takes, and a failure at each of them."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+from paramiko.sftp import SFTP_FAILURE
+from sftp_server import PASSWORD, USER, SftpServer, sftp_server
+
+from bbfs.model.errors import Conflict, Denied, NoSpace, NotFound, Unreachable
+from bbfs.model.values import DataSource, Expected, Policy
+from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.storage.handler import StorageHandler
+
+OLD, NEW = b"old", b"the new bytes"
+CREATION = ["lstat", "open", "write", "close", "lstat", "rename"]
+REPLACEMENT = ["lstat", "open", "write", "close", "setstat", "lstat", "extended"]
+LARGE = os.urandom(3 << 20)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SftpServer]:
+    root = tmp_path / "root"
+    root.mkdir()
+    with sftp_server(root, tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def handler(server: SftpServer) -> AsyncIterator[StorageHandler]:
+    config = {"url": f"sftp://127.0.0.1:{server.port}/", "options": {"known_hosts": str(server.known_hosts)}}
+    auth = {"username": USER, "password": PASSWORD}
+    policy = Policy(timeout=5)
+    made = StorageHandler(
+        DataSource("far", "far", "storage", "bb", "bb-storage+far+sftp", policy=policy, config=config, auth=auth),
+        Services(),
+    )
+    with pytest.raises(NotFound):
+        await made.stat(f"{config['url']}none")  # which connects
+    server.asked.clear()
+    yield made
+    await made.aclose()
+
+
+def uri_of(handler: StorageHandler) -> str:
+    return f"{handler.source.config['url']}a"
+
+
+def parts(server: SftpServer) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in server.root.iterdir()}
+
+
+async def write(handler: StorageHandler, data: bytes = NEW, *, is_new: bool = False) -> int | None:
+    return (await handler.write(uri_of(handler), MemoryContent(data), Expected(exists=not is_new))).size
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_file_is_written_in_three_waits(handler: StorageHandler, server: SftpServer, is_new: bool) -> None:
+    if not is_new:
+        (server.root / "a").write_bytes(OLD)
+        (server.root / "a").chmod(0o640)
+    server.group(["open", "lstat", "rename" if is_new else "extended"])
+    told = await handler.write(uri_of(handler), MemoryContent(NEW), Expected(exists=not is_new))
+    assert server.asked == (CREATION if is_new else REPLACEMENT)
+    assert await handler.stat(uri_of(handler)) == told
+    assert parts(server) == {"a": NEW}
+    assert is_new or (server.root / "a").stat().st_mode & 0o777 == 0o640
+
+
+async def test_a_large_file_is_written_whole(handler: StorageHandler, server: SftpServer) -> None:
+    assert await write(handler, LARGE, is_new=True) == len(LARGE)
+    assert parts(server) == {"a": LARGE}
+    assert server.asked.count("write") == 96
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("step", range(len(REPLACEMENT)))
+async def test_a_refusal_at_any_step_leaves_the_old_file(
+    handler: StorageHandler, server: SftpServer, step: int
+) -> None:
+    (server.root / "a").write_bytes(OLD)
+    assert await write(handler, OLD) == len(OLD)
+    server.asked.clear()
+
+    def refuse(name: str, transport: paramiko.Transport) -> int | None:
+        return SFTP_FAILURE if len(server.asked) == step + 1 else None
+
+    server.meet = refuse
+    kind = (None, Denied, NoSpace, NoSpace, None, NoSpace, Denied)[step]
+    if kind is None:  # it connects again before anything is done, or goes on without the mode
+        assert await write(handler) == len(NEW)
+        assert parts(server) == {"a": NEW}
+    else:
+        with pytest.raises(kind):
+            await write(handler)
+        assert parts(server) == {"a": OLD}
+        server.asked = [*REPLACEMENT]
+        assert await write(handler) == len(NEW), "the session can be used again"
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("step", range(len(REPLACEMENT)))
+async def test_a_connection_that_ends_at_any_step_leaves_the_old_file(
+    handler: StorageHandler, server: SftpServer, step: int
+) -> None:
+    (server.root / "a").write_bytes(OLD)
+    assert await write(handler, OLD) == len(OLD)
+    server.asked.clear()
+
+    def end(name: str, transport: paramiko.Transport) -> None:
+        if len(server.asked) == step + 1:
+            transport.close()
+
+    server.meet = end
+    if step < 2:  # nothing is done yet: it connects again
+        assert await write(handler) == len(NEW)
+        assert parts(server) == {"a": NEW}
+        return
+    with pytest.raises(Unreachable):
+        await write(handler)
+    there = parts(server)
+    assert there.pop("a") == (NEW if REPLACEMENT[step] == "extended" else OLD)
+    assert len(there) == (REPLACEMENT[step] != "extended"), "it cannot be removed any more"
+
+
+async def test_a_file_that_somebody_else_has_made_is_kept(handler: StorageHandler, server: SftpServer) -> None:
+    (server.root / "a").write_bytes(OLD)
+    with pytest.raises(Conflict):
+        await write(handler, is_new=True)
+    assert parts(server) == {"a": OLD}
+    assert "write" not in server.asked
+    assert await write(handler) == len(NEW)
+
+
+async def test_a_server_that_keeps_less_than_it_says_gets_no_file(handler: StorageHandler, server: SftpServer) -> None:
+    def cut(name: str, transport: paramiko.Transport) -> None:
+        if name == "lstat":
+            for each in server.root.glob("*.part"):
+                os.truncate(each, 1)
+
+    server.meet = cut
+    with pytest.raises(Unreachable, match="not kept all"):
+        await write(handler, is_new=True)
+    assert parts(server) == {}
