@@ -296,6 +296,21 @@ def test_what_a_source_has_changed_is_a_conflict_until_it_is_overwritten(scratch
 
 
 @pytest.mark.semantics("S39")
+@pytest.mark.parametrize("seconds", [-100, 100])
+def test_a_change_of_the_source_is_a_conflict_although_its_time_is_before_the_scratch(
+    scratch: Scratch, seconds: int
+) -> None:
+    """Programs set earlier times, as `cp -p` and applying another scratch do; stores round them down to seconds."""
+    lower = write(scratch.lower, "file", "the source's")
+    changed = lower.stat().st_ctime_ns // 1_000_000_000
+    os.utime(lower, (changed + seconds, changed + seconds))
+    scratch.note(begun_ns=max(changed, changed + seconds) * 1_000_000_000 + 1)
+    write(scratch.upper, "file", "mine")
+    assert "meanwhile" in str(applied(scratch)["file"])
+    assert lower.read_text() == "the source's"
+
+
+@pytest.mark.semantics("S39")
 def test_a_renamed_file_that_the_source_has_changed_is_written_under_neither_name(scratch: Scratch) -> None:
     os.setxattr(write(scratch.upper, "renamed", "old\n"), ORIGIN, b'{"path": "old"}')
     whiteout(scratch.upper, "old")

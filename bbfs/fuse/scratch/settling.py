@@ -23,6 +23,7 @@ from bbfs.model.errors import BbfsError, Conflict
 from bbfs.resources.writing.pending import PendingStore, pending_path
 
 _BLOCK = 1 << 20
+_SECOND = 1_000_000_000
 _ERROR = "user.bbfs.error"
 
 
@@ -237,7 +238,7 @@ class _Layers:
         base = change.base or self._applied.get(change.path)
         now = _version(name, lower, found)
         if base is None:
-            is_current = found.st_mtime_ns <= self._state["begun_ns"]
+            is_current = _last_change(found) <= self._state["begun_ns"]
         else:
             is_current = base == {key: now.get(key) for key in base}
         if not is_current:
@@ -274,6 +275,16 @@ class _Layers:
 def _and_above(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _last_change(found: os.stat_result) -> int:
+    """Return the latest time (ns) at which a source can have changed a file.
+
+    Programs set the modification time of what they write (`cp -p`, and `bbfs apply` itself), so a folder's time of
+    change counts, too. A source that states whole seconds has rounded them down.
+    """
+    modified = found.st_mtime_ns
+    return max(found.st_ctime_ns, modified + (_SECOND - 1 if modified % _SECOND == 0 else 0))
 
 
 def _version(name: str, beneath: int, found: os.stat_result) -> dict[str, Any]:
