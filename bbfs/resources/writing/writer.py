@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ReadOnly
+from bbfs.model.errors import BbfsError, Conflict, IsADirectory, NotFound, NotSupported, ReadOnly
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import Content, Expected, Loaded, Part, ResourceMetadata, WriteOperation
@@ -224,6 +224,8 @@ class Writer:
                 try:
                     async with source.slots.ask():
                         await handler.stat(above)
+                    return
+                except IsADirectory:  # a URI without a slash at its end means a file to servers of files
                     return
                 except NotFound:
                     missing.append(above)

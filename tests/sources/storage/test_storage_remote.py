@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import paramiko
 import pytest
 import trio
+from fakes import World
 from file_servers import PASSWORD, SCHEMES, USER, FileServer, known_hosts
 from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -41,7 +42,7 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model.values import DataSource, Expected, Policy
+from bbfs.model.values import Capabilities, DataSource, Expected, Policy
 from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
@@ -175,6 +176,20 @@ async def test_directories_are_made_renamed_and_removed(remote: tuple[StorageHan
     with pytest.raises(NotFound):
         await handler.remove_directory(f"{begin}d")
     assert [each.name for each in folder.iterdir()] == ["e"]
+
+
+@pytest.mark.semantics("S32")
+async def test_a_resource_may_be_new_with_the_directories_above_it(server: tuple[str, int, Path]) -> None:
+    """As `bbfs put` writes it without a mount: the root, a directory that is there, and one that is not."""
+    begin = f"bb-storage+far+{server[0]}://127.0.0.1:{server[1]}"
+    made = replace(source_of(server), capabilities=Capabilities(write=True))
+    async with opened(made) as handler, trio.open_nursery() as nursery, World(nursery, handler) as world:
+        for path in ("new", "deep/new", "made/too/new"):
+            await world.manager.write_resource(f"{begin}/{path}", b"x", Expected(exists=False))
+            assert (server[2] / path).read_bytes() == b"x"
+            (server[2] / path).unlink()
+        shutil.rmtree(server[2] / "made")
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S15")
