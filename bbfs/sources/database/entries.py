@@ -147,6 +147,11 @@ class DatabaseEntries:
                 yield self.query(query, f"{query.name}.csv")
                 yield self.query(query, f"{query.name}.ndjson")
 
+    def made_of_rows(self, schema: str, table: str, queries: Iterable[Query]) -> list[str]:
+        """Return the native URIs of the listed files that a change of a row changes, too. schema, table: in URIs."""
+        of_table = [self._made([schema, table, name]) for name in self.of_all_rows]
+        return [each.native_uri for each in (*of_table, *self.queries(queries)) if not each.native_uri.endswith(".sql")]
+
     def query(self, query: Query, segment: str) -> ResourceMetadata:
         parameters = {name: parameter.type for name, parameter in query.parameters.items()}
         return self._at(

@@ -20,6 +20,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import (
+    Change,
     Content,
     DataSource,
     Expected,
@@ -92,6 +93,7 @@ class DatabaseHandler:
         self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or access.scheme, access.formats)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
         self._health = Health(Unreachable)
+        self._sink: Callable[[Change], None] = lambda _: None
         if access.file is not None:
             self._health.look_for(source.id, access.file)
 
@@ -235,8 +237,26 @@ class DatabaseHandler:
                 raise error if text is None else Rejected(str(error)) from None
             return self._entries.row(table, ("row",), key)
 
-        with self._health:
-            return await self._writer.run(work)
+        try:
+            with self._health:
+                return await self._writer.run(work)
+        finally:  # an error may have come after the commit
+            for uri in self._entries.made_of_rows(schema, name, self._queries.values()):
+                self._sink(Change(self.source.id, "changed", uri))
+
+    def watch(self, sink: Callable[[Change], None]) -> None:
+        """Report what a written row changes elsewhere. What other programs write is not reported."""
+        self._sink = sink
+
+    def interested(self, native_uri: str) -> None:
+        """Do nothing: the database reports no change."""
+
+    def announces(self, native_uri: str | None) -> bool:
+        """Return False: other programs may write any row."""
+        return False
+
+    async def confirmed(self) -> None:
+        """Return at once: there is nothing to confirm."""
 
     async def _ask(self, work: Callable[[RemoteSession, Job], T]) -> T:
         with self._health:

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import trio
 from databases import handler, over, source_of, sqlite_file, text_of
+from fakes import World
 from mariadb_server import PASSWORD, MariadbServer, is_installed, mariadb_server
 from postgres_server import PostgresServer
+from writable import Program
 
 from bbfs.model.errors import Busy, Conflict, Denied, NotFound, NotSupported, Rejected, TooLarge
 from bbfs.model.values import Capabilities, DataSource, Expected
@@ -133,6 +135,28 @@ async def test_a_row_is_made_replaced_and_removed(written: Written) -> None:
             await made.load(bob)
         with pytest.raises(NotFound):
             await made.remove(bob, Expected())
+
+
+@pytest.mark.semantics("S32")
+async def test_what_is_made_of_rows_shows_a_written_row_at_once(tmp_path: Path) -> None:
+    source = sqlite(tmp_path).source
+    source = replace(source, config={**source.config, "queries": {"ages": "SELECT sum(age) AS ages FROM person"}})
+    async with handler(source) as made, trio.open_nursery() as nursery, World(nursery, made) as world:
+        program = Program(world)
+        root = f"{source.uri_prefix}"
+        person = f"{root}/main/person"
+        files = [f"{person}/rows.csv", f"{person}/count", f"{root}/query/ages.ndjson"]
+
+        async def shown() -> list[bytes]:
+            rows, *others = [await program.cat(each) for each in files]
+            return [rows.splitlines()[-1][:5], *others]
+
+        assert await shown() == [b"1,Ann", b"1\n", b'{"ages":30}\n']
+        await program.save(f"{person}/row/2.json", b'{"name": "Bob", "age": 5}')
+        assert await shown() == [b"2,Bob", b"2\n", b'{"ages":35}\n']
+        await program.unlink(f"{person}/row/2.json")
+        assert await shown() == [b"1,Ann", b"1\n", b'{"ages":30}\n']
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S32")
