@@ -46,6 +46,24 @@ def test_what_is_large_is_in_no_directory(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.semantics("S32")
+def test_a_disk_that_takes_a_part_has_taken_nothing(tmp_path: Path) -> None:
+    """The limit of a file's size ends a write(2) halfway without an error, as a disk that is almost full does."""
+    space, allowed = BufferSpace(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    small, large = Buffer(space), Buffer(space)
+    small.write(0, bytes(1000))
+    large.truncate(2 << 20)
+    for buffer, room in ((small, 500), (large, (2 << 20) + 500)):
+        before = buffer.size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, allowed[1]))
+        try:
+            with pytest.raises(NoSpace):
+                buffer.write(before, b"x" * (3 << 20))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
+        assert (buffer.size, buffer.read(0, 4 << 20)) == (before, bytes(before))
+
+
 @pytest.mark.semantics("S23", "S33")
 def test_buffers_leave_most_descriptors_to_others(tmp_path: Path) -> None:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)

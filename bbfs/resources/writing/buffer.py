@@ -65,11 +65,10 @@ class Buffer:
                     self._data.extend(bytes(offset - self._size))
                 self._data[offset:end] = data
             else:
-                view = memoryview(data)
-                while view:
-                    written = os.pwrite(self._file.number, view, offset)
-                    view, offset = view[written:], offset + written
+                _write_all(self._file.number, offset, data)
         except OSError as error:
+            if self._file is not None:
+                os.ftruncate(self._file.number, self._size)  # some bytes behind the end may have found room
             raise self._error(error) from error
         self._size = max(self._size, end)
 
@@ -124,7 +123,7 @@ class Buffer:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = Descriptor(unnamed(directory))
-            os.pwrite(file.number, self._data, 0)
+            _write_all(file.number, 0, self._data)
         except OSError as error:
             raise self._error(error) from error
         self._file = file
@@ -135,6 +134,14 @@ class Buffer:
     def _error(self, error: OSError) -> BbfsError:
         kind = NoSpace if error.errno in _FULL else BbfsError
         return kind(f"what is written could not be kept in {self._space.directory}: {error.strerror}")
+
+
+def _write_all(number: int, offset: int, data: bytes | bytearray) -> None:
+    """Write all bytes: a disk that is almost full takes the first of them without an error (pwrite(2))."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(number, view, offset)
+        view, offset = view[written:], offset + written
 
 
 class Written:
