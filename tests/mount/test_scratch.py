@@ -23,6 +23,7 @@ from played_page import play
 from repository import DOCS, SERVERS
 
 from bbfs.cli.target import control_client
+from bbfs.cli.target.scratches import running
 from bbfs.fuse import mountpoint
 from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import Scratch
@@ -581,6 +582,7 @@ def test_a_killed_process_leaves_nothing_that_umount_does_not_clear(place: Place
     keeper, daemon = sorted(int(each.partition(":")[0]) for each in place.state.processes())
     os.kill(keeper if killed == "keeper" else daemon, signal.SIGKILL)
     await_that(lambda: place.state.processes() == [], "the end of the other process")
+    assert running() is None  # no command takes it for the one that runs it
     place.bbfs("umount", place.mnt)
     place.mount()
     assert (place.notes / "mine").read_text() == "mine"

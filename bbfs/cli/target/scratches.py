@@ -4,6 +4,7 @@ The checks guard against accidents. They are no sandbox: a program may open a so
 """
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -52,13 +53,16 @@ def running() -> str | None:
     """Return the mount of the `bbfs run` that this process runs in, or None.
 
     The table of mounts tells it, not the environment alone: of such a scratch only the overlay is in this namespace.
+    So it is of one that was killed, but nothing holds that.
     """
     there = mountpoint.mounts()
     paths = {mount.path for mount in there}
     for mount in there:
         scratch = Scratch.of_mount(mount)
         if scratch is not None and scratch.lower not in paths:
-            return mount.path
+            with suppress(PermissionError):  # another user's
+                if scratch.is_held():
+                    return mount.path
     return os.environ.get(IN_RUN)
 
 
