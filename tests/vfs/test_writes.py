@@ -376,6 +376,56 @@ async def test_a_pending_write_that_the_source_has_is_done(tree: Tree, size: int
     assert await program.cat(f"{TREE}/a.txt") == mine[: 3 + (1 << 20)]
 
 
+@pytest.mark.semantics("S32")
+async def test_a_later_save_keeps_its_bytes_whatever_becomes_of_the_earlier_one(tree: Tree) -> None:
+    source, program, world = tree
+    pending = world.manager.writer.pending
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    await program.writes.write(handle, 0, b"mine")
+    source.refused["file:./a.txt"] = Unreachable("down")
+    with pytest.raises(Unreachable):
+        await program.writes.flush(handle)
+    [item] = pending.items()
+    with pytest.raises(Unreachable):
+        await retry(world.manager, {"write": item.id, "force": True})
+    assert [each.expected for each in pending.items()] == [item.expected]  # the next one is not forced
+    assert len(os.listdir(pending.directory)) == 2
+    del source.refused["file:./a.txt"]
+    source.released = earlier = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(retry, world.manager, {"write": item.id})
+        await until(lambda: len(source.written) == 3)
+        source.released = later = trio.Event()
+        await program.writes.write(handle, 4, b" and later")
+        nursery.start_soon(closed_in_conflict, program, handle)
+        await until(lambda: len(source.written) == 4)
+        earlier.set()
+        await until(lambda: source.contents["file:./a.txt"] == b"mine")
+        await settled()
+        later.set()
+    [item] = pending.items()
+    assert pending.content_path(item).read_bytes() == b"mine and later"
+    assert len(os.listdir(pending.directory)) == 2
+
+
+async def closed_in_conflict(program: Program, handle: int) -> None:
+    with pytest.raises(Conflict):
+        await program.close(handle)
+
+
+@pytest.mark.semantics("S32")
+async def test_what_a_source_cannot_write_any_more_is_kept(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, program, world = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    await program.writes.write(handle, 0, b"mine")
+    monkeypatch.setattr(source, "writes", lambda _: ())
+    with pytest.raises(NotSupported):
+        await program.close(handle)
+    [item] = world.manager.writer.pending.items()
+    assert world.manager.writer.pending.content_path(item).read_bytes() == b"mine"
+    assert "cannot replace it" in (item.error or "")
+
+
 @pytest.mark.semantics("S7", "S33")
 async def test_one_lookup_leads_to_a_renamed_file_also_without_etags(tree: Tree) -> None:
     """The kernel looks a name up once more after ESTALE, and no more."""
@@ -599,6 +649,7 @@ async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    await program.writes.write(handle, 0, b"begun")
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         with pytest.raises(NoSpace):

@@ -34,7 +34,7 @@ async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, 
     content = await trio.to_thread.run_sync(_content, manager, item)
     known = source.catalog.record(item.native_uri)
     path = known.path if known is not None and known.path else None
-    await manager.writer.write(source, item.native_uri, content, expected, path=path, write_id=item.id, again=True)
+    await manager.writer.write(source, item.native_uri, content, expected, path=path, again=item)
     if path is None:
         await manager.relist(source, item.path)
     return {"uri": item.uri, "size": item.size}

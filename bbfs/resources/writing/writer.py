@@ -80,20 +80,20 @@ class Writer:
         expected: Expected,
         *,
         path: Path | None = None,
-        write_id: str | None = None,
+        earlier: list[str] | None = None,
         keep: bool = True,
-        again: bool = False,
+        again: PendingWrite | None = None,
     ) -> Record:
         """Hand over a content. Return the record of the resource as the source has it now.
 
-        path: of the resource in the catalog, if a name of the mount leads to it. write_id: of the pending write, the
-        same for all attempts. keep: the content is a pending write before, and stays one after an error; if not, the
-        caller has it still. again: the source may have taken it at an earlier attempt, whose answer was lost; if it has
-        these bytes, that is no conflict. Raise BbfsError.
+        path: of the resource in the catalog, if a name of the mount leads to it. earlier: the IDs of pending writes in
+        whose place this one comes; then it has the ID of this one. Given by those who cannot keep what is refused.
+        keep: the content is a pending write before, and stays one after an error; if not, the caller has it still.
+        again: the pending write that this content is already. Its source may have taken it, and only the answer was
+        lost: if it has these bytes, that is no conflict. Raise BbfsError.
         """
-        handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
-        item = PendingWrite(
-            write_id or new_id(),
+        item = again or PendingWrite(
+            new_id(),
             source.data.id,
             native_uri,
             source_uri(source.data.base_prefix, native_uri),
@@ -102,8 +102,15 @@ class Writer:
             content.size,
             time.time(),
         )
-        if keep:
-            await self._keep(item, content)
+        try:
+            handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
+        except BbfsError as error:  # it could write it when the program began
+            if earlier is not None:
+                await self._keep(item, content, earlier)
+                await self._failed(source, item, error, keep)
+            raise
+        if keep and again is None:
+            await self._keep(item, content, [] if earlier is None else earlier)
         ended = False
 
         async def hand_over() -> Record:
@@ -115,7 +122,7 @@ class Writer:
                             await self._compare(source, native_uri, expected)
                         metadata = await handler.write(native_uri, content, expected)
                     except Conflict:
-                        had = await self._had(source, native_uri, content) if again else None
+                        had = await self._had(source, native_uri, content) if again is not None else None
                         if had is None:
                             raise
                         metadata = had
@@ -319,9 +326,10 @@ class Writer:
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
-    async def _keep(self, item: PendingWrite, content: Writable) -> None:
-        """Keep a content as a pending write. Raise NoSpace, BbfsError.
+    async def _keep(self, item: PendingWrite, content: Writable, earlier: list[str]) -> None:
+        """Keep a content as a pending write, and drop the earlier ones. Raise NoSpace, BbfsError.
 
+        Each has an ID of its own: what else hands over or drops an earlier one meanwhile has nothing to do with this.
         trio leaves what a thread raises in a cycle with its traceback, which has the content: on a full disk, a write
         that was given up would hold its room until the next collection of garbage.
         """
@@ -329,8 +337,11 @@ class Writer:
         def kept() -> tuple[type[BbfsError], str] | None:
             try:
                 self.pending.keep(item, content)
+                for each in earlier:
+                    self.pending.drop(each)
             except BbfsError as error:
                 return type(error), str(error)
+            earlier[:] = [item.id]
             return None
 
         refused = await trio.to_thread.run_sync(kept)
@@ -351,6 +362,8 @@ class Writer:
         try:
             self.pending.describe(item)
             self.pending.sync(item)
+        except FileNotFoundError:
+            self.pending.drop(item.id)  # somebody has dropped it meanwhile
         except OSError as error:
             log.error("a pending write could not be described in %s: %s", self.pending.directory, error.strerror)
 

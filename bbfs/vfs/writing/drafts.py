@@ -23,7 +23,7 @@ class Draft:
     as the source has it, or as it is shown until then. version: of the inode, which stays. expected: the state that the
     next hand-over replaces. load: returns the content that a program changes. temporary: it lives in the mount alone.
     hides: a resource that the source still has, and that was renamed to this draft.
-    space: of the bytes. clock: seconds since the epoch. write_id: of the pending write.
+    space: of the bytes. clock: seconds since the epoch.
     """
 
     source: Source
@@ -36,7 +36,6 @@ class Draft:
     load: Callable[[Record], Awaitable[Content]]
     space: BufferSpace
     clock: Callable[[], float]
-    write_id: str
     base: str | None = None
     """The inode version of the content that a program changes, None for any: the program may have read that one."""
     base_size: int | None = None
@@ -54,6 +53,8 @@ class Draft:
     """True while a program has made or emptied the file, and not written yet."""
     failed: bool = False
     """True if the source has refused exactly these bytes, which are a pending write."""
+    pending: list[str] = field(default_factory=list)
+    """The ID of its pending write, if there is one."""
     removed: bool = False
     """True once no name leads here any more."""
     users: int = 0

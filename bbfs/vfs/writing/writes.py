@@ -42,7 +42,6 @@ from bbfs.resources.catalog.record import (
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer
-from bbfs.resources.writing.pending import new_id
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.resources.writing.writer import record_state
 from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
@@ -203,7 +202,6 @@ class Writes:
             self._manager.open,
             self._writer.space,
             self._manager.clock,
-            new_id(),
         )
 
     def _shown(self, draft: Draft) -> Draft:
@@ -327,7 +325,7 @@ class Writes:
         draft.failed = True
         try:
             record = await self._writer.write(
-                draft.source, native_uri, content, expected, path=below, write_id=draft.write_id
+                draft.source, native_uri, content, expected, path=below, earlier=draft.pending
             )
         except BbfsError as error:
             await self._doubt(draft.record, error)
