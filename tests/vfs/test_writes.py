@@ -460,6 +460,42 @@ async def test_a_file_that_is_renamed_aside_is_at_its_source_until_it_is_replace
     assert "file:./a.txt" not in source.contents
 
 
+@pytest.mark.semantics("S32")
+async def test_what_others_store_under_a_name_that_was_given_away_stays(tree: Tree) -> None:
+    source, program, world = tree
+    for name in ("a.txt", "d/b.txt"):
+        await program.rename(f"{TREE}/{name}", f"{TREE}/{name}~")
+        source.contents[f"file:./{name}"] = b"theirs"
+    world.clock.advance(3600)
+    assert await program.ls(TREE) + await program.ls(f"{TREE}/d") == ["a.txt~", "d", "b.txt~"]
+    with pytest.raises(Conflict):
+        await program.save(f"{TREE}/a.txt", b"mine")
+    await program.unlink(f"{TREE}/d/b.txt~")
+    assert await program.ls(f"{TREE}/d") == ["b.txt"]
+    assert await program.cat(f"{TREE}/d/b.txt") == b"theirs"
+    assert set(source.contents.values()) == {b"theirs"}
+
+
+@pytest.mark.semantics("S32")
+async def test_a_rename_by_copying_removes_only_what_it_has_copied(flat: Flat) -> None:
+    source, program, world = flat
+    assert await program.ls(FLAT) == ["a.txt", "d"]
+    source.released = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(renamed_in_conflict, program, f"{FLAT}/a.txt", f"{FLAT}/new.txt")
+        await until(lambda: bool(source.written))
+        source.contents["test://a.txt"] = b"theirs"
+        world.clock.advance(3600)
+        assert await program.cat(f"{FLAT}/a.txt") == b"theirs"
+        source.released.set()
+    assert (source.contents["test://a.txt"], source.contents["test://new.txt"]) == (b"theirs", b"first")
+
+
+async def renamed_in_conflict(program: Program, path: str, to: str) -> None:
+    with pytest.raises(Conflict):
+        await program.rename(path, to)
+
+
 async def test_a_flat_source_without_renames_is_written_too(flat: Flat) -> None:
     source, program, world = flat
     await program.save(f"{FLAT}/a.txt", b"changed")

@@ -80,10 +80,10 @@ class Draft:
             content = await self.load(self.record)
             if self.base not in (None, self.record.inode_version) or self.base_size not in (None, content.size):
                 raise Outdated(f"{'/'.join(self.path)}: somebody else has changed it since it was opened")
+            etag = self.record.metadata.etag  # of this content: a listing may bring a later one while it is taken
             buffer = Buffer(self.space)
             await buffer.fill(content)
             if self.buffer is None:  # another request may have filled or emptied it meanwhile
-                etag = self.record.metadata.etag
                 version = content.version if etag is None else None  # not the record's: it may be invalid again by now
                 self.buffer, self.expected = buffer, Expected(exists=True, etag=etag, version=version)
         return self.buffer

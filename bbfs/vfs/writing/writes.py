@@ -161,16 +161,16 @@ class Writes:
     async def _new(self, source: Source, path: Path, below: Path) -> Draft:
         """Begin a file under a name that leads to nothing."""
         handler, _ = _writable(source)
-        hidden = self._hidden(path)
+        hidden, expected = self._hidden(path)
         native_uri = await self._manager.native_uri_for(source, below) if hidden is None else hidden.metadata.native_uri
         temporary = hidden is None and is_temporary(path[-1])
         if not temporary and "create" not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot create it")
         if hidden is None:
             record = source.catalog.record(native_uri) or self._unstored(source, native_uri, path, below)
-            draft = self._draft(source, path, below, native_uri, record, Expected(exists=False))
         else:
-            draft = self._draft(source, path, below, native_uri, hidden, record_state(hidden))
+            record = hidden
+        draft = self._draft(source, path, below, native_uri, record, expected)
         draft.temporary = temporary
         draft.version = f"+{next(self._numbers)}"
         draft.emptied()
@@ -449,14 +449,23 @@ class Writes:
             _, overlay = _writable(draft.source)
             there = overlay.get(below)
             if there is None or there.node is None or there.node.draft is None:
-                await self._writer.remove(draft.source, record.metadata.native_uri, record_state(record), below)
+                try:
+                    await self._writer.remove(draft.source, record.metadata.native_uri, draft.expected, below)
+                except Conflict:  # the name leads to what somebody else has put there since
+                    record.invalidate()
+                    overlay.drop(below)
             self._aside.pop(path, None)
         draft.hides = None
 
-    def _hidden(self, path: Path) -> Record | None:
-        """Return the resource that the source still has under a name that the mount has given away, or None."""
+    def _hidden(self, path: Path) -> tuple[Record | None, Expected]:
+        """Return the resource that the source still has under a name that the mount has given away, or None.
+
+        And the state that it had then: no program can see a later one.
+        """
         draft = self._aside.get(path)
-        return draft.hides[1] if draft is not None and draft.hides is not None else None
+        if draft is None or draft.hides is None:
+            return None, Expected(exists=False)
+        return draft.hides[1], draft.expected
 
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
@@ -562,7 +571,8 @@ class Writes:
         (path, below), (to, to_below) = place, to_place
         draft = node.draft if isinstance(node.draft, Draft) else None
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
-        is_stored = self._hidden(to) is not None or (there is not None and (replaced is None or not replaced.temporary))
+        hidden, _ = self._hidden(to)
+        is_stored = hidden is not None or (there is not None and (replaced is None or not replaced.temporary))
         is_new = draft is not None and draft.temporary and draft.hides is None
         # What a program saves stays beside the old file. In another directory, any name is one to keep.
         if is_temporary(to[-1]) and not is_stored and (is_new or to[:-1] == path[:-1]):
@@ -613,7 +623,7 @@ class Writes:
         """Hand over a draft that lived in the mount under the name that it is renamed to."""
         source = draft.source
         handler, overlay = _writable(source)
-        hidden = self._hidden(to)
+        hidden, _ = self._hidden(to)
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
         native_uri, expected = await self._target(source, to, to_below, there)
         if ("create" if expected.exists is False else "replace") not in handler.writes(native_uri):
@@ -623,7 +633,7 @@ class Writes:
             if hidden is not None and self._aside[to] is draft and not draft.dirty:
                 del self._aside[to]  # it goes back to the name that it had
                 overlay.drop(to_below)
-                draft.record, draft.expected, draft.native_uri = hidden, record_state(hidden), native_uri
+                draft.record, draft.native_uri = hidden, native_uri
             else:
                 await self._store(draft, native_uri, expected, to_below, buffer)
         if replaced is not None:
@@ -687,8 +697,9 @@ class Writes:
         if not renamed:
             copy = self._draft(source, to, to_below, to_uri, record, Expected(exists=False))
             buffer = await copy.filled()
+            copied = copy.expected
             await self._store(copy, to_uri, expected, to_below, buffer)
-            await self._writer.remove(source, native_uri, record_state(record), below)
+            await self._writer.remove(source, native_uri, copied, below)
             return copy.record
         stored = source.catalog.record(to_uri)
         return self._unstored(source, to_uri, to, to_below) if stored is None else stored
@@ -696,11 +707,15 @@ class Writes:
     async def _target(self, source: Source, to: Path, to_below: Path, there: Node | None) -> tuple[str, Expected]:
         """Return the native URI under which a rename stores a file, and the state that the source has to have there."""
         draft = there.draft if there is not None and isinstance(there.draft, Draft) else None
-        record = self._hidden(to) if there is None or (draft is not None and draft.temporary) else there.record
+        if there is None or (draft is not None and draft.temporary):
+            record, expected = self._hidden(to)
+        elif draft is not None:
+            record, expected = there.record, draft.expected
+        else:
+            record, expected = there.record, Expected() if there.record is None else record_state(there.record)
         if record is None:
             return await self._manager.native_uri_for(source, to_below), Expected(exists=False)
-        kept = draft is not None and not draft.temporary
-        return record.metadata.native_uri, draft.expected if draft is not None and kept else record_state(record)
+        return record.metadata.native_uri, expected
 
     async def link(self, ino: int, parent: int, raw_name: bytes) -> Attributes:
         """Raise NotSupported: only a local folder has hard links."""
