@@ -158,7 +158,10 @@ class ObjectBackend(LibraryBackend):
 
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
         """Copy an object at the store, then remove the old one."""
+        old = await self.stat(path, is_directory=False)
         await self._call(path, self._obstore.copy, self._key(path), self._key(to), overwrite=replace)
+        if (await self.stat(path, is_directory=False)).etag != old.etag:
+            raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
         await self.delete(path, Expected(exists=True))
         return await self.stat(to, is_directory=False)
 

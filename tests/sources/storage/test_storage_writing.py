@@ -17,6 +17,7 @@ from bbfs.model.values import Expected
 from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.storage.backend import StoredItem
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.s3 import backend
@@ -114,6 +115,29 @@ async def test_objects_are_created_replaced_renamed_and_removed(handler: Storage
     await handler.remove(moved, Expected(exists=True))
     with pytest.raises(NotFound):
         await handler.load(moved)
+
+
+async def test_what_others_store_while_an_object_is_copied_is_not_removed(
+    handler: StorageHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, to = f"{handler.beginning}data/a", f"{handler.beginning}data/b"
+    await handler.write(uri, MemoryContent(b"mine"), NEW)
+    looked = 0
+
+    async def stat(path: tuple[str, ...], **named: bool) -> StoredItem:
+        nonlocal looked
+        looked += path[-1] == "a"
+        if looked == 2:
+            looked += 1  # no more
+            await handler.write(uri, MemoryContent(b"theirs"), Expected())
+        return await plain(path, **named)
+
+    name = "_stat_object" if isinstance(handler.backend, backend.S3Backend) else "stat"
+    plain = getattr(handler.backend, name)
+    monkeypatch.setattr(handler.backend, name, stat)
+    with pytest.raises(Conflict):
+        await handler.rename(uri, to, replace=True)
+    assert (await content(handler, uri), await content(handler, to)) == (b"theirs", b"mine")
 
 
 async def test_parts_go_four_at_a_time_and_one_that_fails_ends_the_upload(

@@ -259,6 +259,8 @@ class S3Backend(WebBackend):
             headers["x-amz-copy-source-if-match"] = f'"{old.etag}"'
         async with self._written("PUT", to, {}, headers) as answer:
             etag_of_upload(await whole(answer, _LARGEST_PAGE, self._what(to)), self._what(to))
+        if (await self._stat_object(path)).etag != old.etag:
+            raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
         await self.delete(path, Expected(exists=True))
         return await self.stat(to, is_directory=False)
 
