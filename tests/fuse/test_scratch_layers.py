@@ -3,11 +3,15 @@
 A plain directory is the lower layer here; an overlay needs a machine that may mount one (tests/mount/test_scratch.py).
 """
 
+import errno
 import json
 import os
+import shutil
 import stat
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -18,6 +22,9 @@ from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
 from bbfs.model.errors import TooLarge
+from bbfs.model.values import Expected
+from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path
+from bbfs.sources.content.memory import MemoryContent
 
 OPAQUE = "user.overlay.opaque"
 ORIGIN = "user.bbfs.origin"
@@ -308,6 +315,59 @@ def test_a_change_of_the_source_is_a_conflict_although_its_time_is_before_the_sc
     write(scratch.upper, "file", "mine")
     assert "meanwhile" in str(applied(scratch)["file"])
     assert lower.read_text() == "the source's"
+
+
+@pytest.mark.semantics("S39")
+def test_what_a_source_changes_while_a_change_is_applied_stays(
+    scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = write(str(tmp_path), "outside", "")
+    outside.chmod(0o600)
+    for copy in (Path(scratch.lower, "file"), write(scratch.upper, "file", "mine")):
+        os.setxattr(copy, ORIGIN, b'{"path": "file", "etag": "1"}')
+    write(scratch.upper, "old", "old\n").chmod(0o666)
+    file, old = Path(scratch.lower, "file"), Path(scratch.lower, "old")
+    copying, checked = shutil.copyfileobj, settling.type_of
+
+    def copied(content: IO[bytes], to: IO[bytes], length: int) -> None:
+        file.write_text("theirs, meanwhile")
+        os.setxattr(file, ORIGIN, b'{"path": "file", "etag": "2"}')
+        copying(content, to, length)
+
+    def swapped(found: os.stat_result) -> str:
+        if found.st_ino == old.lstat().st_ino:
+            old.unlink()
+            old.symlink_to(outside)
+        return checked(found)
+
+    monkeypatch.setattr(shutil, "copyfileobj", copied)
+    monkeypatch.setattr(settling, "type_of", swapped)
+    outcomes = list(settling.apply(scratch, changes(scratch)))
+    assert [outcome.error is not None for outcome in outcomes] == [True, True]
+    assert file.read_text() == "theirs, meanwhile"
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o600
+    assert {path.name for path in Path(scratch.lower).iterdir()} == {"file", "old", "directory"}
+
+
+@pytest.mark.semantics("S32", "S39")
+def test_the_pending_write_of_another_program_is_not_dropped(
+    scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = PendingStore(pending_path())
+    write(scratch.upper, "file", "mine")
+
+    def refused(number: int) -> None:
+        for data in (b"mine", b"by another program"):
+            about = PendingWrite(
+                new_id(), "one", "file:./file", "", ("file",), Expected(), 4, time.time(), "Full: full"
+            )
+            store.keep(about, MemoryContent(data))
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    assert applied(scratch) == {"file": "full: full"}
+    assert [store.content_path(each).read_bytes() for each in store.items()] == [b"by another program"]
 
 
 @pytest.mark.semantics("S39")

@@ -25,7 +25,7 @@ def kept_write(began: float, *, uri: str | None = None, path: Path | None = None
     from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - after a failure alone
 
     found = PendingStore(pending_path()).refused_since(began, uri=uri, path=path)
-    return None if found is None else Kept(f"{found.reason}; 'bbfs pending' has it as {found.id}")
+    return Kept(f"{found[-1].reason}; 'bbfs pending' has it as {found[-1].id}") if found else None
 
 
 def with_pending(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,12 +5,13 @@ is written under a name that programs do not keep and renamed, so a source has t
 """
 
 import errno
+import filecmp
 import os
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -143,7 +144,7 @@ class _Layers:
         with self._parents(change.path) as (upper, lower, name):
             if change.what == "attributes" and change.is_directory and lower is not None:
                 found = os.stat(name, dir_fd=lower, follow_symlinks=False)
-                os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=upper)
+                _set_mode(name, upper, found)
             elif change.is_directory:
                 status(name, upper)
                 remove_tree(os.path.join(self._scratch.upper, change.path))
@@ -170,10 +171,14 @@ class _Layers:
         with self._parents(change.path) as (upper, lower, name):
             if lower is None:
                 raise OSError(errno.ENOENT, "the directory above it is not applied")
-            if not overwrite:
-                self._check(change, name, lower)
-                if change.old is not None:
-                    self._check_old(change.old)
+
+            def check() -> None:
+                if not overwrite:
+                    self._check(change, name, lower)
+                    if change.old is not None:
+                        self._check_old(change.old)
+
+            check()
             if change.what == "removed":
                 _remove(name, lower)
             elif change.is_directory:
@@ -184,7 +189,7 @@ class _Layers:
                 elif change.type == "symlink":
                     _put_symlink(os.readlink(name, dir_fd=upper), name, lower)
                 elif change.type == "file":
-                    _put_file(name, upper, lower)
+                    _put_file(name, upper, lower, check)
                 else:
                     raise OSError(errno.EOPNOTSUPP, "no source takes pipes, sockets and devices")
                 if change.old is not None:
@@ -199,8 +204,7 @@ class _Layers:
             os.mkdir(name, 0o755, dir_fd=lower)
             with directory(name, upper) as inside, directory(name, lower) as other:
                 self._marks.make_merged(inside, other)
-        found = os.stat(name, dir_fd=upper, follow_symlinks=False)
-        os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=lower)
+        _set_mode(name, lower, os.stat(name, dir_fd=upper, follow_symlinks=False))
 
     def _check_old(self, old: str) -> None:
         """Raise Conflict if the source has changed the old name of a file that was renamed."""
@@ -253,17 +257,19 @@ class _Layers:
     def reason(self, change: Change, error: Exception, began: float) -> str:
         """Return why a change could not be applied, with the source's own words if it has some.
 
-        Drop the pending write that the attempt has left since `began`: the scratch has its bytes.
+        Drop the pending write that the attempt has left since `began`: the scratch has its bytes. Another program's has
+        others.
         """
         text = (error.strerror if isinstance(error, OSError) and not isinstance(error, BbfsError) else None) or str(
             error
         )
         if isinstance(error, Conflict):
             return text
-        pending = PendingStore(pending_path())
-        if (kept := pending.refused_since(began, path=tuple(change.path.split("/")))) is not None:
-            pending.drop(kept.id)
-            return f"{text}: {kept.reason}"
+        own, pending = os.path.join(self._scratch.upper, change.path), PendingStore(pending_path())
+        for kept in pending.refused_since(began, path=tuple(change.path.split("/"))):
+            if filecmp.cmp(own, pending.content_path(kept), shallow=False):
+                pending.drop(kept.id)
+                return f"{text}: {kept.reason}"
         path = os.path.join(self._scratch.lower, change.path)
         while path != self._scratch.lower:
             with suppress(OSError):
@@ -311,8 +317,11 @@ def _temporary() -> str:
     return f".tmp-bbfs-{secrets.token_hex(6)}"
 
 
-def _put_file(name: str, upper: int, lower: int) -> None:
-    """Create or replace a file by the one of the upper layer."""
+def _put_file(name: str, upper: int, lower: int, check: Callable[[], None]) -> None:
+    """Create or replace a file by the one of the upper layer.
+
+    check: raises if the source has changed it. It is called again once all is copied, which may take long.
+    """
     temporary = _temporary()
     with open(upper_layer.open_file(name, upper), "rb") as content:
         wanted = os.fstat(content.fileno())
@@ -324,6 +333,7 @@ def _put_file(name: str, upper: int, lower: int) -> None:
                 os.fsync(file.fileno())
             with suppress(OSError):  # not every source has times
                 os.utime(temporary, ns=(wanted.st_atime_ns, wanted.st_mtime_ns), dir_fd=lower)
+            check()
             os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
         except BaseException:
             with suppress(OSError):
@@ -337,6 +347,15 @@ def _put_symlink(target: str, name: str, lower: int) -> None:
     os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
 
 
+def _set_mode(name: str, beneath: int, wanted: os.stat_result) -> None:
+    """Set a mode, but not by way of a symbolic link, which may have taken the name just now and lead anywhere."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=beneath)
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(wanted.st_mode))
+    finally:
+        os.close(descriptor)
+
+
 def _set_attributes(name: str, lower: int, wanted: os.stat_result) -> None:
-    os.chmod(name, stat.S_IMODE(wanted.st_mode), dir_fd=lower)
+    _set_mode(name, lower, wanted)
     os.utime(name, ns=(wanted.st_atime_ns, wanted.st_mtime_ns), dir_fd=lower, follow_symlinks=False)

@@ -180,15 +180,14 @@ class PendingStore:
 
     def refused_since(
         self, began: float, *, uri: str | None = None, path: tuple[str, ...] | None = None
-    ) -> PendingWrite | None:
-        """Return the newest item of a URI, or of a path from the mount's root, that its source did not take since then.
+    ) -> list[PendingWrite]:
+        """Return the items of a URI, or of a path from the mount's root, that their source did not take since then.
 
-        began: seconds since the epoch.
+        The newest is the last. began: seconds since the epoch.
         """
-        found = [
+        return [
             each for each in self.items() if each.at >= began and each.error and (each.uri == uri or each.path == path)
         ]
-        return found[-1] if found else None
 
     def get(self, write_id: str) -> PendingWrite:
         """Return the item with an id, or the only one whose id begins so. Raise NotFound."""
