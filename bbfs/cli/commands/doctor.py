@@ -17,6 +17,7 @@ from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import ForeignMount, MountError
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError
 
 if TYPE_CHECKING:
@@ -174,16 +175,19 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
     if not found:
         yield Check("mounts", "ok", "none at the moment")
     asked = _asked([path for path, mount in found.items() if mount.is_ours], timeout)
-    for path in found:
+    for path, mount in found.items():
         rows = asked.get(path, ForeignMount(f"{path} belongs to another user"))
+        scratch = Scratch.above(path) if mount.is_ours else None
+        shown = path if scratch is None else scratch.mounted_at() or path
         if isinstance(rows, ForeignMount):
             yield Check("mount", "ok", str(rows))
         elif isinstance(rows, MountError):
-            yield Check("mount", "warn", str(rows), f"'bbfs umount {path}', or mount there again")
+            yield Check("mount", "warn", str(rows), f"'bbfs umount {shown}', or mount there again")
         else:
-            yield Check("mount", "ok", f"{path}, {output.count(len(rows), 'source')}")
+            over = "" if scratch is None else f" with the scratch {scratch.path}"
+            yield Check("mount", "ok", f"{shown}{over}, {output.count(len(rows), 'source')}")
             for row in rows if timeout is not None else ():
-                yield from _source(row, f"source {row['id']} at {path}")
+                yield from _source(row, f"source {row['id']} at {shown}")
 
 
 def _asked(mounts: list[str], timeout: float | None) -> dict[str, list[dict[str, Any]] | MountError]:
