@@ -196,15 +196,32 @@ def test_write_anywhere_list_discard(place: Place) -> None:
 def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None:
     place.mount()
     (place.notes / "mine").write_text("mine")
+    (place.notes / "plans/new").write_text("new")
+    (place.notes / "plans/a").unlink()
+    (place.notes / "made").mkdir()
+    (place.notes / "made/of it").write_text("it")
     again = place.bbfs(
         "mount", place.mnt.with_name("other"), "--dir", place.folder, "--scratch", place.scratch, status=32
     )
     assert "in use by another" in again.stderr
     place.bbfs("umount", place.mnt)
     assert place.leftovers() == []
-    assert "not mounted" in place.bbfs("changes", place.scratch, status=1).stderr
+    assert "not mounted" in place.bbfs("apply", place.scratch, status=1).stderr
+    assert place.bbfs("changes", place.scratch).stdout.splitlines() == [
+        f"W  {SOURCE}/made/of it",
+        f"W  {SOURCE}/mine",
+        f"D  {SOURCE}/plans/a",
+        f"W  {SOURCE}/plans/new",
+    ]
+    place.bbfs("discard", place.scratch, f"{SOURCE}/made", f"{SOURCE}/plans")
+    assert place.bbfs("changes", place.scratch).stdout == f"W  {SOURCE}/mine\n"
     place.mount()
     assert (place.notes / "mine").read_text() == "mine"
+    assert place.changes() == ["A  made/", "A  mine"]
+    place.bbfs("discard", place.mnt, f"{SOURCE}/made")
+    assert (place.notes / "plans/a").read_text() == "plans/a\n"
+    checks = json.loads(place.bbfs("doctor", "--json", "--dir", place.folder, status=None).stdout)
+    assert f"{place.mnt} with the scratch {place.scratch}, 1 source" in [each["finding"] for each in checks]
 
     assert (place.notes / "one").read_text() == "one\n"
     assert not (place.notes / "three").exists()

@@ -16,7 +16,8 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import ATTRIBUTE, parsed
 from bbfs.model.errors import TooLarge
 
-What: TypeAlias = Literal["added", "changed", "removed", "renamed", "attributes"]
+What: TypeAlias = Literal["added", "changed", "removed", "renamed", "attributes", "written"]
+"""`written` is added or changed, where there is no lower layer that tells which."""
 Type: TypeAlias = Literal["file", "directory", "symlink", "other"]
 
 MAX_DEPTH = 256
@@ -71,6 +72,16 @@ def changes(scratch: Scratch) -> list[Change]:
         found = list(_Reader(Marks.of(scratch)).below(upper, lower, "", 0))
         joined = list(_renamed(found, lower))
     return sorted(joined, key=lambda change: (change.path, change.what != "removed"))
+
+
+def recorded(scratch: Scratch) -> list[Change]:
+    """Return the changes in a scratch by its upper layer alone: for one whose `lower` is not mounted.
+
+    Nothing tells what a removed name was, or whether a file that was written has its old content. Raise BbfsError,
+    OSError.
+    """
+    with directory(scratch.upper) as upper:
+        return sorted(_Reader(Marks.of(scratch)).alone(upper, "", 0), key=lambda change: change.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +216,7 @@ class _Reader:
 
     def below(self, upper: int, lower: int | None, path: str, depth: int) -> Iterator[Change]:
         """Yield the changes of one directory and those below it. lower: None if the lower layer has none there."""
-        if depth > MAX_DEPTH:
-            raise TooLarge(
-                f"{path[:200]}…: more than {MAX_DEPTH} directories in each other; 'bbfs discard' removes them"
-            )
-        listed = sorted(os.listdir(upper))
-        removed = set(self.marks.removed_by_name(listed))
-        names = [name for name in listed if not self.marks.is_mark(name)]
+        names, removed = self._names(upper, path, depth)
         if lower is not None and self.marks.is_opaque(upper):
             removed |= set(os.listdir(lower)).difference(names)
         for name in names:
@@ -224,6 +229,31 @@ class _Reader:
             below = None if lower is None else status(name, lower)
             if below is not None:
                 yield Change("removed", path + name, type_of(below))
+
+    def alone(self, upper: int, path: str, depth: int) -> Iterator[Change]:
+        """Yield the changes of one directory and those below it, as far as the upper layer tells."""
+        names, removed = self._names(upper, path, depth)
+        for name in names:
+            found = os.stat(name, dir_fd=upper, follow_symlinks=False)
+            if is_whiteout(found):
+                removed.add(name)
+            elif not stat.S_ISDIR(found.st_mode):
+                yield Change("written", path + name, type_of(found), size=found.st_size)
+            else:
+                with directory(name, upper) as inside:
+                    if self.marks.is_opaque(inside):
+                        yield Change("written", path + name, "directory")
+                    yield from self.alone(inside, f"{path}{name}/", depth + 1)
+        yield from (Change("removed", path + name, "other") for name in removed)
+
+    def _names(self, upper: int, path: str, depth: int) -> tuple[list[str], set[str]]:
+        """Return the names of a directory, and those that other names say are removed. Raise TooLarge."""
+        if depth > MAX_DEPTH:
+            raise TooLarge(
+                f"{path[:200]}…: more than {MAX_DEPTH} directories in each other; 'bbfs discard' removes them"
+            )
+        listed = sorted(os.listdir(upper))
+        return [name for name in listed if not self.marks.is_mark(name)], set(self.marks.removed_by_name(listed))
 
     def _entry(
         self, upper: int, lower: int | None, path: str, name: str, found: os.stat_result, depth: int

@@ -15,11 +15,11 @@ from bbfs.cli.options import Verbosity, verbosity_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import settling
-from bbfs.fuse.scratch.changes import Change, open_file
+from bbfs.fuse.scratch.changes import Change, open_file, recorded
 from bbfs.fuse.scratch.changes import changes as changes_of
 from bbfs.fuse.scratch.directory import Scratch
 
-LETTERS = {"added": "A", "changed": "M", "removed": "D", "renamed": "R", "attributes": "T"}
+LETTERS = {"added": "A", "changed": "M", "removed": "D", "renamed": "R", "attributes": "T", "written": "W"}
 _LARGEST_DIFF = 1 << 20
 """Bytes of a file whose lines are compared; of a larger one only the name is shown."""
 _SHOWN = 40
@@ -33,6 +33,7 @@ Examples:
 
 \b
   A  made     M  changed     D  removed     R  renamed     T  only times or permissions
+  W  made or changed: the sources are not mounted, so nothing tells which
 """
 
 
@@ -51,7 +52,7 @@ def changes(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], diff: b
 
     Instead of the mount point, the directory of the scratch can be named. PATH: only what is at and below it.
     """
-    scratch = _readable(operand)
+    scratch = _compared(operand) if diff else _readable(operand)
     found = _chosen(scratch, operand, paths)
     if as_json:
         output.as_json([document(change) for change in found])
@@ -113,7 +114,7 @@ def apply(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], dry_run: 
     The sources have to be granted the capability 'write'. New directories come first, then files, removals last. What
     fails stays in the scratch, with the reason. What a source has changed since is a conflict and is not replaced.
     """
-    scratch = _readable(operand)
+    scratch = _compared(operand)
     chosen = _chosen(scratch, operand, paths)
     if dry_run:
         for change in settling.ordered(chosen):
@@ -199,15 +200,26 @@ def _lines(root: str, path: str) -> list[str] | str:
         return "binary"
 
 
-def _readable(operand: str) -> Scratch:
-    """Return a scratch whose lower layer is mounted. Raise MountError if it is not: nothing can be compared then."""
-    scratch = Scratch.of(operand)
+def _is_compared(scratch: Scratch) -> bool:
+    """Return whether the lower layer of a scratch is mounted here."""
     mount = mountpoint.mount_at(scratch.lower)
-    if (mount is None or not mount.is_bbfs) and scratch.mounted_at() is None and scratch.is_held():
+    return mount is not None and mount.is_bbfs
+
+
+def _readable(operand: str) -> Scratch:
+    """Return a scratch whose changes can be listed. Raise MountError."""
+    scratch = Scratch.of(operand)
+    if not _is_compared(scratch) and scratch.mounted_at() is None and scratch.is_held():
         raise MountError(
             f"a command of 'bbfs run' uses the scratch {scratch.path}: its changes are listed when it ends"
         )
-    if mount is None or not mount.is_bbfs:
+    return scratch
+
+
+def _compared(operand: str) -> Scratch:
+    """Return a scratch whose lower layer is mounted. Raise MountError."""
+    scratch = _readable(operand)
+    if not _is_compared(scratch):
         raise MountError(
             f"the sources below {scratch.path} are not mounted here: "
             f"'bbfs mount MNT --scratch {scratch.path} …' with the same sources first"
@@ -217,7 +229,8 @@ def _readable(operand: str) -> Scratch:
 
 def _chosen(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[Change]:
     below = _below(scratch, operand, paths)
-    found = [change for change in changes_of(scratch) if change.concerns(below)]
+    all_changes = changes_of(scratch) if _is_compared(scratch) else recorded(scratch)
+    found = [change for change in all_changes if change.concerns(below)]
     for path in below:
         if not any(change.concerns([path]) for change in found):
             is_there = any(os.path.lexists(os.path.join(layer, path)) for layer in (scratch.upper, scratch.lower))
