@@ -7,11 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import trio
 
 from bbfs.model.errors import NoSpace
 from bbfs.model.values import Expected
 from bbfs.resources.writing import pending
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
 CONTENT = MemoryContent(b"kept")
@@ -28,6 +31,14 @@ def item(write_id: str) -> PendingWrite:
 
 def files(store: PendingStore) -> set[str]:
     return set(os.listdir(store.directory))
+
+
+@pytest.mark.semantics("S32")
+def test_an_item_that_is_handed_over_again_has_no_second_name(store: PendingStore) -> None:
+    store.keep(kept := item(new_id()), CONTENT)
+    file = Descriptor(os.open(store.content_path(kept), os.O_RDONLY))
+    store.keep(kept, StoredContent(file, CONTENT.size, kept.id, trio.CapacityLimiter(1)))
+    assert files(store) == {kept.id, f"{kept.id}.json"}
 
 
 @pytest.mark.semantics("S32")

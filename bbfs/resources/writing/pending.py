@@ -96,6 +96,7 @@ class PendingStore:
                         beside.unlink(missing_ok=True)
                         name_file(content, beside)
                     beside.rename(path)
+                    beside.unlink(missing_ok=True)  # rename(2) leaves it if an item is kept again in its own file
                     self.describe(write)
                 except OSError:
                     with suppress(OSError):
