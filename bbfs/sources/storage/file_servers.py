@@ -1,12 +1,12 @@
 """Writing to SFTP and FTP servers.
 
 A file goes to a name of its own beside the old one (`.bbfs-….part`) and is renamed then, so that the server has the old
-file or the new one, whatever breaks. A change is never sent twice: after its connection broke, it is not known if the
-server has made it.
+file or the new one, whatever breaks. What a killed process or a broken connection leaves of it, the next write in its
+directory removes, if a listing has shown it. A change is never sent twice: after its connection broke, it is not known
+if the server has made it.
 """
 
 import ftplib
-import secrets
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import IO, Any, Protocol
@@ -29,8 +29,10 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import StoredItem, file_of
+from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import FilesystemBackend, described
+from bbfs.sources.storage.options import Configured
+from bbfs.sources.storage.uploads import Uploads
 
 _FTP_ERRORS: dict[str, type[BbfsError]] = {
     "421": Unreachable, "425": Unreachable, "426": Unreachable, "450": Busy, "452": NoSpace, "500": NotSupported,
@@ -79,12 +81,24 @@ class Connection(Protocol):
 class FileServerBackend(FilesystemBackend):
     """One directory of a server that can be written."""
 
+    def __init__(self, configured: Configured) -> None:
+        super().__init__(configured)
+        self._uploads = Uploads()
+        self._left: dict[Names, set[str]] = {}
+        """What was left behind of uploads, by directory."""
+
+    def _listed(self, fs: Any, path: Names) -> ListedItems:
+        listed = super()._listed(fs, path)
+        left = {item.path[-1] for item in listed.items if self._uploads.is_left(item.path[-1])}
+        if left:
+            self._left[path] = left
+        return listed
+
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
         return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time")
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
-        beside = (*path[:-1], f".bbfs-{secrets.token_hex(8)}.part")
-        return await self._call(path, self._put, path, beside, content, expected)
+        return await self._call(path, self._put, path, content, expected)
 
     async def delete(self, path: Names, expected: Expected) -> None:
         await self._changed(path, lambda fs: fs.erase(self._path(path)), is_directory=False)
@@ -123,25 +137,40 @@ class FileServerBackend(FilesystemBackend):
 
         await self._call(path, made)
 
-    def _put(self, fs: Any, path: Names, beside: Names, content: Content, expected: Expected) -> StoredItem:
-        target, temporary, is_new = self._path(path), self._path(beside), expected.exists is False
-        try:
-            with fs.uploading(target, temporary) as upload:
-                self._may_replace(path, upload.old, is_new)
-                with self._changing(fs, path, NoSpace), file_of(content) as file:
-                    stored = described(path, upload.store(file, content.size))
-            if stored.size != content.size:
-                raise Unreachable(f"{self._what(path)}: the server has not kept all of {content.size} bytes")
-            with self._changing(fs, path):
-                fs.relabel(temporary, target, replace=not is_new)
-            return stored
-        except BaseException as error:
-            if self.connection is fs and not isinstance(error, TimeoutError):
-                with suppress(*self._failures, BbfsError):
-                    fs.erase(temporary)
-                if isinstance(error, Denied) and path[:-1] and self._found(fs, path[:-1]) is None:
+    def _put(self, fs: Any, path: Names, content: Content, expected: Expected) -> StoredItem:
+        directory = path[:-1]
+        for name in self._left.pop(directory, ()):
+            self._erased(fs, (*directory, name))
+        with self._uploads.name() as name:
+            try:
+                return self._uploaded(fs, path, (*directory, name), content, is_new=expected.exists is False)
+            except BaseException as error:
+                holds = self.connection is fs and not isinstance(error, TimeoutError)
+                if not holds or not self._erased(fs, (*directory, name)):
+                    self._left.setdefault(directory, set()).add(name)
+                if holds and isinstance(error, Denied) and directory and self._found(fs, directory) is None:
                     raise NotFound(f"{self._what(path)}: there is no directory for it") from None
-            raise
+                raise
+
+    def _uploaded(self, fs: Any, path: Names, beside: Names, content: Content, *, is_new: bool) -> StoredItem:
+        """Store a file under a name beside its own, and rename it then."""
+        target, temporary = self._path(path), self._path(beside)
+        with fs.uploading(target, temporary) as upload:
+            self._may_replace(path, upload.old, is_new)
+            with self._changing(fs, path, NoSpace), file_of(content) as file:
+                stored = described(path, upload.store(file, content.size))
+        if stored.size != content.size:
+            raise Unreachable(f"{self._what(path)}: the server has not kept all of {content.size} bytes")
+        with self._changing(fs, path):
+            fs.relabel(temporary, target, replace=not is_new)
+        return stored
+
+    def _erased(self, fs: Any, path: Names) -> bool:
+        try:
+            fs.erase(self._path(path))
+        except (*self._failures, BbfsError):
+            return False
+        return True
 
     def _may_replace(self, path: Names, entry: Any, is_new: bool) -> None:
         """Raise the error for an entry that a new file cannot replace."""
