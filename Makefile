@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak hostile passed fuzz install lock clean
+.PHONY: demo test check bench beside soak kills hostile passed fuzz install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -25,6 +25,9 @@ beside: $(TEST)  ## this bbfs and another one in one run: make beside PYTHON_BES
 
 soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing may be left over
 	.venv/bin/python benchmarks/soak.py
+
+kills: $(TEST)  ## kill daemons and sources at 200 steps of saves, for each kind of source (about half an hour)
+	ROUNDS=200 .venv/bin/pytest tests/mount/test_save_kills.py tests/mount/test_save_steps.py -q -n 0
 
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (some minutes), and a table of what each of them cost
 	scripts/hostile

@@ -1,6 +1,6 @@
 """`kill -9` of the daemon in the middle of saves: the file is the old or the new one, and no saved byte is lost (S32).
 
-`ROUNDS=200 pytest tests/mount/test_save_kills.py` takes three minutes.
+`make kills` has 200 rounds.
 """
 
 import os

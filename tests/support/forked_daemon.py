@@ -158,6 +158,8 @@ def _become(request: dict[str, Any], log: int) -> None:
     os.environ.clear()
     os.environ.update(request["environ"])
     sys.argv = ["bbfs", *request["arguments"]]
+    if (module := os.environ.pop("BBFS_TEST_IMPORT", None)) is not None:
+        importlib.import_module(module)
 
 
 if __name__ == "__main__":

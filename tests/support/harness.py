@@ -116,6 +116,7 @@ class Mount:
     """A daemon that serves `path`. `stop` ends it and checks that nothing of it is left.
 
     expected: patterns of log lines above INFO that this test brings about. python: runs a daemon that is not forked.
+    environ: more variables of the daemon.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Mount:
         mount_point: Path | None = None,
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         python: str | Path | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.expected = list(expected)
         self.state = state or State()
@@ -139,8 +141,8 @@ class Mount:
         address = f"bbfs-test-{os.getpid()}-{self._log.name}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self._log.open("wb") as log:
             ready.bind("\0" + address)
-            environ = self.state.environ() | {"NOTIFY_SOCKET": "@" + address}
-            self.process = self._start([str(config), str(self.path)], environ, log.fileno(), python)
+            variables = {**self.state.environ(), "NOTIFY_SOCKET": "@" + address, **(environ or {})}
+            self.process = self._start([str(config), str(self.path)], variables, log.fileno(), python)
             self._await_ready(ready)
 
     def _start(

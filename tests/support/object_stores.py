@@ -85,6 +85,7 @@ class Relay:
         self._flows = threading.Event()
         self._flows.set()
         self._after: int | None = None
+        self._refuses = False
         self.received = 0
         self.receives: Callable[[int], object] = lambda _: None
         """Called with the bytes that clients have sent, before the server gets the latest of them."""
@@ -106,15 +107,20 @@ class Relay:
         self._after = None
         self._flows.set()
 
+    def refuse(self, refuses: bool = True) -> None:
+        """End all connections, and each new one until this is taken back."""
+        self._refuses = refuses
+        for each in list(self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End all connections, and refuse new ones."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
         self._flows.set()
-        for each in list(self._open):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        self.refuse()
         self._thread.join(5)
 
     @property
@@ -128,6 +134,9 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._refuses:
+                client.close()
+                continue
             self.connections += 1
             self._open.add(client)
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
