@@ -64,7 +64,8 @@ def at(step: str, monkeypatch: pytest.MonkeyPatch) -> Dying:
 
         def once(path: Path, **options: bool) -> None:
             unlink(path, **options)
-            killed()
+            if path.suffix == ".json":
+                killed()
 
         monkeypatch.setattr(Path, "unlink", once)
     else:

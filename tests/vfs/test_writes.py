@@ -699,6 +699,30 @@ async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypa
     assert source.contents["file:./a.txt"] == b"small enough for memory"
 
 
+@pytest.mark.semantics("S32")
+async def test_a_file_of_which_a_part_could_not_be_kept_is_not_handed_over(
+    tree: Tree, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, program, world = tree
+    world.manager.writer.space.most_files = 0
+    for again in (False, True):
+        handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+        await program.writes.write(handle, 0, b"begin")
+        with pytest.raises(NoSpace):
+            await program.writes.write(handle, 5, bytes(2 << 20))
+        if again:
+            await program.writes.write(handle, 5, b" and end")
+            await program.close(handle)
+            break
+        with pytest.raises(NoSpace):
+            await program.close(handle)
+        assert source.contents["file:./a.txt"] == await program.cat(f"{TREE}/a.txt") == b"first"
+        assert "a.txt: not written, for a part of it is lacking: 0 files that are too large for memory" in caplog.text
+        caplog.clear()
+    assert source.contents["file:./a.txt"] == b"begin and end"
+    assert caplog.text == ""
+
+
 @pytest.mark.semantics("S33")
 async def test_a_draft_is_shown_while_it_is_written(tree: Tree) -> None:
     """Other programs see what is written, under the inode that the file had."""

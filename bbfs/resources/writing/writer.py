@@ -110,7 +110,11 @@ class Writer:
                 await self._failed(source, item, error, keep)
             raise
         if keep and again is None:
-            await self._keep(item, content, [] if earlier is None else earlier)
+            try:
+                await self._keep(item, content, [] if earlier is None else earlier)
+            except BbfsError as error:  # as a text: a handler of the log may keep it, and with it the content
+                log.warning("%s: %s: not written: %s", source.data.id, item.uri, str(error))
+                raise
         ended = False
 
         async def hand_over() -> Record:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from bbfs.model.errors import Outdated
+from bbfs.model.errors import BbfsError, Outdated
 from bbfs.model.values import Content, Expected
 from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.resources.source import Source
@@ -49,6 +49,8 @@ class Draft:
     buffer: Buffer | None = None
     dirty: bool = False
     """True while the source lacks these bytes."""
+    lacks: tuple[int, str] | None = None
+    """Where bytes could not be kept, and why, until a program writes there or cuts the file before that."""
     blank: bool = False
     """True while a program has made or emptied the file, and not written yet."""
     failed: bool = False
@@ -88,10 +90,31 @@ class Draft:
                 self.buffer, self.expected = buffer, Expected(exists=True, etag=etag, version=version)
         return self.buffer
 
-    def emptied(self) -> Buffer:
-        """Return a buffer without bytes: a program replaces the content, whatever it is."""
-        self.buffer, self.blank = Buffer(self.space), True
-        return self.buffer
+    def emptied(self) -> None:
+        """Begin with no bytes: a program replaces the content, whatever it is."""
+        self.buffer, self.blank, self.lacks = Buffer(self.space), True, None
+
+    async def write(self, offset: int, data: bytes) -> None:
+        """Take what a program writes. Raise NoSpace, BbfsError."""
+        buffer = await self.filled()
+        try:
+            buffer.write(offset, data)
+        except BbfsError as error:
+            if self.lacks is None or offset < self.lacks[0]:
+                self.lacks = offset, str(error)
+            raise
+        if self.lacks is not None and offset <= self.lacks[0] < offset + len(data):
+            self.lacks = None
+        self.blank = False
+
+    async def truncate(self, size: int) -> None:
+        """Cut, or lengthen by zeros. Raise NoSpace, BbfsError."""
+        if size == 0:
+            self.emptied()
+        else:
+            (await self.filled()).truncate(size)
+        if self.lacks is not None and size <= self.lacks[0]:
+            self.lacks = None
 
     def changed(self) -> None:
         """Note a change by a program."""

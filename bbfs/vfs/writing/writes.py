@@ -5,6 +5,7 @@ its source; only then they return (S32). Names that programs do not keep live in
 the adapter, raises BbfsError, and may wait for a source.
 """
 
+import logging
 import os
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from bbfs.model.errors import (
     Exists,
     IsADirectory,
     NameTooLong,
+    NoSpace,
     NotADirectory,
     NotEmpty,
     NotFound,
@@ -50,6 +52,7 @@ from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import NAME_MAX, Names, answered
 from bbfs.vfs.writing.drafts import Draft
 
+log = logging.getLogger(__name__)
 _NOREPLACE, _EXCHANGE = 1, 2
 """Flags of renameat2(2)."""
 
@@ -230,8 +233,7 @@ class Writes:
         if not isinstance(draft, Draft):
             raise ReadOnly("the file was opened for reading")
         async with draft.lock:
-            (await draft.filled()).write(offset, data)
-            draft.blank = False
+            await draft.write(offset, data)
             draft.changed()
         return len(data)
 
@@ -323,6 +325,12 @@ class Writes:
     async def _store(self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer) -> None:
         content = buffer.snapshot()
         draft.failed = True
+        if draft.lacks is not None:
+            problem = draft.lacks[1]
+            log.warning(
+                "%s: %s: not written, for a part of it is lacking: %s", draft.source.data.id, native_uri, problem
+            )
+            raise NoSpace(problem)
         try:
             record = await self._writer.write(
                 draft.source, native_uri, content, expected, path=below, earlier=draft.pending
@@ -374,10 +382,7 @@ class Writes:
         assert isinstance(draft, Draft)
         try:
             async with draft.lock:
-                if size == 0:
-                    draft.emptied()
-                else:
-                    (await draft.filled()).truncate(size)
+                await draft.truncate(size)
                 draft.changed()
             if handle is None:
                 await self._hand_over(draft)
