@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import secrets
+import shutil
 import stat
 import time
 from collections.abc import Callable
@@ -27,6 +29,8 @@ from bbfs.model.uri import parse_uri_prefix
 from bbfs.resources.documents import timestamp
 
 _CHUNK = 1 << 20
+_FOLDERS = "bb-filesystem+"
+"""What the names of local folders begin with at the root."""
 _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 """Answers of the kernel for a mount whose daemon is gone."""
 _URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="
@@ -266,9 +270,9 @@ class MountedTree:
         os.makedirs(os.path.dirname(here), exist_ok=True)
 
         def write() -> None:
-            with open(here, "wb" if replace else "xb", buffering=0) as written:
-                while chunk := file.read(_CHUNK):
-                    written.write(chunk)
+            above = without_links(self._root, place[:-1])
+            in_folder = above[:1] and above[0].startswith(_FOLDERS) and not self.has_scratch
+            (_replace if in_folder and not os.path.islink(here) else _write)(here, file, replace)
 
         began = time.time()
         try:
@@ -419,6 +423,31 @@ def _nanoseconds(timestamp: str | None) -> int | None:
 
 def _is_directory(path: str) -> bool:
     return os.path.isdir(path)
+
+
+def _write(path: str, file: IO[bytes], replace: bool) -> None:
+    """Write a file. replace: one of the name may be there. Raise OSError."""
+    with open(path, "wb" if replace else "xb") as written:
+        shutil.copyfileobj(file, written, _CHUNK)
+
+
+def _replace(path: str, file: IO[bytes], replace: bool) -> None:
+    """As `_write`, under another name first: in a folder that is passed through, a write in place may end halfway."""
+    beside = os.path.join(os.path.dirname(path), f".bbfs-{secrets.token_hex(8)}")
+    try:
+        _write(beside, file, False)
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, beside)
+            for name in os.listxattr(path):
+                if name.startswith("user."):
+                    os.setxattr(beside, name, os.getxattr(path, name))
+        if replace:
+            os.rename(beside, path)
+        else:
+            os.link(beside, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
 
 
 def _attribute(path: str, name: str) -> str | None:
