@@ -17,10 +17,12 @@ from bbfs.resources.catalog.record import Path
 
 log = logging.getLogger(__name__)
 
-MOST = 1000
-"""Paths that wait; if there are more, whole sources are refreshed."""
+MOST = 80
+"""Paths that wait; if there are more, whole sources are refreshed. So many of the longest (PATH_MAX) fit one message."""
 GATHERED_FOR = 0.02
 """Seconds in which paths are gathered for one message."""
+PAUSE = 0.2
+"""Seconds between two messages: another mount lists a source again for each."""
 WITHIN = 2.0
 """Seconds for one other mount."""
 
@@ -46,6 +48,7 @@ class Neighbours:
             await self._filled.wait()
             await trio.sleep(GATHERED_FOR)
             await self.tell_all()
+            await trio.sleep(PAUSE)
 
     async def tell_all(self) -> None:
         """Tell the others now."""
@@ -66,9 +69,7 @@ class Neighbours:
                 asked = trio.to_thread.run_sync
                 address = await asked(os.getxattr, mount.path, ATTRIBUTE, abandon_on_cancel=True)
                 async with control_link.connect(os.fsdecode(address), mount.user) as link:
-                    for number, path in enumerate(paths):
-                        # One request a path: a path of a source that the other mount lacks is an error.
-                        await link.send([{"id": number, "request": "refresh", "paths": [path]}])
-                        await link.receive()
+                    await link.send([{"id": 0, "request": "refresh", "paths": paths}])
+                    await link.receive()  # an error, if the other mount lacks a source; all others are refreshed
             except (BbfsError, OSError, trio.BrokenResourceError) as error:
                 log.debug("%s was not told of a write: %s", mount.path, error)

@@ -145,8 +145,8 @@ async def test_changes_are_told_and_refreshes_done() -> None:
             "source": "docs",
         }
         before = len(source.loaded)
-        await link.send([{"id": 3, "request": "refresh", "paths": ["mcp-server+docs/x/b"]}])
-        assert await receive(link) == {"id": 3, "ok": True}
+        await link.send([{"id": 3, "request": "refresh", "paths": ["none", "mcp-server+docs/x/b"]}])
+        assert (await receive(link))["errno"] == "ENOENT"
         await world.kernel.cat("mcp-server+docs/x/b")
         assert len(source.loaded) == before + 1
 

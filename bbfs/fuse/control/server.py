@@ -196,8 +196,7 @@ class _Client:
                         await nursery.start(watch.run)
                         self._answer({"id": asked, "ok": True})
                 case "refresh":
-                    for path in _paths(request):
-                        self._refresh(path)
+                    self._refresh_all(_paths(request))
                     self._answer({"id": asked, "ok": True})
                 case "list":
                     for page in await entries(self._manager, request):
@@ -239,6 +238,17 @@ class _Client:
             self._answer(_failure(asked, str(error), error))
         finally:
             self._under_way -= 1
+
+    def _refresh_all(self, paths: list[Path]) -> None:
+        """Refresh all paths. Raise the first error afterwards."""
+        errors: list[BbfsError] = []
+        for path in paths:
+            try:
+                self._refresh(path)
+            except BbfsError as error:
+                errors.append(error)
+        for error in errors[:1]:
+            raise error
 
     async def _call(self, asked: Any, request: dict[str, Any]) -> None:
         """Call a tool and send the parts of its result. It is cancelled if the client leaves."""
