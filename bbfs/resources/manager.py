@@ -10,6 +10,7 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -929,13 +930,10 @@ class ResourceManager:
         """
         if self.writer.told is not None:
             self.writer.told(changed or (source.data.uri_prefix,))
+        source.catalog.expire()  # what is being listed now may not have it
         if isinstance(source.catalog, FlatCatalog):
-            try:
+            with suppress(BbfsError):  # the write succeeded; the next lookup reports the error of the listing
                 await source.catalog.refresh()
-            except BbfsError:
-                return  # the write succeeded; the next lookup reports the error of the listing
-        else:
-            source.catalog.expire()
 
     def _parsed(self, uri: str) -> tuple[Source, str]:
         """Return the source of a bbfs URI, and the native URI. Raise NotFound, InvalidUri."""

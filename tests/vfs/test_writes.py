@@ -31,7 +31,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import ResourceMetadata
+from bbfs.model.values import Expected, ResourceMetadata
 from bbfs.resources.commands.pending import retry
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
 from bbfs.vfs.about import description
@@ -784,3 +784,22 @@ async def test_a_name_of_which_a_source_can_only_say_that_it_failed_leads_on(fla
     source.unlisted = {"test://n/un", "test://n/un/x.md"}
     assert (await program.stat(f"{FLAT}/n/un")).kind == "directory"
     assert await program.cat(f"{FLAT}/n/un/x.md") == b"deep"
+
+
+@pytest.mark.semantics("S32")
+async def test_what_a_command_writes_while_the_source_is_listed_is_found(flat: Flat) -> None:
+    source, program, world = flat
+    await program.ls(FLAT)
+    gate = source.hold(source.LISTING)
+    [found] = world.manager.sources.values()
+    told = trio.Event()
+    world.manager.writer.told = lambda _: told.set()
+    async with trio.open_nursery() as nursery:
+        found.catalog.expire()
+        await until(lambda: source.under_way > 0)
+        nursery.start_soon(
+            world.manager.write_resource, "mcp-server+docs+test://new", b"new", Expected(exists=False)
+        )
+        await told.wait()
+        gate.set()
+    assert await program.ls(FLAT) == ["a.txt", "d", "new"]

@@ -145,8 +145,8 @@ class Contents:
 
 def differing(before: Contents, after: Contents) -> Iterable[str]:
     """Return the native URIs of resources that were added, removed or changed."""
-    uris = dict.fromkeys((*before.held, *after.held))
-    return [uri for uri in uris if _facts(before.held.get(uri)) != _facts(after.held.get(uri))]
+    pairs = ((uri, before.held.get(uri), after.held.get(uri)) for uri in {**before.held, **after.held})
+    return [uri for uri, was, now in pairs if was is not now and _facts(was) != _facts(now)]
 
 
 def _facts(held: Held | None) -> tuple[str | int | None, ...]:

@@ -43,7 +43,6 @@ from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular,
 MAX_BYTES = 64 << 20
 MAX_FILE = 1 << 30
 """Largest file among the options in bytes. The default of `max_bytes` is far below it."""
-ANY_STATE = Expected()
 LARGE = 1 << 20
 """Bytes above which the content cache holds no second copy of a content."""
 
@@ -155,8 +154,11 @@ class MemoryHandler:
         await self._change(lambda contents: contents.with_resource(native_uri, held, self._options.max_bytes))
         return held.metadata(self.source.base_prefix, native_uri)
 
-    async def remove(self, where: str, expected: Expected = ANY_STATE) -> None:
-        """Remove a resource, even one of the options. Raise NotFound, Conflict, and BbfsError as `put`."""
+    async def remove(self, where: str, expected: Expected | None = None) -> None:
+        """Remove a resource, even one of the options. Raise NotFound, Conflict, and BbfsError as `put`.
+
+        expected: of a caller that takes note of the change itself; None for any other.
+        """
         try:
             native_uri = native_uri_of(where)
         except InvalidUri:
@@ -164,10 +166,10 @@ class MemoryHandler:
 
         def removed(contents: Contents) -> Contents:
             after = contents.without(native_uri)
-            _require(contents, native_uri, expected)
+            _require(contents, native_uri, expected or Expected())
             return after
 
-        await self._change(removed)
+        await self._change(removed, () if expected is None else (native_uri,))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class MemoryHandler:
                 raise Exists(f"{shown(to)}: is there already")
             return contents.without(uri).with_resource(new_uri, held, self._options.max_bytes)
 
-        return await self._changed_at(new_uri, renamed)
+        return await self._changed_at(new_uri, renamed, uri)
 
     async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
         uri = native_uri_of(native_uri)
@@ -219,9 +221,14 @@ class MemoryHandler:
 
         return await self._changed_at(uri, timed)
 
-    async def _changed_at(self, native_uri: str, change: Callable[[Contents], Contents]) -> ResourceMetadata:
-        """Make a change, and return the metadata of a resource after it."""
-        await self._change(change)
+    async def _changed_at(
+        self, native_uri: str, change: Callable[[Contents], Contents], *also: str
+    ) -> ResourceMetadata:
+        """Make a change of a resource for a caller that takes note of it, and return the metadata after it.
+
+        also: other URIs that change.
+        """
+        await self._change(change, (native_uri, *also))
         return self._contents.get(native_uri).metadata(self.source.base_prefix, native_uri)
 
     # -- telling -----------------------------------------------------------------------------------------------------
@@ -255,27 +262,31 @@ class MemoryHandler:
                     raise
         return self._contents
 
-    async def _change(self, change: Callable[[Contents], Contents]) -> None:
+    async def _change(self, change: Callable[[Contents], Contents], own: Collection[str] = ()) -> None:
+        """Make a change, and report it but for the URIs `own`."""
         # Shielded, so that the file and the memory agree. The file's lock bounds the wait.
         with trio.CancelScope(shield=True):
             async with self._changing:
                 if self._file is None:
-                    self._install(change(self._contents))
+                    self._install(change(self._contents), own)
                 else:
-                    self._take(await self._in_thread(partial(self._file.change, partial(self._beside, change))))
+                    self._take(await self._in_thread(partial(self._file.change, partial(self._beside, change))), own)
 
     def _beside(self, change: Callable[[Contents], Contents], kept: Contents) -> Contents:
         """Return the contents for the file, after a change to all resources."""
         return change(kept.over(self._configured)).beside(self._configured)
 
-    def _take(self, kept: FileState) -> None:
+    def _take(self, kept: FileState, own: Collection[str] = ()) -> None:
         self._stamp, self._is_read, self.state = kept.stamp, True, SourceState("up")
         self._problem = kept.problem or self._problem
-        self._install(kept.contents.over(self._configured))
+        self._install(kept.contents.over(self._configured), own)
 
-    def _install(self, contents: Contents) -> None:
-        """Replace the contents and report the differences."""
-        changed = differing(self._contents, contents)
+    def _install(self, contents: Contents, own: Collection[str]) -> None:
+        """Replace the contents and report the differences, but for the URIs `own`.
+
+        The source would be listed again for each file that a program writes; the mount shows that file by itself.
+        """
+        changed = [uri for uri in differing(self._contents, contents) if uri not in own]
         self._contents = contents
         for uri in changed:
             self._changes.notify(Change(self.source.id, "changed", uri))

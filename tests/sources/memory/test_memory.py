@@ -12,8 +12,9 @@ import pytest
 import trio
 
 from bbfs.model.errors import BbfsError, Busy, ConfigError, InvalidUri, NotFound, TooLarge
-from bbfs.model.values import Change, DataSource, ResourceMetadata
+from bbfs.model.values import Change, DataSource, Expected, ResourceMetadata
 from bbfs.sources import CanAnnounce, CanPut, Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory import file as memory_file
 from bbfs.sources.memory.handler import MemoryHandler
 
@@ -95,7 +96,11 @@ async def test_what_changes_is_told_at_once_and_nothing_else() -> None:
     told.clear()
     with pytest.raises(NotFound):
         await source.remove("b")
-    assert told == []
+    uri = "memory://a"
+    await source.write(uri, MemoryContent(b"written"), Expected(exists=True))
+    await source.rename(uri, "memory://c", replace=False)
+    await source.remove("memory://c", Expected(exists=True))
+    assert told == []  # who writes takes note itself
     with pytest.raises(NotFound):
         await content(source, "memory://b")
 
