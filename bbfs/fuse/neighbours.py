@@ -18,7 +18,7 @@ from bbfs.resources.catalog.record import Path
 log = logging.getLogger(__name__)
 
 MOST = 80
-"""Paths that wait; if there are more, whole sources are refreshed. So many of the longest (PATH_MAX) fit one message."""
+"""Paths that wait; if there are more, whole sources are refreshed. As many of PATH_MAX bytes fit one message."""
 GATHERED_FOR = 0.02
 """Seconds in which paths are gathered for one message."""
 PAUSE = 0.2

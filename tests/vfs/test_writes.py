@@ -797,9 +797,7 @@ async def test_what_a_command_writes_while_the_source_is_listed_is_found(flat: F
     async with trio.open_nursery() as nursery:
         found.catalog.expire()
         await until(lambda: source.under_way > 0)
-        nursery.start_soon(
-            world.manager.write_resource, "mcp-server+docs+test://new", b"new", Expected(exists=False)
-        )
+        nursery.start_soon(world.manager.write_resource, "mcp-server+docs+test://new", b"new", Expected(exists=False))
         await told.wait()
         gate.set()
     assert await program.ls(FLAT) == ["a.txt", "d", "new"]
