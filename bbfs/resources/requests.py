@@ -88,7 +88,7 @@ class SingleFlight:
         finally:
             flight.waiting -= 1
         if not flight.done.is_set():
-            raise DeadlineExceeded(f"no answer within {timeout:g} s")
+            raise DeadlineExceeded(f"no answer within {round(timeout, 1):g} s")
         if flight.error is not None:
             raise type(flight.error)(*flight.error.args)
         return flight.value

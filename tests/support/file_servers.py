@@ -47,6 +47,10 @@ class FileServer:
             self._command = [*own, "sh", "-c", script, str(full_at), str(root), *self._command]
         self.process = self.start()
 
+    def set_read_only(self, read_only: bool) -> None:
+        """Let the next start refuse writes, or take them again."""
+        self._command = _command(self.scheme, self.root, self._home, self.port, read_only)
+
     def start(self) -> "subprocess.Popen[bytes]":
         quiet = subprocess.DEVNULL
         environ = {**os.environ, "HOME": str(self._home)}

@@ -28,6 +28,8 @@ class Killable:
     kind: str
     wires: str
     directory: str
+    relay: Relay | None = None
+    """Through which the daemon reaches it, if it is asked for."""
     is_whole = True
     """Whether a source that breaks off in an upload has the old file or the new one."""
 
@@ -50,7 +52,11 @@ class Killable:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it again."""
+        """Start it again, unless it runs."""
+
+    def refuse_writes(self, refuses: bool = True) -> None:
+        """Take the right to write away, or give it back."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """End it."""
@@ -61,16 +67,18 @@ class KilledServer(Killable):
 
     kind = "storage"
 
-    def __init__(self, scheme: str, home: Path) -> None:
+    def __init__(self, scheme: str, home: Path, *, relayed: bool = False) -> None:
         for each in ("root", "home"):
             (home / each).mkdir(parents=True)
         self._server = FileServer(scheme, home / "root", home / "home")
         self.wires = scheme if scheme in ("ftp", "sftp") else "streams"
-        self.directory = f"bb-storage+far+{scheme}/127.0.0.1:{self._server.port}"
+        self.relay = Relay(self._server.port) if relayed else None
+        self._port = self._server.port if self.relay is None else self.relay.port
+        self.directory = f"bb-storage+far-{scheme}+{scheme}/127.0.0.1:{self._port}"
         self.is_whole = scheme != "webdav"
 
     def table(self) -> dict[str, Any]:
-        return self._server.source(timeout="5s")
+        return self._server.source(self._port, name=f"far-{self._server.scheme}", timeout="5s")
 
     def put(self, data: bytes | None) -> None:
         for each in self._server.root.iterdir():
@@ -93,7 +101,14 @@ class KilledServer(Killable):
         if self._server.process.poll() is not None:
             self._server.start()
 
+    def refuse_writes(self, refuses: bool = True) -> None:
+        self._server.close()
+        self._server.set_read_only(refuses)
+        self._server.start()
+
     def close(self) -> None:
+        if self.relay is not None:
+            self.relay.close()
         self._server.close()
 
 
@@ -105,7 +120,7 @@ class KilledStore(Killable):
     def __init__(self) -> None:
         self._server = S3Server()
         self._server.make_bucket("data")
-        self._relay = Relay(self._server.port)
+        self._relay = self.relay = Relay(self._server.port)
 
     def table(self) -> dict[str, Any]:
         return {
@@ -133,6 +148,10 @@ class KilledStore(Killable):
     def start(self) -> None:
         self._relay.refuse(False)
 
+    def refuse_writes(self, refuses: bool = True) -> None:
+        checked_from = "0" if refuses else "inf"
+        self._server.client.post("/moto-api/reset-auth", content=checked_from).raise_for_status()
+
     def close(self) -> None:
         self._relay.close()
         self._server.close()
@@ -143,12 +162,13 @@ class KilledKnowledge(Killable):
 
     kind, directory = "mcp", "mcp-server+kb/resource/knowledge/docs/document"
 
-    def __init__(self, wires: str, home: Path) -> None:
+    def __init__(self, wires: str, home: Path, *, relayed: bool = False) -> None:
         home.mkdir(parents=True)
         self.wires, self._path = wires, home / "kb.sqlite"
         self._store = Store(self._path)
         self._store.put("docs", "other.txt", b"other\n")
         self._port = free_port()
+        self.relay = Relay(self._port) if relayed else None
         self._line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(self._path), "--writable"]
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -157,9 +177,10 @@ class KilledKnowledge(Killable):
         tools = {"version": "version", "template": "resource://knowledge/{collectionId}/document/{docId}"}
         over_http = self.wires == "streams"
         place = {"command": self._line[0], "args": self._line[1:]}
+        port = self._port if self.relay is None else self.relay.port
         return {
             "name": "kb",
-            "mcpConfig": {"url": f"http://127.0.0.1:{self._port}/mcp"} if over_http else place,
+            "mcpConfig": {"url": f"http://127.0.0.1:{port}/mcp"} if over_http else place,
             "capabilities": _CAPABILITIES,
             "timeout": "10s",
             "write": {"tool": "put_document", **tools},
@@ -187,15 +208,25 @@ class KilledKnowledge(Killable):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
+    def refuse_writes(self, refuses: bool = True) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+        self._serve(*([] if refuses else ["--no-token"]))
+
     def start(self) -> None:
-        if self.wires == "pipes" or (self._process is not None and self._process.poll() is None):
-            return
-        options = ["--http", f"127.0.0.1:{self._port}", "--no-token"]
+        if self.wires != "pipes" and (self._process is None or self._process.poll() is not None):
+            self._serve("--no-token")
+
+    def _serve(self, *options: str) -> None:
+        line = [*self._line, "--http", f"127.0.0.1:{self._port}", *options]
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen([*self._line, *options], stdin=quiet, stdout=quiet, stderr=quiet)
+        self._process = subprocess.Popen(line, stdin=quiet, stdout=quiet, stderr=quiet)
         wait_until(lambda: answers(self._port), "the knowledge base listens", 20)
 
     def close(self) -> None:
+        if self.relay is not None:
+            self.relay.close()
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
@@ -224,16 +255,16 @@ class KilledMemory(Killable):
         return None if held is None or held.content is None else held.content.data
 
 
-def killable(name: str, home: Path) -> Killable:
-    """Return the source of a name. home: for its files."""
+def killable(name: str, home: Path, *, relayed: bool = False) -> Killable:
+    """Return the source of a name. home: for its files. relayed: it is reached through a relay."""
     match name:
         case "memory":
             return KilledMemory(home)
         case "s3":
             return KilledStore()
         case "mcp-http" | "mcp-stdio":
-            return KilledKnowledge("streams" if name == "mcp-http" else "pipes", home)
-    return KilledServer(name, home)
+            return KilledKnowledge("streams" if name == "mcp-http" else "pipes", home, relayed=relayed)
+    return KilledServer(name, home, relayed=relayed)
 
 
 KILLABLE = ("mcp-http", "mcp-stdio", "webdav", "sftp", "ftp", "s3")
