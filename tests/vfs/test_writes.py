@@ -543,6 +543,18 @@ async def test_a_change_that_is_announced_while_a_program_begins_is_a_conflict(f
     assert source.contents["test://a.txt"] == b"theirs"
 
 
+async def test_a_rename_that_the_source_does_not_accept_leaves_the_file_and_no_pending_write(flat: Flat) -> None:
+    """EINVAL of rename(2) would mean to mv(1) that a directory should go into itself."""
+    source, program, world = flat
+    source.refused["test://d/c.txt"] = Rejected("it has the key b")
+    with pytest.raises(NotSupported, match="it has the key b"):
+        await program.rename(f"{FLAT}/d/b.txt", f"{FLAT}/d/c.txt")
+    assert await program.ls(f"{FLAT}/d") == ["b.txt"]
+    assert not [*world.manager.writer.pending.items()]
+    [at_work] = world.manager.sources.values()
+    assert at_work.error == "test://d/c.txt: not written: it has the key b"
+
+
 async def test_names_that_templates_make_are_saved_as_programs_save(flat: Flat) -> None:
     source, program, _ = flat
     source.template("test://d/{name}")
@@ -644,6 +656,7 @@ async def test_what_cannot_be_written_is_refused(tree: Tree) -> None:
 async def test_each_reason_of_a_source_reaches_the_program_and_the_log(
     tree: Tree, error: type[BbfsError], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     source, program, world = tree
     source.refused["file:./new"] = error("because of this")
     with pytest.raises(error):
@@ -653,6 +666,11 @@ async def test_each_reason_of_a_source_reaches_the_program_and_the_log(
     assert f"because of this; `bbfs pending` has it as {pending.id}" in caplog.text
     assert world.manager.sources["bb-scripted+tree"].error == "file:./new: not written: because of this"
     assert "new" not in await program.ls(TREE)
+    source.refused["file:./a.txt"] = error("also because of that")
+    with pytest.raises(error):
+        await program.unlink(f"{TREE}/a.txt")
+    assert world.manager.sources["bb-scripted+tree"].error == "file:./a.txt: not removed: also because of that"
+    assert "file:./a.txt: not removed: also because of that" in caplog.text
     described = description(world.manager.sources["bb-scripted+tree"], [pending])
     assert f"`bbfs pending show {pending.id}`: {pending.uri}: {error.__name__}: because of this" in described
 

@@ -12,7 +12,17 @@ from typing import TypeAlias, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, Conflict, IsADirectory, NotFound, NotSupported, ReadOnly
+from bbfs.model.errors import (
+    BbfsError,
+    Conflict,
+    Exists,
+    IsADirectory,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    NotSupported,
+    ReadOnly,
+)
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import Content, Expected, Loaded, Part, ResourceMetadata, WriteOperation
@@ -105,7 +115,7 @@ class Writer:
         try:
             handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
         except BbfsError as error:  # it could write it when the program began
-            if earlier is not None:
+            if keep and earlier is not None:
                 await self._keep(item, content, earlier)
                 await self._failed(source, item, error, keep)
             raise
@@ -158,7 +168,7 @@ class Writer:
                 await handler.remove(native_uri, expected)
             self._gone(source, native_uri, path)
 
-        await self._do(source, remove)
+        await self._change(source, f"{native_uri}: not removed", remove)
 
     async def rename(
         self,
@@ -201,7 +211,7 @@ class Writer:
             else:
                 await self._stored(source, metadata, None, to_path, version)
 
-        await self._do(source, rename)
+        await self._change(source, f"{native_uri}: not renamed", rename)
         return True
 
     async def make_directory(self, source: Source, native_uri: str, path: Path) -> bool:
@@ -218,7 +228,7 @@ class Writer:
                 source.overlay.put(path, record_node(record), stored=True)
             self._note(source, [path])
 
-        await self._do(source, make)
+        await self._change(source, f"{native_uri}: not made", make)
         return True
 
     async def make_parents(self, source: Source, native_uri: str) -> None:
@@ -262,7 +272,7 @@ class Writer:
                 source.overlay.put(path, None, stored=True)
             self._note(source, [path])
 
-        await self._do(source, remove)
+        await self._change(source, f"{native_uri}: not removed", remove)
         return True
 
     async def set_time(self, source: Source, record: Record, modified_ns: int) -> Record:
@@ -296,6 +306,17 @@ class Writer:
         with source.waiters:
             value: T = await self._flights.do(("write", source.data.id, self._count), request, timeout)
         return value
+
+    async def _change(self, source: Source, what: str, request: Callable[[], Awaitable[None]]) -> None:
+        """Await a change that hands over no content, and tell why the source refuses it, unless the errno says all."""
+        try:
+            await self._do(source, request)
+        except (Exists, IsADirectory, NotADirectory, NotEmpty, NotFound):
+            raise
+        except BbfsError as error:
+            source.error = f"{what}: {error}"
+            log.info("%s: %s", source.data.id, source.error)
+            raise
 
     async def _compare(self, source: Source, native_uri: str, expected: Expected) -> None:
         """Raise Conflict unless the source has the expected state now."""

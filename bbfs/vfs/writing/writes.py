@@ -28,6 +28,7 @@ from bbfs.model.errors import (
     NotSupported,
     Outdated,
     ReadOnly,
+    Rejected,
 )
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Expected, ResourceMetadata
@@ -322,7 +323,10 @@ class Writes:
         if draft.dirty and draft.buffer is not None:
             await self._store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer)
 
-    async def _store(self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer) -> None:
+    async def _store(
+        self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer, *, keep: bool = True
+    ) -> None:
+        """Hand over a draft. keep: a content that the source does not take is a pending write."""
         content = buffer.snapshot()
         draft.failed = True
         if draft.lacks is not None:
@@ -333,7 +337,7 @@ class Writes:
             raise NoSpace(problem)
         try:
             record = await self._writer.write(
-                draft.source, native_uri, content, expected, path=below, earlier=draft.pending
+                draft.source, native_uri, content, expected, path=below, earlier=draft.pending, keep=keep
             )
         except BbfsError as error:
             await self._doubt(draft.record, error)
@@ -703,7 +707,10 @@ class Writes:
             copy = self._draft(source, to, to_below, to_uri, record, Expected(exists=False))
             buffer = await copy.filled()
             copied = copy.expected
-            await self._store(copy, to_uri, expected, to_below, buffer)
+            try:
+                await self._store(copy, to_uri, expected, to_below, buffer, keep=False)  # the old name has it still
+            except Rejected as error:  # EINVAL of rename(2) means to mv(1) that a directory would go into itself
+                raise NotSupported(str(error)) from None
             await self._writer.remove(source, native_uri, copied, below)
             return copy.record
         stored = source.catalog.record(to_uri)

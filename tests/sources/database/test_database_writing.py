@@ -203,6 +203,7 @@ async def test_what_the_database_refuses_changes_nothing(written: Written) -> No
             (ann, {"age": "old"}, "age|integer"),
             (ann, {"nothing": 1}, "no column of person"),
             (ann, {"id": 2}, "in the name of the row"),
+            (bob, {"id": 1, "name": "Bob"}, "another key than its name: id"),
             (ann, {"name": ["A"] * 40}, "name|too long"),
             (ann, "[]", "JSON object"),
             (ann, "", "JSON object"),

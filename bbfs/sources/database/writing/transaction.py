@@ -4,15 +4,18 @@ It locks the row, compares it with the one that the writer has read, and changes
 program can change the row between the comparison and the change.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bbfs.model.errors import Conflict, NotFound, Rejected
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.database.names import Key, shown
+from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import Table
 from bbfs.sources.database.writing.rows import Row, parsed, same
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 class WritingSession(DatabaseSession, Protocol):
@@ -64,7 +67,10 @@ def _store(session: WritingSession, table: Table, key: Key, row: Row, old: Mappi
     for name in row.values:
         if name not in columns:
             raise Rejected(f"{shown(name)}: no column of {shown(table.name)}; there are {shown(', '.join(columns))}")
+    other_key = f"the row would have another key than its name: {shown(', '.join(table.primary_key))}"
     if old is None:
+        if any(_differs(row.values.get(name), text) for name, text in zip(table.primary_key, key, strict=True)):
+            raise Rejected(other_key)  # a copy of another row: the database would say that this one is there
         session.insert(table, key, row)
     else:
         changed = [name for name, value in row.values.items() if not same(value, old.get(name))]
@@ -74,4 +80,9 @@ def _store(session: WritingSession, table: Table, key: Key, row: Row, old: Mappi
         if changed and session.update(table, key, row, changed) != 1:
             raise Conflict("somebody else has changed the row")
     if not session.has_key(table, key):
-        raise Rejected(f"the row would have another key than its name: {shown(', '.join(table.primary_key))}")
+        raise Rejected(other_key)
+
+
+def _differs(value: Any, text: KeyValue) -> bool:
+    """Return whether a value is certainly not that of a key. Only the database compares others than whole numbers."""
+    return type(value) is int and isinstance(text, str) and _WHOLE.fullmatch(text) is not None and int(text) != value
