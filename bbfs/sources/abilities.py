@@ -265,6 +265,19 @@ class CanWrite(Protocol):
 
 
 @runtime_checkable
+class DetectsExisting(CanWrite, Protocol):
+    """Compares some states itself, though `detects_conflicts` is False."""
+
+    @property
+    def detects_existing(self) -> bool:
+        """Return whether a `write` that creates a resource (`expected.exists` is False) looks if there is one, itself.
+
+        Then bbfs does not ask before it. `write` raises Conflict.
+        """
+        ...
+
+
+@runtime_checkable
 class StatesBeginning(CanWrite, Protocol):
     """A hierarchical source that can be written while it is empty, so that no listing shows how its URIs begin."""
 

@@ -32,6 +32,7 @@ from bbfs.sources import (
     CanWrite,
     Conflict,
     Content,
+    DetectsExisting,
     Exists,
     Expected,
     Handler,
@@ -325,6 +326,20 @@ class SourceConformance(ABC):
                     await handler.remove(uri, wrong)
             content = (await self.load(handler, uri)).parts[0].content
             assert await read_whole(content) == second
+            content.close()
+            await handler.remove(uri, ANY_STATE)
+
+    @pytest.mark.semantics("S32")
+    async def test_a_new_resource_replaces_none(self, tmp_path: Path) -> None:
+        async with self._writing(tmp_path) as handler:
+            if not isinstance(handler, DetectsExisting) or not handler.detects_existing:
+                return
+            uri, (data, second, _) = self.written[0], self.contents
+            await handler.write(uri, MemoryContent(data), Expected(exists=False))
+            with pytest.raises((Conflict, Exists)):
+                await handler.write(uri, MemoryContent(second), Expected(exists=False))
+            content = (await self.load(handler, uri)).parts[0].content
+            assert await read_whole(content) == data
             content.close()
             await handler.remove(uri, ANY_STATE)
 

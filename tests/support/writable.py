@@ -143,7 +143,7 @@ class WritableFlat(Taking, FlatSource):  # type: ignore[misc]
     source: DataSource = field(default_factory=lambda: writable("mcp-server+docs"))
     refused: dict[str, BbfsError] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
-    detects_conflicts = False
+    detects_conflicts = detects_existing = False
 
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         return ("create", "replace", "remove")

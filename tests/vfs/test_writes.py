@@ -522,6 +522,19 @@ async def test_a_flat_source_without_renames_is_written_too(flat: Flat) -> None:
         await program.close(handle)
 
 
+async def test_a_source_that_looks_itself_is_not_asked_before_a_new_file(flat: Flat) -> None:
+    source, program, _ = flat
+    for detects, name in ((False, "n.txt"), (True, "m.txt")):
+        source.detects_existing = detects
+        source.loaded.clear()
+        await program.save(f"{FLAT}/{name}", b"new")
+        assert (f"test://{name}" in source.loaded) != detects
+    source.contents["test://o.txt"] = b"theirs"
+    with pytest.raises(Conflict):
+        await program.save(f"{FLAT}/o.txt", b"mine")
+    assert source.contents["test://o.txt"] == b"theirs"
+
+
 @pytest.mark.semantics("S32")
 async def test_a_change_that_is_announced_while_a_program_begins_is_a_conflict(flat: Flat) -> None:
     source, program, _ = flat

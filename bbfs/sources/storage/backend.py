@@ -181,6 +181,9 @@ class StorageBackend(Protocol):
 class WritableBackend(StorageBackend, Protocol):
     """A kind of storage that can be written. Paths and errors as for `StorageBackend`, and those of `CanWrite`."""
 
+    detects_existing: bool
+    """Whether `put` looks itself if there is an object that it is to create."""
+
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
         """Return what can be written there. Asks nothing."""
         ...
@@ -228,6 +231,8 @@ class Threads:
 
 class RemoteBackend:
     """Base of the backends that reach their objects over a network."""
+
+    detects_existing = False
 
     def __init__(self, configured: Configured) -> None:
         self._configured = configured

@@ -81,6 +81,8 @@ class Connection(Protocol):
 class FileServerBackend(FilesystemBackend):
     """One directory of a server that can be written."""
 
+    detects_existing = True
+
     def __init__(self, configured: Configured) -> None:
         super().__init__(configured)
         self._uploads = Uploads()

@@ -125,6 +125,10 @@ class StorageHandler:
         """Return False: stores that ignore a condition (If-Match) answer as if it held."""
         return False
 
+    @property
+    def detects_existing(self) -> bool:
+        return isinstance(self.backend, WritableBackend) and self.backend.detects_existing
+
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         if not isinstance(self.backend, WritableBackend):
             return ()

@@ -30,6 +30,7 @@ from object_stores import Relay, S3Server
 from bbfs.model.errors import (
     BbfsError,
     ConfigError,
+    Conflict,
     DeadlineExceeded,
     Denied,
     Exists,
@@ -127,6 +128,9 @@ async def test_files_are_created_replaced_renamed_and_removed(
     told = await handler.write(uri, MemoryContent(b"one"), Expected(exists=False))
     assert (told.native_uri, told.size, (folder / "a \u00fc.txt").read_bytes()) == (uri, 3, b"one")
     assert await handler.stat(uri) == told
+    if handler.detects_existing:
+        with pytest.raises(Conflict):
+            await handler.write(uri, MemoryContent(b"other"), Expected(exists=False))
     again = await handler.write(uri, MemoryContent(b""), Expected(exists=True, etag=told.etag))
     assert (again.size, (folder / "a \u00fc.txt").read_bytes()) == (0, b"")
     await handler.rename(uri, moved, replace=False)

@@ -1,9 +1,12 @@
 """Writing to object stores by their handlers: S3 by a server, the others by obstore's own store in memory."""
 
 import os
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -178,3 +181,70 @@ async def test_an_object_keeps_how_it_is_described(s3: tuple[StorageHandler, S3S
     headers = server.client.head("/data/note.txt").headers
     assert headers["content-type"] == "text/plain"
     assert "x-amz-meta-author" not in headers
+
+
+class Store(ThreadingHTTPServer):
+    """A store that is not S3. kind: if it compares, ignores all conditions and checksums, or checks checksums alone."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.asked, self.connections = kind, list[str](), 0
+        self.objects: dict[str, bytes] = {}
+        super().__init__(("127.0.0.1", 0), Request)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections += 1
+        super().process_request(request, client_address)
+
+
+class Request(BaseHTTPRequestHandler):
+    server: Store  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self, status: int) -> None:
+        self.server.asked.append(f"{self.command} {self.path} {status}")
+        self.send_response(status)
+        self.send_header("etag", '"1"')
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def do_HEAD(self) -> None:
+        self._answer(200 if self.path in self.server.objects else 404)
+
+    def do_PUT(self) -> None:
+        body, store = self.rfile.read(int(self.headers["content-length"])), self.server
+        if store.kind == "compares" and self.headers["if-none-match"] and self.path in store.objects:
+            self._answer(412)
+        elif store.kind == "checks" and self.headers["content-md5"]:
+            self._answer(400)
+        else:
+            store.objects[self.path] = body
+            self._answer(200)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write nothing."""
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize(("kind", "proof"), [("compares", 412), ("ignores", 200), ("checks", 400)])
+async def test_a_store_that_compares_is_asked_once_for_a_new_object(kind: str, proof: int) -> None:
+    store = Store(kind)
+    thread = threading.Thread(target=store.serve_forever, daemon=True)
+    thread.start()
+    config = {"url": "s3://data/", "options": {"endpoint": f"http://127.0.0.1:{store.server_port}"}}
+    source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
+    handler = StorageHandler(source, Services())
+    try:
+        for name in ("a", "b"):
+            assert (await handler.write(f"s3://data/{name}", MemoryContent(b"new"), NEW)).etag == "1"
+        looked = [] if kind == "compares" else ["HEAD /data/b 404"]
+        found = ["HEAD /data/a 404", "PUT /data/a 200", f"PUT /data/a {proof}"]
+        assert store.asked == [*found, *looked, "PUT /data/b 200"]
+        with pytest.raises(Conflict):
+            await handler.write("s3://data/b", MemoryContent(b"other"), NEW)
+        assert store.objects == {"/data/a": b"new", "/data/b": b"new"}
+        assert store.connections == 1, "each answer is read to its end"
+    finally:
+        await handler.aclose()
+        store.shutdown()
+        store.server_close()
+        thread.join(5)

@@ -5,6 +5,7 @@ read, also one with empty names, `.` or `..`. So requests are made here, by the 
 paths.
 """
 
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import MappingProxyType
@@ -54,6 +55,12 @@ AT_ONCE = 64 << 20
 """Bytes of parts that are sent at the same time, at least one part."""
 _KEPT = ("cache-control", "content-disposition", "content-language", "expires")
 """Headers of an object that one which replaces it keeps. Not the encoding: it says what the old bytes were."""
+_LARGEST_PROOF = 64 << 10
+"""Bytes of an object that is sent twice, to find out if the store compares."""
+_PROVED_WITHIN = 2.0
+"""Seconds that this may take: the object is stored."""
+_WRONG_CHECKSUM = b64encode(bytes(16)).decode()
+"""Of no content that is known (Content-MD5, RFC 1864)."""
 _DESCRIBED = 64
 """Objects whose headers are kept from the comparison before a write to the write."""
 
@@ -61,10 +68,14 @@ _DESCRIBED = 64
 class S3Backend(WebBackend):
     """One bucket, from one prefix on."""
 
+    detects_existing = True
+
     def __init__(self, configured: Configured) -> None:
         super().__init__(configured)
         self._accounts = Accounts(configured)
         self._described: LRUCache[Names, StoredItem] = LRUCache(_DESCRIBED)
+        self._compares: bool | None = None
+        """Whether the store keeps an object that a new one is not to replace (If-None-Match). None: not known yet."""
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -177,11 +188,41 @@ class S3Backend(WebBackend):
         """Store an object, a large one in parts that appear as one with the last."""
         headers = {"content-type": mime_type} if mime_type else {}
         headers |= self._kept(path, expected) | conditions(expected)
-        if content.size > PART:
+        is_new, is_large = expected.exists is False, content.size > PART
+        if is_new and (is_large or not await self._is_comparing()):
+            with suppress(NotFound):
+                await self._stat_object(path)
+                raise Conflict(f"{self._what(path)}: somebody else has made it")
+        if is_large:
             return await self._put_in_parts(path, content, headers)
         body = await content.read_waiting(0, content.size)
         async with self._written("PUT", path, {}, headers, body) as answer:
-            return self._stored(path, content.size, answer.headers)
+            await whole(answer, _LARGEST_PAGE, self._what(path))  # then the connection can be used again
+            stored = self._stored(path, content.size, answer.headers)
+        if is_new and self._compares is None and content.size <= _LARGEST_PROOF:
+            return await self._proved(path, headers, body) or stored
+        return stored
+
+    async def _is_comparing(self) -> bool:
+        """Return whether the store is known to compare: Amazon's does, and many ignore what they do not know."""
+        if self._compares is None and self._is_amazon(await self._accounts.current()):
+            self._compares = True
+        return self._compares is True
+
+    async def _proved(self, path: Names, headers: Mapping[str, str], body: bytes) -> StoredItem | None:
+        """Find out if the store compares, by an object that it has just stored. Return it if it was stored again.
+
+        It is sent as it was, with a checksum that is wrong: a store that does not compare, or later, refuses that.
+        """
+        self._compares = False
+        wrong = {**headers, "content-md5": _WRONG_CHECKSUM}
+        with trio.move_on_after(_PROVED_WITHIN), suppress(BbfsError):
+            async with self._answer("PUT", self._object_key(path), _NO_QUERY, wrong, body) as answer:
+                await beginning(answer)
+                self._compares = answer.status == 412
+                if answer.status == 200:
+                    return self._stored(path, len(body), answer.headers)
+        return None
 
     async def _put_in_parts(self, path: Names, content: Content, headers: dict[str, str]) -> StoredItem:
         only_if = {name: headers.pop(name) for name in ("if-match", "if-none-match") if name in headers}
@@ -212,6 +253,7 @@ class S3Backend(WebBackend):
                     body = await content.read_waiting(offset, min(size, content.size - offset))
                     query = {"partNumber": str(index + 1), "uploadId": upload}
                     async with self._written("PUT", path, query, {}, body) as part:
+                        await whole(part, _LARGEST_PAGE, self._what(path))  # as above
                         etags[index] = part.headers.get("etag", "")
             except BbfsError as error:
                 failures.append(error)
@@ -339,14 +381,16 @@ class S3Backend(WebBackend):
         url = f"{base}{sent}{asked}"
         return self._client.stream(url, method=method, headers=sending, content=body, accept=ANY)
 
+    def _is_amazon(self, account: Account) -> bool:
+        return self._configured.options.endpoint is None and urlsplit(account.endpoint).netloc.endswith(_AMAZON)
+
     def _address(self, account: Account) -> tuple[str, str]:
         """Return the scheme and host of the bucket's URL, and the beginning of its paths."""
         bucket, options = self._place.authority, self._configured.options
         url = urlsplit(account.endpoint)
         in_path = options.path_style
         if in_path is None:
-            is_amazon = options.endpoint is None and url.netloc.endswith(_AMAZON)
-            in_path = not is_amazon or "." in bucket
+            in_path = not self._is_amazon(account) or "." in bucket
         above = url.path.rstrip("/")
         if in_path:
             return f"{url.scheme}://{url.netloc}", f"{above}/{bucket}"
