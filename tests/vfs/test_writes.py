@@ -458,6 +458,9 @@ async def test_a_file_that_is_renamed_aside_is_at_its_source_until_it_is_replace
     await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
     await program.unlink(f"{TREE}/a.txt~")
     assert "file:./a.txt" not in source.contents
+    await program.rename(f"{TREE}/d/b.txt", f"{TREE}/d/b.txt~")
+    await program.rename(f"{TREE}/d/b.txt~", f"{TREE}/kept.txt")
+    assert sorted(source.contents) == ["file:./kept.txt"]
 
 
 @pytest.mark.semantics("S32")

@@ -22,7 +22,7 @@ class Draft:
     path: from the mount's root. below: in the catalog of its source. native_uri: of the resource. record: the resource
     as the source has it, or as it is shown until then. version: of the inode, which stays. expected: the state that the
     next hand-over replaces. load: returns the content that a program changes. temporary: it lives in the mount alone.
-    hides: a resource that the source still has, and that was renamed to this draft.
+    hides: a resource that the source still has, and that was renamed to this draft, with the state that it had then.
     space: of the bytes. clock: seconds since the epoch.
     """
 
@@ -41,7 +41,7 @@ class Draft:
     base_size: int | None = None
     """Its size, None for any: a program that appends goes by this."""
     temporary: bool = False
-    hides: "tuple[Path, Record] | None" = None
+    hides: tuple[Path, Record, Expected] | None = None
     modified_ns: int = 0
     set_ns: int | None = None
     inos: set[int] = field(default_factory=set)

@@ -452,14 +452,14 @@ class Writes:
         """
         if draft.hides is None:
             return
-        below, record = draft.hides
+        below, record, expected = draft.hides
         path = self._manager.mounted_at(draft.source, below)
         if self._aside.get(path) is draft:
             _, overlay = _writable(draft.source)
             there = overlay.get(below)
             if there is None or there.node is None or there.node.draft is None:
                 try:
-                    await self._writer.remove(draft.source, record.metadata.native_uri, draft.expected, below)
+                    await self._writer.remove(draft.source, record.metadata.native_uri, expected, below)
                 except Conflict:  # the name leads to what somebody else has put there since
                     record.invalidate()
                     overlay.drop(below)
@@ -474,7 +474,7 @@ class Writes:
         draft = self._aside.get(path)
         if draft is None or draft.hides is None:
             return None, Expected(exists=False)
-        return draft.hides[1], draft.expected
+        return draft.hides[1:]
 
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
@@ -553,11 +553,11 @@ class Writes:
         source = draft.source
         _, overlay = _writable(source)
         if draft.hides is not None:
-            hidden, record = draft.hides
+            hidden, record, expected = draft.hides
             at = (*to_below, *hidden[len(below) :])
             self._aside.pop(self._manager.mounted_at(source, hidden), None)
             self._aside[self._manager.mounted_at(source, at)] = draft
-            draft.hides = at, await self._record_at(source, record, at)
+            draft.hides = at, await self._record_at(source, record, at), expected
             overlay.put(at, None)
         draft.below = (*to_below, *draft.below[len(below) :])
         draft.path = self._manager.mounted_at(source, draft.below)
@@ -612,7 +612,7 @@ class Writes:
         async with draft.lock:
             await self._store_dirty(draft)
             await draft.filled()
-            draft.temporary, draft.hides = True, (below, draft.record)
+            draft.temporary, draft.hides = True, (below, draft.record, draft.expected)
             overlay.put(below, None)
             self._aside[path] = draft
         return draft
@@ -632,7 +632,7 @@ class Writes:
         """Hand over a draft that lived in the mount under the name that it is renamed to."""
         source = draft.source
         handler, overlay = _writable(source)
-        hidden, _ = self._hidden(to)
+        hidden, was = self._hidden(to)
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
         native_uri, expected = await self._target(source, to, to_below, there)
         if ("create" if expected.exists is False else "replace") not in handler.writes(native_uri):
@@ -642,7 +642,7 @@ class Writes:
             if hidden is not None and self._aside[to] is draft and not draft.dirty:
                 del self._aside[to]  # it goes back to the name that it had
                 overlay.drop(to_below)
-                draft.record, draft.native_uri = hidden, native_uri
+                draft.record, draft.expected, draft.native_uri = hidden, was, native_uri
             else:
                 await self._store(draft, native_uri, expected, to_below, buffer)
         if replaced is not None:
