@@ -249,6 +249,11 @@ class FileSystem:
         if record is None or node.kind != "file":
             raise NotSupported(f"{'/'.join(path)} is no file")
         if record.inode_version != version.removesuffix(STAND_IN):
+            # The kernel looks the name up again only once, so the version that it finds then must be the last one.
+            learning = None if record.on_open or self._manager.resolved(record) else self._learning(path, record, ended)
+            if learning is not None:
+                return learning
+            self._manager.send_on(record)
             raise Outdated("/".join(path))
         content = self._manager.content_now(record)
         if content is None:
@@ -266,6 +271,13 @@ class FileSystem:
         if inode is not None and not record.on_open and record.inode_version == version:
             self._note(inode, path, record)
         return self._open(ino, path, record, content)
+
+    def _learning(self, path: Path, record: Record, ended: Ended) -> Wait | None:
+        """Learn the version of what has a name now. Return the wait for that, if any; an error is one of the retry."""
+        try:
+            return after(ended, self._load, path, record)
+        except BbfsError:
+            return None
 
     def _used(self, path: Path, record: Record, *, wanted: bool = False) -> None:
         """Report the use of a content to readahead. wanted: it is not cached, and is loaded next."""

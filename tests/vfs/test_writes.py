@@ -835,3 +835,21 @@ async def test_what_a_command_writes_while_the_source_is_listed_is_found(flat: F
         await told.wait()
         gate.set()
     assert await program.ls(FLAT) == ["a.txt", "d", "new"]
+
+
+@pytest.mark.semantics("S33")
+async def test_a_file_that_another_one_was_renamed_over_opens_at_the_second_try(flat: Flat) -> None:
+    """The kernel has the inode of the renamed one, and looks the name up only once again after ESTALE."""
+    source, program, _ = flat
+    source.template("test://n/{+path}")
+    for name in ("new.md", "old.md"):
+        await program.save(f"{FLAT}/n/{name}", name.encode())
+    renamed = await program.stat(f"{FLAT}/n/new.md")
+    await program.rename(f"{FLAT}/n/new.md", f"{FLAT}/n/old.md")
+    with pytest.raises(Outdated):
+        await program.files.open(renamed.ino)
+    found = await program.walk(f"{FLAT}/n/old.md")
+    assert (await program.files.getattr(found.ino)).size == len(b"new.md")
+    handle = await program.files.open(found.ino)
+    assert await program.read(handle) == b"new.md"
+    program.files.core.release(handle)
