@@ -853,3 +853,16 @@ async def test_a_file_that_another_one_was_renamed_over_opens_at_the_second_try(
     handle = await program.files.open(found.ino)
     assert await program.read(handle) == b"new.md"
     program.files.core.release(handle)
+
+
+@pytest.mark.semantics("S33")
+async def test_a_save_leaves_the_kernel_the_directory_that_programs_are_in(flat: Flat) -> None:
+    """Without its entry, getcwd(2) fails in it."""
+    source, program, world = flat
+    source.template("test://n/{+path}")
+    await program.save(f"{FLAT}/n/in/one.md", b"one")
+    within = (await program.walk(f"{FLAT}/n")).ino
+    world.told.clear()
+    await program.save(f"{FLAT}/n/in/one.md", b"two")
+    await program.save(f"{FLAT}/n/in/two.md", b"two")
+    assert (within, b"in") not in world.told

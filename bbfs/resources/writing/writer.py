@@ -445,7 +445,10 @@ class Writer:
             return []
         source.catalog.outdate(path, is_there=is_there)
         above = native_uri.rstrip("/").rpartition("/")[0]
-        found = [record for uri in (above, f"{above}/") if (record := source.catalog.record(uri)) is not None]
+        records = [record for uri in (above, f"{above}/") if (record := source.catalog.record(uri)) is not None]
+        found = [
+            record for record in records if not record.provisional
+        ]  # no source has said that it is more than a name
         for record in found:
             self._loader.invalidate(source, record.metadata.native_uri, announced=True)
             record.invalidate()
