@@ -866,3 +866,15 @@ async def test_a_save_leaves_the_kernel_the_directory_that_programs_are_in(flat:
     await program.save(f"{FLAT}/n/in/one.md", b"two")
     await program.save(f"{FLAT}/n/in/two.md", b"two")
     assert (within, b"in") not in world.told
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [(".env.sample", True), ("sedentary", True), ("tmpfolder", True), ("tmp202401", True), (".a.2024-01", True),
+     (".a.txt.x9KdkA", False), ("sedAb12Cd", False), ("tmpy8Kd3L", False)],
+)  # fmt: skip
+async def test_words_are_no_names_that_programs_make_at_random(tree: Tree, name: str, kept: bool) -> None:
+    source, program, _ = tree
+    await program.save(f"{TREE}/{name}", b"text")
+    assert (f"file:./{name}" in source.contents) is kept

@@ -13,8 +13,9 @@ _TEMPORARY = re.compile(
     | \.\#.* | \#.*\#                # emacs: locks, contents not saved yet
     | \.goutputstream-.*             # GLib
     | \.tmp.* | .+\.tmp | .+\.vsctmp # many; VS Code
-    | sed[A-Za-z0-9]{6}              # sed -i
-    | \..+\.[A-Za-z0-9]{6}           # rsync, mkstemp beside a file
+    | (?:sed|tmp|\..+\.)(?=.{0,5}[A-Z0-9])(?=.{0,5}[A-Za-z])[A-Za-z0-9]{6}
+        # sed -i; emacs with file-precious-flag; rsync, mkstemp beside a file. One of 180 is a word of small letters, as
+        # in .env.sample, which is a name that its user keeps.
     | \.~lock\..*\#                  # LibreOffice
     | ~\$.*                          # Office
     | .+\.(?:part|partial|crdownload)
