@@ -22,10 +22,10 @@ ABSENT_FOR = 5.0
 """Seconds for which the absence of a name is fresh."""
 _PROBES = frozenset(
     """
-    .git .hg .svn .bzr .jj .pijul _darcs CVS .fslckout _FOSSIL_ .sl
+    .git .hg .svn .bzr .jj .pijul .src _darcs _MTN {arch} CVS RCS SCCS .fslckout _FOSSIL_ .sl
     .gitignore .gitattributes .gitmodules .hgignore .ignore .rgignore .fdignore .agignore .dockerignore .ripgreprc
     .editorconfig .envrc .direnv .tool-versions .mise.toml .python-version .node-version .nvmrc .ruby-version
-    .terraform .venv .projectile
+    .terraform .venv .projectile .dir-locals.el .dir-locals-2.el
     .hidden .directory .Trash .trash .thumbnails .xdg-volume-info .autorun autorun.inf autorun.sh .comments
     .DS_Store .localized .Spotlight-V100 .fseventsd .metadata_never_index .VolumeIcon.icns .nomedia
     desktop.ini Desktop.ini Thumbs.db thumbs.db .snapshot .zfs .snapshots .lost+found
@@ -33,7 +33,7 @@ _PROBES = frozenset(
     """.split()  # noqa: SIM905 - sixty quoted names read worse
 )
 _PROBE_FORMS = re.compile(
-    r"\.Trash-[0-9]+|\._.*|\.fuse_hidden[0-9a-f]+|\.nfs[0-9a-f]+|\.#.*|#.*#|\..*\.sw[a-px]|.+~|\.goutputstream-.*|\.~lock\..*#"
+    r"\.Trash-[0-9]+|\._.*|\.fuse_hidden[0-9a-f]+|\.nfs[0-9a-f]+|\.#.*|#.*#|\..*\.sw[a-px]|.+~|\.goutputstream-.*|\.~lock\..*#|.+,v"
 )
 
 

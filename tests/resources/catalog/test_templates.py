@@ -91,7 +91,9 @@ async def test_a_changed_listing_ends_an_absence_at_once(nursery: trio.Nursery) 
         assert (await world.kernel.stat(f"{ROOT}/x/k/nope")).size == 3
 
 
-@pytest.mark.parametrize("name", [".git", ".hidden", ".Trash-1000", "autorun.inf", ".gitignore", ".x.swp", "a~", "._a"])
+@pytest.mark.parametrize(
+    "name", [".git", "RCS", ".hidden", ".Trash-1000", "autorun.inf", ".gitignore", ".x.swp", "a~", "._a"]
+)
 async def test_probes_never_reach_a_server(nursery: trio.Nursery, name: str) -> None:
     source = CompletingSource()
     source.template("x://k/{slug}")
