@@ -122,6 +122,41 @@ def test_a_new_name_below_the_working_directory_is_one_of_the_mount(mounted: Mou
 
 
 @pytest.mark.timeout(60)
+def test_a_directory_of_this_machine_takes_a_copy_under_its_name(bbfs: Commands, tmp_path: Path) -> None:
+    bbfs.directory = tmp_path / "here"
+    bbfs.directory.mkdir()
+    (tmp_path / "there").mkdir()
+    for to in (".", str(tmp_path / "there")):
+        bbfs("cp", "pad/note.md", to)
+        assert (tmp_path / "here" / to / "note.md").read_text() == "one\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("way", ["mount", "direct"])
+def test_what_is_not_written_is_refused_before_its_user_edits_it(way: str, mounted: Mounts, tmp_path: Path) -> None:
+    """Without a mount, a memory of its own takes nothing either: what a command puts there would end with it."""
+    read_only = source(tmp_path, "locked", capabilities=["read", "list"])
+    brief = {"name": "brief", "type": "memory", "capabilities": ["read", "list", "write"]}
+    if way == "mount":
+        bbfs = Commands(mounted(read_only, brief).environ())
+        bbfs("put", __file__, "brief/kept")
+        assert bbfs("cat", "brief/kept").text == Path(__file__).read_text()
+    else:
+        config = tmp_path / "bbfs.toml"
+        config.write_text(config_text([read_only, brief], {}))
+        bbfs = Commands(mounted.state().environ(), ("--config", str(config)))
+        for command in ("put", "cp"):
+            said = bbfs(command, __file__, "brief/lost", status=1).err.decode()
+            assert "memory of this command alone" in said
+            assert "does not grant write" in bbfs(command, __file__, "locked/new", status=1).err.decode()
+        assert "does not grant write" in bbfs("put", "--remove", "locked/note.md", status=1).err.decode()
+    bbfs.environ |= {"EDITOR": f"touch {tmp_path}/edited; false"}
+    said = bbfs("edit", "locked/note.md", status=1).err.decode()
+    assert "does not grant write" in said
+    assert not (tmp_path / "edited").exists()
+
+
+@pytest.mark.timeout(60)
 def test_a_resource_is_edited_in_the_users_editor(bbfs: Commands, tmp_path: Path) -> None:
     bbfs.environ |= {"EDITOR": "sed -i s/one/edited/"}
     bbfs("edit", "pad/note.md")
@@ -169,7 +204,8 @@ def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
 ) -> None:
     with sqlite3.connect(tmp_path / "shop.db") as database:
         database.executescript(
-            "CREATE TABLE customer(id INTEGER PRIMARY KEY, name TEXT); INSERT INTO customer DEFAULT VALUES"
+            "CREATE TABLE customer(id INTEGER PRIMARY KEY, name TEXT); INSERT INTO customer DEFAULT VALUES;"
+            "CREATE TRIGGER kept BEFORE DELETE ON customer BEGIN SELECT RAISE(ABORT, 'nobody is ever removed'); END"
         )
     shop = {
         "name": "shop",
@@ -193,6 +229,7 @@ def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
         (new,) = (each["id"] for each in json.loads(bbfs("pending", "--json").text) if each["id"] not in seen)
         assert f"'bbfs pending' has it as {new}" in said
         seen.append(new)
+    assert "nobody is ever removed" in bbfs("rm", "shop/main/customer/row/1.json", status=1).err.decode()
     (described,) = json.loads(bbfs("sources", *bbfs.options, "--json").text)
     assert described["pending"] == 2
     assert "shop: 2 pending writes; see 'bbfs pending'" in bbfs("sources", *bbfs.options).err.decode()

@@ -83,6 +83,10 @@ class SourceTree(Protocol):
         """Write the content, or several contents in order."""
         ...
 
+    async def require_written(self, target: "Target") -> None:
+        """Raise the error that a write would end with, if the source is not written at all."""
+        ...
+
     async def write(self, target: "Target", file: IO[bytes], *, replace: bool) -> None:
         """Store all bytes of a file as a resource. replace: also if it is there. The source has it on return.
 

@@ -12,7 +12,7 @@ import trio
 from bbfs.cli.target import scratches
 from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry, kept_write, with_pending
 from bbfs.cli.target.rule import Path, components, path_by_rule
-from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound
+from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound, ReadOnly
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import Expected
 
@@ -228,9 +228,23 @@ class DirectTree:
             await _copy_content(part.content, write)
         return None
 
-    async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
+    async def require_written(self, target: Target) -> None:
+        self._require_written((await self._resource(target))[0])
+
+    def _require_written(self, uri: str) -> None:
+        """Raise ReadOnly if nothing that is written to a source would outlast this process."""
         scratches.require_no_scratch(None)
+        source = self.manager.sources.get(parse_data_source_uri(uri).base_prefix)
+        if source is None:
+            return
+        if source.writes is None:
+            raise ReadOnly(source.why_read_only)
+        if source.data.type == "memory" and not source.data.config.get("file"):
+            raise ReadOnly("the source is in the memory of this command alone: mount it, or give it the option file")
+
+    async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
         uri, record = await self._resource(target)
+        self._require_written(uri)
         if record is not None and not replace:
             raise Exists("is there already")
         data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
@@ -242,8 +256,8 @@ class DirectTree:
             raise kept_write(began, uri=uri) or error from error
 
     async def remove(self, target: Target) -> None:
-        scratches.require_no_scratch(None)
         uri, record = await self._resource(target)
+        self._require_written(uri)
         if record is None:
             raise NotFound("is not there")
         await self.manager.remove_resource(uri, self.manager.state_of(record))

@@ -263,6 +263,13 @@ class MountedTree:
                     raise
             await trio.sleep(_LOOK_EVERY)
 
+    async def require_written(self, target: Target) -> None:
+        self._require_own_write()
+        if not self.has_scratch:
+            granted = await self._told_by_source(await self._place(target), "user.bbfs.capabilities")
+            if granted is not None and "write" not in json.loads(granted):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
     async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
         self._require_own_write()
         place = await self._place(target)
@@ -282,7 +289,14 @@ class MountedTree:
 
     async def remove(self, target: Target) -> None:
         self._require_own_write()
-        await trio.to_thread.run_sync(os.unlink, self._at(await self._place(target)), abandon_on_cancel=True)
+        place = await self._place(target)
+        native_uri, _ = await self._told(place, "user.xdg.origin.url")
+        try:
+            await trio.to_thread.run_sync(os.unlink, self._at(place), abandon_on_cancel=True)
+        except OSError as error:
+            problem = await self._told_by_source(place, "user.bbfs.error") or ""
+            reason = problem.removeprefix(f"{native_uri}: not removed: ")
+            raise (error if reason == problem else BbfsError(reason)) from error
 
     def _require_own_write(self) -> None:
         """Raise Denied if a write at this mount would go past a scratch to the sources."""
@@ -366,6 +380,14 @@ class MountedTree:
         for place in dict.fromkeys((path, *above)):
             text, _ = await self._told(place, "user.bbfs.error")
             if text:
+                return text
+        return None
+
+    async def _told_by_source(self, path: Path, name: str) -> str | None:
+        """Return an extended attribute of the directory of a path's source, or None."""
+        for place in dict.fromkeys((path[:1], _source_of(path))):
+            text, _ = await self._told(place, name)
+            if text is not None:
                 return text
         return None
 

@@ -200,6 +200,7 @@ async def _version(opened: "Trees", where: str) -> _Version | None:
     found: list[_Version] = []
 
     async def take(target: Target) -> None:
+        await target.tree.require_written(target)
         data = bytearray()
         try:
             await target.tree.copy(target, data.extend)
@@ -234,6 +235,8 @@ async def _copied(opened: "Trees", source: str, to: str, *, replace: bool) -> bo
     opened.takes_files = True
     if to.endswith("/"):
         to += os.path.basename(source.rstrip("/"))
+    elif _is_local_directory(to):
+        to += "/" + os.path.basename(source.rstrip("/"))
     with tempfile.TemporaryFile() as spool:
         if _is_local(source):
             _from_local(source, spool)
@@ -258,6 +261,10 @@ def _is_local(operand: str) -> bool:
     from bbfs.cli.target.location import inside_mount  # noqa: PLC0415 - the model
 
     return operand == "-" or (operand.startswith(("/", "./", "../", "~")) and inside_mount(operand) is None)
+
+
+def _is_local_directory(operand: str) -> bool:
+    return operand in (".", "..") or (_is_local(operand) and os.path.isdir(os.path.expanduser(operand)))
 
 
 def _from_local(operand: str, spool: IO[bytes]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.target.access import Target
-from bbfs.model.errors import NotFound, NotSupported
+from bbfs.model.errors import NotSupported
 
 if TYPE_CHECKING:
     from bbfs.cli.target.operand import Trees
@@ -58,7 +58,7 @@ def put(
     said = {key: value for key, value in said.items() if value is not None}
 
     async def take_away(target: Target) -> None:
-        if _has_scratch(target):
+        if _has_scratch(target) or target.tree.mount is None:
             await target.tree.remove(target)
         else:
             await _ask(target, {"remove": True})
@@ -93,7 +93,7 @@ def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitab
             if said:
                 raise NotSupported("a file in a scratch has neither a MIME type nor a description")
             await target.tree.write(target, file, replace=True)
-        elif not said and await _is_written(target):
+        elif not said and (target.tree.mount is None or await _is_written(target)):
             await target.tree.write(target, file, replace=True)
         else:
             await _ask(target, said, file)
@@ -124,7 +124,7 @@ async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = No
     mount = target.tree.mount
     scratches.require_no_scratch(mount)
     if mount is None:
-        raise NotFound("not at any mount: without one there is nothing to put it into")
+        raise NotSupported("without a mount a resource has neither a MIME type nor a description of its own")
     if target.path is not None:
         path = "/".join(await control_client.resolved(mount, target.path))
         request = {"id": 1, "request": "put", "path": path, **said}
