@@ -618,8 +618,15 @@ def test_run(place: Place) -> None:
     hidden = f'echo x > new; test -z "$(ls -A "{place.scratch}/lower")"; kill -TERM $$'
     done = place.run("--scratch", place.scratch, status=128 + signal.SIGTERM, command=hidden)
     assert f"1 change kept in {place.scratch}" in done.stderr
-    done = place.run("--scratch", place.scratch, "--on-exit", "apply", *WRITABLE, command="cat new; sleep 1000 &")
+    brief = place.folder.with_name("brief.toml")
+    brief.write_text('[[sources]]\nname = "brief"\ntype = "memory"\ncapabilities = ["read", "list", "write"]\n')
+    done = place.run(
+        *("--scratch", place.scratch, "--on-exit", "apply", "--config", brief, *WRITABLE),
+        command='cat new; echo y > "../bb-memory+brief+memory/lost"; sleep 1000 &',
+    )
     assert done.stdout == f"x\nA  {SOURCE}/new\n"
+    assert "not applied: bb-memory+brief+memory/lost: its source is in the memory of this run alone" in done.stderr
+    assert (place.scratch / "upper" / "bb-memory+brief+memory" / "lost").read_text() == "y\n"
     assert (place.folder / "new").read_text() == "x\n"
     assert place.leftovers() == []
 
@@ -743,7 +750,7 @@ def test_a_shell_on_a_terminal_and_the_question_after_it(place: Place) -> None:
     finally:
         os.close(terminal)
     assert f"A  {SOURCE}/new".encode() in shown
-    assert list((place.state.home / "cache" / "bbfs" / "scratches").iterdir()) == []
+    assert list((place.state.home / ".local" / "state" / "bbfs" / "scratches").iterdir()) == []
 
 
 @pytest.mark.semantics("S39")

@@ -10,6 +10,7 @@ from typing import IO, Any, Literal, Protocol
 from bbfs.cli.target.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
+from bbfs.model.values import DataSource
 
 
 class NoSuchSource(NotFound):
@@ -18,6 +19,11 @@ class NoSuchSource(NotFound):
 
 class Kept(BbfsError):
     """A source has not taken a content, which is a pending write now. The text has the reason and the id."""
+
+
+def ends_with_its_process(source: DataSource) -> bool:
+    """Return whether what is written to a source lasts no longer than the process that opened it."""
+    return source.type == "memory" and not source.config.get("file")
 
 
 def kept_write(began: float, *, uri: str | None = None, path: Path | None = None) -> Kept | None:

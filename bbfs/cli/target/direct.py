@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import trio
 
 from bbfs.cli.target import scratches
-from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry, kept_write, with_pending
+from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry, ends_with_its_process, kept_write, with_pending
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound, ReadOnly
 from bbfs.model.uri import parse_data_source_uri
@@ -239,7 +239,7 @@ class DirectTree:
             return
         if source.writes is None:
             raise ReadOnly(source.why_read_only)
-        if source.data.type == "memory" and not source.data.config.get("file"):
+        if ends_with_its_process(source.data):
             raise ReadOnly("the source is in the memory of this command alone: mount it, or give it the option file")
 
     async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:

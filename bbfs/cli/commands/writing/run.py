@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ import click
 from bbfs.cli import output
 from bbfs.cli.commands.mount import DIRECTORY, set_up_log
 from bbfs.cli.options import SourceChoice, source_options
+from bbfs.cli.target.access import ends_with_its_process
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 
@@ -72,7 +74,10 @@ def run(
     is_ours = scratch is None
     try:
         with session.run(config, lower, at, made, list(command)) as ended:
-            is_kept = _settle(made, on_exit)
+            brief = (
+                [] if config is None else [each.uri_prefix for each in config.sources if ends_with_its_process(each)]
+            )
+            is_kept = _settle(made, on_exit, brief)
     except BaseException:
         if is_ours and not os.listdir(made.upper):
             made.remove()
@@ -99,13 +104,16 @@ def _directory() -> str:
     """Make a directory for the scratch of one run. On a disk: what is kept survives a restart of the machine."""
     import platformdirs  # noqa: PLC0415 - as above
 
-    parent = os.path.join(platformdirs.user_cache_dir("bbfs"), "scratches")
+    parent = os.path.join(platformdirs.user_state_dir("bbfs"), "scratches")  # a cache may be cleared at any time
     os.makedirs(parent, mode=0o700, exist_ok=True)
     return tempfile.mkdtemp(prefix="run-", dir=parent)
 
 
-def _settle(scratch: "Scratch", on_exit: str | None) -> bool:
-    """Show the changes, and apply, keep or discard them. Return whether some are kept."""
+def _settle(scratch: "Scratch", on_exit: str | None, brief: Sequence[str]) -> bool:
+    """Show the changes, and apply, keep or discard them. Return whether some are kept.
+
+    brief: directories of sources that end with this process. What were applied to them would be lost.
+    """
     from bbfs.cli.commands.writing.scratch import applied, show  # noqa: PLC0415 - as above
     from bbfs.fuse.scratch import settling  # noqa: PLC0415 - as above
     from bbfs.fuse.scratch.changes import changes  # noqa: PLC0415 - as above
@@ -120,8 +128,12 @@ def _settle(scratch: "Scratch", on_exit: str | None) -> bool:
     if on_exit == "discard":
         settling.discard(scratch, None, is_holder=True)
         return False
-    if on_exit == "apply" and not applied(scratch, found, is_holder=True):
-        return False
+    if on_exit == "apply":
+        lost = [change for change in found if change.path.partition("/")[0] in brief]
+        for change in lost:
+            output.message(f"not applied: {change.path}: its source is in the memory of this run alone (see --on)")
+        if not applied(scratch, [change for change in found if change not in lost], is_holder=True) and not lost:
+            return False
     if on_exit == "keep":
         output.message(f"{output.count(len(found), 'change')} kept in {scratch.path}")
     return True
