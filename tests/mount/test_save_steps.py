@@ -55,8 +55,9 @@ class Rounds:
     def __call__(self, how: str, size: int, step: str = "", number: int = 0) -> list[str]:
         """Save, and have the daemon get a signal at a step; SIGSTOP means that the source is killed there.
 
-        Return the steps that came.
+        how: a key of `SAVES`; after that `down` if the source is killed before. Return the steps that came.
         """
+        how, _, is_down = how.partition(" ")
         self._count += 1
         source, state, told = self._source, self._mounted.state(), self._files / f"steps-{self._count}"
         old = None if how == "create" else OLD
@@ -70,6 +71,8 @@ class Rounds:
         run("ls", file.parent)
         if old is not None:
             assert run("cat", file).out == old
+        if is_down:
+            source.kill(mount)
         program = Program(sys.executable, "-I", "-c", SAVE.format(SAVES[how]), file, data)
         if number == signal.SIGSTOP:
             wait_until(lambda: not program.running or is_stopped(mount.pid), "the step comes")
@@ -150,7 +153,8 @@ def test_some_steps(rounds: Rounds, cases: list[tuple[str, int, str, int]]) -> N
 @pytest.mark.parametrize("source", [*KILLABLE, "memory"], indirect=True)
 def test_every_step(rounds: Rounds, source: Killable) -> None:
     signals = [signal.SIGKILL] if source.kind == "memory" else [signal.SIGKILL, signal.SIGSTOP]
-    kinds = list(product(SAVES, (SMALL, LARGE)))
+    down = [] if source.kind == "memory" else ["replace down"]
+    kinds = list(product([*SAVES, *down], (SMALL, LARGE)))
     steps = {kind: [step for step in rounds(*kind) if not WITHIN.fullmatch(step)] for kind in kinds}
     cases = [(*kind, step, each) for kind in kinds for step in steps[kind] for each in signals]
     for case in random.Random(ROUNDS).sample(cases, min(len(cases), ROUNDS)):
