@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import secrets
 import shutil
 import stat
 import time
@@ -455,7 +454,13 @@ def _write(path: str, file: IO[bytes], replace: bool) -> None:
 
 def _replace(path: str, file: IO[bytes], replace: bool) -> None:
     """As `_write`, under another name first: in a folder that is passed through, a write in place may end halfway."""
-    beside = os.path.join(os.path.dirname(path), f".bbfs-{secrets.token_hex(8)}")
+    from bbfs.sources.content.fd import Descriptor  # noqa: PLC0415 - for those who put
+    from bbfs.sources.unfinished import new_name, remove_left  # noqa: PLC0415 - as above
+
+    directory = os.path.dirname(path)
+    beside = os.path.join(directory, new_name())
+    with Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as opened:
+        remove_left(opened.number)
     try:
         _write(beside, file, False)
         with suppress(FileNotFoundError):

@@ -1,13 +1,13 @@
 """Changes in a local folder, beneath its root: whole files, names, directories and times.
 
-A file is written beside the old one and takes its name once it is on disk, so a reader has the old or the new one.
+A file is written beside the old one and takes its name once it is on disk, so a reader has the old or the new one. What
+a killed process has left of that, the next write in its directory removes.
 Functions block and raise OSError and BbfsError.
 """
 
 import ctypes
 import errno
 import os
-import secrets
 import stat
 from contextlib import suppress
 
@@ -16,6 +16,7 @@ from bbfs.model.values import Expected
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, Root
 from bbfs.sources.filesystem.content import etag_of, require_regular
+from bbfs.sources.unfinished import new_name, remove_left
 
 NOREPLACE = 1
 """Flag of renameat2(2): the new name must not exist."""
@@ -40,7 +41,8 @@ class Replacement:
     def __init__(self, root: Root, path: Components) -> None:
         self._directory = _open_parent(root, path)
         self._name = path[-1]
-        self._temporary = b".bbfs-" + secrets.token_hex(8).encode()
+        remove_left(self._directory.number)
+        self._temporary = new_name().encode()
         self._file = Descriptor(os.open(self._temporary, _NEW, 0o666, dir_fd=self._directory.number))
         self._is_there = True
 

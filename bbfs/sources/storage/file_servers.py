@@ -32,7 +32,7 @@ from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import FilesystemBackend, described
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.uploads import Uploads
+from bbfs.sources.unfinished import is_left, new_name
 
 _FTP_ERRORS: dict[str, type[BbfsError]] = {
     "421": Unreachable, "425": Unreachable, "426": Unreachable, "450": Busy, "452": NoSpace, "500": NotSupported,
@@ -85,15 +85,13 @@ class FileServerBackend(FilesystemBackend):
 
     def __init__(self, configured: Configured) -> None:
         super().__init__(configured)
-        self._uploads = Uploads()
         self._left: dict[Names, set[str]] = {}
-        """What was left behind of uploads, by directory."""
+        """Files that are not whole, and never will be, by directory."""
 
     def _listed(self, fs: Any, path: Names) -> ListedItems:
         listed = super()._listed(fs, path)
-        left = {item.path[-1] for item in listed.items if self._uploads.is_left(item.path[-1])}
-        if left:
-            self._left[path] = left
+        if left := {item.path[-1] for item in listed.items if is_left(item.path[-1])}:
+            self._left.setdefault(path, set()).update(left)
         return listed
 
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
@@ -140,19 +138,17 @@ class FileServerBackend(FilesystemBackend):
         await self._call(path, made)
 
     def _put(self, fs: Any, path: Names, content: Content, expected: Expected) -> StoredItem:
-        directory = path[:-1]
+        directory, beside = path[:-1], (*path[:-1], new_name())
         for name in self._left.pop(directory, ()):
-            self._erased(fs, (*directory, name))
-        with self._uploads.name() as name:
-            try:
-                return self._uploaded(fs, path, (*directory, name), content, is_new=expected.exists is False)
-            except BaseException as error:
-                holds = self.connection is fs and not isinstance(error, TimeoutError)
-                if not holds or not self._erased(fs, (*directory, name)):
-                    self._left.setdefault(directory, set()).add(name)
-                if holds and isinstance(error, Denied) and directory and self._found(fs, directory) is None:
-                    raise NotFound(f"{self._what(path)}: there is no directory for it") from None
-                raise
+            self._erase(fs, (*directory, name))
+        try:
+            return self._uploaded(fs, path, beside, content, is_new=expected.exists is False)
+        except BaseException as error:
+            holds = self.connection is fs and not isinstance(error, TimeoutError)
+            self._erase(fs if holds else None, beside)
+            if holds and isinstance(error, Denied) and directory and self._found(fs, directory) is None:
+                raise NotFound(f"{self._what(path)}: there is no directory for it") from None
+            raise
 
     def _uploaded(self, fs: Any, path: Names, beside: Names, content: Content, *, is_new: bool) -> StoredItem:
         """Store a file under a name beside its own, and rename it then."""
@@ -167,12 +163,17 @@ class FileServerBackend(FilesystemBackend):
             fs.relabel(temporary, target, replace=not is_new)
         return stored
 
-    def _erased(self, fs: Any, path: Names) -> bool:
+    def _erase(self, fs: Any, path: Names) -> None:
+        """Remove a file that is not whole: the next write in its directory does so if there is no connection now."""
         try:
-            fs.erase(self._path(path))
+            if fs is not None:
+                fs.erase(self._path(path))
+                return
+        except (FileNotFoundError, PermissionError, ftplib.error_perm):
+            return
         except (*self._failures, BbfsError):
-            return False
-        return True
+            pass
+        self._left.setdefault(path[:-1], set()).add(path[-1])
 
     def _may_replace(self, path: Names, entry: Any, is_new: bool) -> None:
         """Raise the error for an entry that a new file cannot replace."""

@@ -24,6 +24,7 @@ from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem import writing
 from bbfs.sources.filesystem.handler import FilesystemHandler
+from bbfs.sources.unfinished import new_name
 
 ANY = Expected()
 NEW = Expected(exists=False)
@@ -37,6 +38,14 @@ def handler(tmp_path: Path) -> FilesystemHandler:
 
 async def write(handler: FilesystemHandler, uri: str, data: bytes, expected: Expected = ANY) -> str | None:
     return (await handler.write(uri, MemoryContent(data), expected)).etag
+
+
+async def test_what_a_killed_writer_left_is_removed(handler: FilesystemHandler, tmp_path: Path) -> None:
+    name = new_name()
+    (tmp_path / "root" / name.replace(f"-{os.getpid():x}-", "-7fffffff-")).touch()
+    (tmp_path / "root" / name).touch()
+    await write(handler, "file:./note.md", b"one", NEW)
+    assert {*os.listdir(tmp_path / "root")} == {name, "note.md"}
 
 
 @pytest.mark.semantics("S32")
