@@ -138,7 +138,7 @@ def rounds(source: Killable, mounted: Mounts, tmp_path: Path) -> Rounds:
 @pytest.mark.parametrize(
     ("source", "cases"),
     [
-        ("sftp", [("replace", LARGE, "wire 20", signal.SIGKILL), ("create", SMALL, "wire 6", signal.SIGSTOP)]),
+        ("sftp", [("replace", LARGE, "wire 20", signal.SIGKILL), ("create", SMALL, "wire 3", signal.SIGSTOP)]),
         ("mcp-http", [("rename", LARGE, "stored 1", signal.SIGKILL), ("replace", SMALL, "wire 1", signal.SIGSTOP)]),
     ],
     indirect=["source"],

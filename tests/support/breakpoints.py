@@ -38,7 +38,7 @@ _HANDLERS = {
 }
 _WIRES = {
     "ftp": "ftplib:FTP.putcmd",
-    "sftp": "paramiko.sftp:BaseSFTP._send_packet",
+    "sftp": "paramiko.channel:Channel.send",
     "streams": "trio:SocketStream.send_all",
     "pipes": "trio._unix_pipes:FdStream.send_all",
 }
