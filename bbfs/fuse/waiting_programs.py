@@ -194,23 +194,25 @@ class SystemCalls:
     async def aim(self, thread: int, name: bytes) -> Aim:
         """Return what a thread that waits for a lookup of a name does with it."""
         if thread <= 0 or not self._numbers_match:
-            return Aim.OTHER
+            return Aim.UNKNOWN
         with trio.move_on_after(_ARGUMENTS_WITHIN):
             try:
                 call = _call(await self._system_call(thread))
                 if call is None:
-                    return Aim.OTHER
+                    return Aim.UNKNOWN
                 number, arguments = call
                 addresses = [arguments[position] for position in self._paths.get(number, ())]
                 paths = await trio.to_thread.run_sync(self._texts, thread, addresses, abandon_on_cancel=True)
             except OSError:
-                return Aim.OTHER
+                return Aim.UNKNOWN
+            if not paths:
+                return Aim.UNKNOWN
             names = [[each for each in path.split(b"/") if each] for path in paths]
             if any(path[-1:] == [name] for path in names):
                 creates = number in self._opens and arguments[self._opens[number]] & os.O_CREAT
                 return Aim.CREATES if creates else Aim.OTHER
             return Aim.PASSES if any(name in path for path in names) else Aim.OTHER
-        return Aim.OTHER
+        return Aim.UNKNOWN
 
     def _texts(self, thread: int, addresses: list[int]) -> list[bytes]:
         """Return the texts in the memory of a thread, up to their NUL. Raise OSError."""

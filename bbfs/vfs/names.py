@@ -29,6 +29,8 @@ from bbfs.resources.catalog.record import (
 )
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.publish import ABSENT_FOR
+from bbfs.resources.writing.temporary import is_temporary
+from bbfs.sources import mime_type_of_name
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.writing.drafts import Draft
@@ -57,7 +59,8 @@ class Aim(Enum):
 
     PASSES = "it goes through the name to another one"
     CREATES = "it opens the name, and makes a file if there is none"
-    OTHER = "anything else, or unknown"
+    OTHER = "anything else"
+    UNKNOWN = "not to be found out"
 
 
 Asker = Callable[[], Awaitable[Aim]]
@@ -168,7 +171,7 @@ class Names:
         if node is not None and new is not None:
             if node.kind == "directory":
                 aim = self._aim(path, asker, ended)
-                if aim is Aim.PASSES:
+                if aim is Aim.PASSES or (aim is Aim.UNKNOWN and not _is_of_file(path[-1])):
                     return self.counted(path, node)
                 if type(aim) is Wait:
                     return aim
@@ -357,6 +360,11 @@ class Names:
         if node.kind == "file" and record is not None and record.parts is not None:
             node = Node("directory", record)
         return self.counted(path, node)
+
+
+def _is_of_file(name: str) -> bool:
+    """Return whether a name looks like that of a file, and not of a directory."""
+    return mime_type_of_name(name) is not None or is_temporary(name)
 
 
 def as_bytes(target: str) -> bytes:

@@ -224,7 +224,7 @@ async def test_the_form_of_this_kernels_file(monkeypatch: pytest.MonkeyPatch) ->
         (b"new", os.O_RDONLY, Aim.OTHER),
         (b"/notes/new/deep", os.O_WRONLY | os.O_CREAT, Aim.PASSES),
         (b"notes", os.O_WRONLY | os.O_CREAT, Aim.OTHER),  # a link leads to the name
-        (b"x" * 5000, os.O_RDONLY, Aim.OTHER),
+        (b"x" * 5000, os.O_RDONLY, Aim.UNKNOWN),
     ],
 )
 async def test_the_path_of_a_call_tells_why_a_name_is_looked_up(
@@ -240,4 +240,4 @@ async def test_the_path_of_a_call_tells_why_a_name_is_looked_up(
     "shown", [None, "running\n", line(82, NEAR, NEAR), line(257, 0, 1 << 63), line(1, NEAR), line(257, 0, NEAR)]
 )
 async def test_a_lookup_without_a_readable_path_may_be_for_anything(tmp_path: Path, shown: str | None) -> None:
-    assert await SystemCalls(proc(tmp_path, shown), "x86_64").aim(THREAD, b"new") is Aim.OTHER
+    assert await SystemCalls(proc(tmp_path, shown), "x86_64").aim(THREAD, b"new") is Aim.UNKNOWN

@@ -36,6 +36,7 @@ from bbfs.resources.commands.pending import retry
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
+from bbfs.vfs.names import Aim
 
 TREE = "bb-scripted+tree+file"
 MEMORY = 64 << 20
@@ -794,6 +795,9 @@ async def test_names_of_files_can_be_created_where_a_value_may_have_slashes(flat
     source.contents["test://n/un/listed/x.md"] = b"deep down"
     with pytest.raises(NotFound):
         await program.stat(f"{notes}/un")
+    assert (await program.walk(f"{notes}/un", Aim.UNKNOWN)).kind == "directory"
+    with pytest.raises(NotFound):
+        await program.walk(f"{notes}/un.md", Aim.UNKNOWN)
     assert await program.cat(f"{notes}/un/listed/x.md") == b"deep down"
     assert (await program.stat(f"{notes}/un")).kind == "directory"
     world.clock.advance(10)  # the source is asked for it again
