@@ -55,7 +55,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def options(config: Config, handlers: Iterable[Handler] = ()) -> set[str]:
     """Return the mount options (S28): read-only unless a source can write, and the configuration grants it."""
-    writes = any(each.source.capabilities.write and isinstance(each, CanWrite) for each in handlers)
+    writes = any(each.source.grants_write and isinstance(each, CanWrite) for each in handlers)
     access = "rw" if writes else "ro"
     chosen = {"fsname=bbfs", "subtype=bbfs", "default_permissions", "nosuid", "nodev", "noexec", access}
     if config.mount.allow_other:

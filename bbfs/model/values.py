@@ -173,6 +173,12 @@ class DataSource:
         return "+".join(self.uri_prefix.split("+", 2)[:2])
 
     @property
+    def grants_write(self) -> bool:
+        """Whether the configuration lets bbfs write: an MCP server by the tools that it names."""
+        names_tool = self.mcp is None or self.write is not None or self.remove is not None
+        return self.capabilities.write and names_tool
+
+    @property
     def scheme(self) -> str | None:
         """The fixed scheme of the source, or None if each of its URIs has its own."""
         parts = self.uri_prefix.split("+", 2)

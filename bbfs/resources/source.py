@@ -147,7 +147,7 @@ class Source:
     @property
     def writes(self) -> CanWrite | None:
         """The handler, if it writes and the configuration grants it."""
-        return self.handler if self.data.capabilities.write and isinstance(self.handler, CanWrite) else None
+        return self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
 
     @property
     def could_write(self) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trio
 
+from bbfs.config import Config
+from bbfs.fuse.daemon import options
 from bbfs.knowledge.database.store import Store
 from bbfs.model.errors import (
     BbfsError,
@@ -296,6 +298,19 @@ def test_a_template_says_which_uris_are_written() -> None:
     assert McpHandler(source(None), Services(mcp=notes())).writes("a:x") == ()
     with pytest.raises(InvalidUri):
         handler(notes(), template="a:{")
+
+
+@pytest.mark.semantics("S28")
+@pytest.mark.parametrize(
+    ("write", "remove", "access"),
+    [(None, None, "ro"), (WriteTool("put"), None, "rw"), (None, RemoveTool("drop"), "rw")],
+)
+def test_a_server_without_a_named_tool_is_read_only(
+    write: WriteTool | None, remove: RemoveTool | None, access: str
+) -> None:
+    """Else a program that makes a name of a template gets ENOENT, and not the reason."""
+    made = McpHandler(source(write, remove), Services(mcp=notes()))
+    assert access in options(Config(), [made])
 
 
 # -- the whole way ---------------------------------------------------------------------------------------------------
