@@ -1,6 +1,6 @@
 """The handler of MCP servers: the resources of one server, under the URI schemes that the server uses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -176,8 +176,14 @@ class McpHandler:
             rows.add_metadata(metadata)
         templates = tuple(template for template in self._templates if not _add_fixed(template, rows))
         ttl = min((ttl for ttl in (end.ttl, *ttls) if ttl is not None), default=None)
-        problem = "; ".join(filter(None, (end.problem, *problems, offer.problem))) or None
+        problem = "; ".join(filter(None, (end.problem, *problems, offer.problem, *self._missing_tools()))) or None
         return Listing(rows, ttl, problem, (*templates, *offer.templates))
+
+    def _missing_tools(self) -> Iterator[str]:
+        """Yield a sentence for each option that names a tool to write with which the server does not list."""
+        for option, named in (("write", self.source.write), ("remove", self.source.remove)):
+            if named is not None and self._tools_listed and named.tool not in {tool.name for tool in self._tools}:
+                yield f"option {option}: the server has no tool {named.tool!r}"
 
     async def _resources(self, rows: Rows) -> End | BbfsError:
         """Return a failure as a value: raised in a nursery it would be a group of one."""

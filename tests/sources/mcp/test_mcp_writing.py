@@ -25,6 +25,7 @@ from bbfs.model.errors import (
     Rejected,
     TooLarge,
 )
+from bbfs.model.listing import Rows
 from bbfs.model.values import (
     Capabilities,
     DataSource,
@@ -34,13 +35,15 @@ from bbfs.model.values import (
     Part,
     Progress,
     RemoveTool,
+    ResourceTemplate,
     WriteTool,
 )
 from bbfs.sources import MemoryContent, Services
 from bbfs.sources.mcp import writing
 from bbfs.sources.mcp.client.decode import Entries, content_version
 from bbfs.sources.mcp.client.manager import MCPManager
-from bbfs.sources.mcp.client.tool_entries import ToolEntry
+from bbfs.sources.mcp.client.paging import End
+from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 from bbfs.sources.mcp.handler import McpHandler
 
 TEXT = {"type": "string"}
@@ -286,8 +289,22 @@ async def test_a_content_over_the_bound_is_refused() -> None:
 
 
 async def test_a_tool_that_is_missing_is_named() -> None:
+    """Also by the listing, which 'bbfs doctor' and 'bbfs sources' show."""
+
+    class Listed(Notes):
+        async def gather_resources(self, server_id: str, rows: Rows) -> End:
+            return End(None, None)
+
+        async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
+            return Entries(())
+
+        async def list_prompts(self, server_id: str) -> Entries[PromptEntry]:
+            return Entries(())
+
     with pytest.raises(NotSupported, match="no tool 'put'"):
         await handler(Notes(b"")).write("a:1", MemoryContent(b"new"), Expected())
+    listing = await handler(Listed(b"", tools=(tool("drop", "uri"),))).list()
+    assert listing.problem == "option write: the server has no tool 'put'"
 
 
 def test_a_template_says_which_uris_are_written() -> None:
