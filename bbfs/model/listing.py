@@ -272,10 +272,17 @@ class Rows(Sequence[ResourceMetadata]):
         return self.shared(trimmed((_LAST_PART if name == last_part(uri) else name, *rest)))
 
     def add_metadata(self, metadata: ResourceMetadata) -> None:
+        self.add(metadata.native_uri, self._described(metadata))
+
+    def replace_metadata(self, metadata: ResourceMetadata) -> None:
+        """Replace the metadata of a resource, if it is listed."""
+        self.replace(metadata.native_uri, self._described(metadata))
+
+    def _described(self, metadata: ResourceMetadata) -> Description:
         uri = metadata.native_uri
         derived = source_uri(self._base_prefix, uri)
         values = [getattr(metadata, field) for field in FIELDS[1:-1]]
-        self.add(uri, self.described(uri, metadata.name, *values, None if metadata.uri == derived else metadata.uri))
+        return self.described(uri, metadata.name, *values, None if metadata.uri == derived else metadata.uri)
 
     def replace(self, uri: str, description: Description) -> None:
         """Replace the description of a listed resource."""

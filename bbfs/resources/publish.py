@@ -134,9 +134,11 @@ class Publisher:
     def loaded(self, load: Load, loaded: Loaded, now: float, ttl: float) -> Sequence[Content]:
         """Publish what a source answered: update the record, keep the contents in memory, notify of changes.
 
-        now: when it was fetched. A resource that was invalidated since the load began stays invalidated. Return the
-        contents.
+        now: when it was fetched. A resource that was invalidated since the load began stays invalidated. One that was
+        written since stays what was written. Return the contents.
         """
+        if load.is_overwritten:
+            return [part.content for part in loaded.parts]
         source, record, invalidated = load.source, load.record, load.invalidated
         was_invalidated, before = record.invalidated, content_key(record)
         if source.watches is not None:

@@ -41,7 +41,7 @@ class Load:
     The record cannot note that: it may be replaced or dropped meanwhile.
     """
 
-    __slots__ = ("_invalidated", "_invalidations", "key", "record", "source")
+    __slots__ = ("_invalidated", "_invalidations", "_writes", "key", "record", "source")
 
     def __init__(self, source: Source, record: Record) -> None:
         self.source = source
@@ -53,6 +53,7 @@ class Load:
         """Forget earlier invalidations: the request to the source or tier begins now."""
         self._invalidated = False
         self._invalidations = self.record.invalidations
+        self._writes = self.record.writes
 
     def invalidate(self) -> None:
         self._invalidated = True
@@ -60,6 +61,11 @@ class Load:
     @property
     def invalidated(self) -> bool:
         return self._invalidated or self._invalidations != self.record.invalidations
+
+    @property
+    def is_overwritten(self) -> bool:
+        """Return whether the mount has written the resource since: what comes may be from before."""
+        return self._writes != self.record.writes
 
 
 class Tier(Protocol):

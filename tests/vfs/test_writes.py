@@ -4,6 +4,7 @@ import errno
 import gc
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from bbfs.model.errors import (
 from bbfs.model.values import Expected, ResourceMetadata
 from bbfs.resources.commands.pending import retry
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.names import Aim
@@ -412,6 +414,44 @@ async def test_a_later_save_keeps_its_bytes_whatever_becomes_of_the_earlier_one(
 async def closed_in_conflict(program: Program, handle: int) -> None:
     with pytest.raises(Conflict):
         await program.close(handle)
+
+
+@pytest.mark.parametrize("late", ["list_directory", "load"])
+@pytest.mark.semantics("S32")
+async def test_an_answer_from_before_a_save_does_not_undo_it(
+    tree: Tree, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, program, world = tree
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    world.clock.advance(3600)
+    answer, answered, gate = getattr(source, late), trio.Event(), trio.Event()
+
+    async def held(asked: object) -> object:
+        found = await answer(asked)
+        answered.set()
+        await gate.wait()
+        return found
+
+    async def read() -> None:
+        with suppress(Outdated):
+            await (program.ls(TREE) if late == "list_directory" else program.cat(f"{TREE}/a.txt"))
+
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as patched:
+            patched.setattr(source, late, held)
+            source.contents["file:./a.txt"] = b"other"
+            nursery.start_soon(read)
+            with trio.fail_after(5):
+                await answered.wait()
+        world.clock.advance(1)
+        [tree_source] = world.manager.sources.values()
+        await world.manager.writer.write(
+            tree_source, "file:./a.txt", MemoryContent(b"mine!!"), Expected(), path=("a.txt",)
+        )
+        gate.set()
+    assert (await program.stat(f"{TREE}/a.txt")).size == 6
+    assert await program.cat(f"{TREE}/a.txt") == b"mine!!"
+    await program.save(f"{TREE}/a.txt", b"later")
 
 
 @pytest.mark.semantics("S32")

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain, islice
 from math import inf
@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any, Protocol, overload
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded
-from bbfs.model.listing import Buckets
+from bbfs.model.listing import Buckets, Rows
 from bbfs.model.values import ChangeEvent, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.catalog.folding import Directory
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
@@ -37,8 +37,43 @@ LATE_FOR = 2.0
 """Seconds for which a source that did not answer in time is not asked the same again."""
 SERVED_STALE = 1.0
 """Seconds for which the kernel may cache a stale answer that is being refreshed."""
+WRITTEN_KEPT = 1000
+"""Written resources that are remembered until the listings that began before have ended."""
 LOGGED_EVERY = 60.0
 """Seconds between two logged problems of a source."""
+
+
+class Written:
+    """The resources that programs have stored last, as their source described them then.
+
+    A listing whose request began before may describe an earlier version, whose bytes and version nobody may get now.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[str, tuple[float, ResourceMetadata]] = {}
+
+    def note(self, metadata: ResourceMetadata, at: float) -> None:
+        """Note what was stored. at: when its source had done so (seconds since the epoch)."""
+        self.forget(metadata.native_uri)
+        if metadata.etag is not None:  # else a load tells the version
+            self._stored[metadata.native_uri] = at, metadata
+        if len(self._stored) > WRITTEN_KEPT:
+            self.forget(next(iter(self._stored)))
+
+    def forget(self, native_uri: str) -> None:
+        self._stored.pop(native_uri, None)
+
+    def over(self, listing: Listing, began: float) -> Listing:
+        """Return a listing with the resources that were stored since its request began. It may be changed itself."""
+        later = {uri: metadata for uri, (at, metadata) in self._stored.items() if at > began}
+        rows = listing.resources
+        if not later:
+            return listing
+        if not isinstance(rows, Rows):
+            return replace(listing, resources=tuple(later.get(each.native_uri, each) for each in rows))
+        for metadata in later.values():
+            rows.replace_metadata(metadata)
+        return listing
 
 
 @dataclass(slots=True)
@@ -56,6 +91,7 @@ class CatalogContext:
     listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
     outdated: Callable[[], None] = field(default=lambda: None)
     completed: Callable[[Path], None] = field(default=lambda _directory: None)
+    written: Written = field(default_factory=Written)
 
 
 class ProblemLog:
@@ -318,6 +354,8 @@ class LargeEntries(Sequence[tuple[str, bool]]):
 
 class Catalog(Protocol):
     """The tree of one source; paths are names below the source, the scheme's directory included where there is one."""
+
+    written: Written
 
     @property
     def problem(self) -> str | None:

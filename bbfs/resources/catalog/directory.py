@@ -108,6 +108,7 @@ class DirectoryCatalog:
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
         self._context = context
+        self.written = context.written
         self._past = Past()
         self._directories = _Listings(self._past)
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
@@ -307,7 +308,7 @@ class DirectoryCatalog:
             if isinstance(error, NotFound):
                 self.drop(path)
             raise
-        listed = await self._install(path, listing)
+        listed = await self._install(path, self.written.over(listing, began_at))
         listed.began_at = began_at
         return listed
 

@@ -45,6 +45,7 @@ class FlatCatalog:
         self.problem: str | None = None
         self._handler = handler
         self._context = context
+        self.written = context.written
         self._held = Inventory(source.id, source.base_prefix, self._from_unlisted)
         self._problems = ProblemLog(source.id, context.clock)
         self._ttl = 0.0
@@ -319,7 +320,8 @@ class FlatCatalog:
         for _ in range(CHASES):
             expiries, began = self._expiries, self._context.clock()
             try:
-                await self._install(await self._handler.list(), self._context.clock(), confirmed=True)
+                listing = self.written.over(await self._handler.list(), began)
+                await self._install(listing, self._context.clock(), confirmed=True)
                 self._began_at = began
             except BbfsError as error:
                 self.problem = str(error)

@@ -60,6 +60,7 @@ class Record:
     parts: the contents of a resource that answered several, by name: it is a directory then.
     salt: makes other inodes of the same versions, once the kernel has cached bytes that no version has.
     provisional: the source has not confirmed yet that the resource exists; the first load tells.
+    writes: how often the mount has written it, so that an answer from before can be passed over.
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class Record:
         "source_id",
         "stale",
         "ttl",
+        "writes",
     )
 
     def __init__(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
@@ -119,6 +121,7 @@ class Record:
         self.parent: Record | None = None
         self.part = 0
         self.provisional = False
+        self.writes = 0
 
     @property
     def inode_version(self) -> str:

@@ -413,8 +413,10 @@ class Writer:
         if path is not None:
             record.path = path
         record.invalidate()
+        record.writes += 1
         record.awaited_until = record.changed_at = 0.0  # nothing older may be served, not even to one sent by ESTALE
         now, ttl = self._clock(), source.data.policy.content_ttl
+        source.catalog.written.note(metadata, now)
         exact = metadata.size is not None and (content is None or metadata.size == content.size)
         if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):
             part = Part(native_uri, record.metadata.mime_type, content, metadata.content_type)
@@ -463,6 +465,7 @@ class Writer:
 
     def _gone(self, source: Source, native_uri: str, path: Path | None) -> None:
         self._loader.invalidate(source, native_uri, announced=True)
+        source.catalog.written.forget(native_uri)
         record = source.catalog.record(native_uri)
         if record is not None:
             record.invalidate()
