@@ -12,8 +12,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -51,7 +51,7 @@ class Access:
     file_size: limits of each (bytes). library: address space beside memory (bytes). file: must be there, and regular or
     a folder. server: a process needs the network, and ends its statement before it is killed. idle: seconds after which
     an unused process ends. large: bytes in memory above which a process is not used again. searches: there is full-text
-    search. writes: rows can be written. formats: in which all rows can be read.
+    search. writes: rows can be written. writes_alone: while nothing reads. formats: in which all rows can be read.
     """
 
     scheme: str
@@ -66,6 +66,7 @@ class Access:
     server: bool = False
     searches: bool = False
     writes: bool = False
+    writes_alone: bool = False
     idle: int = 30
     large: int = 96 << 20
     formats: tuple[RowFormat, ...] = ("csv", "ndjson")
@@ -115,10 +116,15 @@ class Job:
 
 
 class DatabaseBackend:
-    """One database. Its processes start when requests come."""
+    """One database. Its processes start when requests come.
 
-    def __init__(self, access: Access) -> None:
+    readers: those of the same database that must not read meanwhile.
+    """
+
+    def __init__(self, access: Access, readers: "DatabaseBackend | None" = None) -> None:
         self.access = access
+        self._readers = readers
+        self._turn = trio.Lock()
         self._limiter = trio.CapacityLimiter(access.at_once)
         self._idle: list[_Process] = []
         self._closed = False
@@ -128,6 +134,24 @@ class DatabaseBackend:
 
         Cancelling ends the statement too; a thread that is being stopped counts.
         """
+        async with self._alone():
+            return await self._run(work)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Keep the readers out, after those that are reading."""
+        if self._readers is None:
+            yield
+            return
+        limiter = self._readers._limiter
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._turn)
+            for place in range(self._readers.access.at_once):
+                await limiter.acquire_on_behalf_of((self, place))
+                stack.callback(limiter.release_on_behalf_of, (self, place))
+            yield
+
+    async def _run(self, work: Callable[["RemoteSession", Job], T]) -> T:
         job = Job()
         try:
             return await trio.to_thread.run_sync(self._work, job, work, abandon_on_cancel=True, limiter=self._limiter)

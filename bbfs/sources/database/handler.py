@@ -88,7 +88,9 @@ class DatabaseHandler:
         self._access = access = access_of(source, self._options)
         self._backend = DatabaseBackend(access)
         may_write = access.writes and source.capabilities.write
-        self._writer = DatabaseBackend(access.writing()) if may_write else None
+        self._writer = (
+            DatabaseBackend(access.writing(), self._backend if access.writes_alone else None) if may_write else None
+        )
         self._spool = services.spool
         self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or access.scheme, access.formats)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}

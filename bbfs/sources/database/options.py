@@ -1,5 +1,6 @@
 """Options of a database source."""
 
+import os
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ LISTED_ROWS = 10_000
 MEMORY = 192 << 20
 BUSY = 5.0
 """Seconds to wait, at most, for a program that writes a SQLite file."""
+LOCKED = 2.0
+"""Seconds to wait, at most, for another process that has a DuckDB file open."""
 AT_ONCE = 2
 """Processes that read one file at once, since each may take as much memory as `max_memory` allows."""
 _FILE_SIZE = 1 << 30
@@ -109,13 +112,15 @@ def _duckdb(path: str, policy: Policy, memory: int) -> Access:
     return Access(
         "duckdb",
         "bbfs.sources.database.duckdb.database",
-        {"path": path, "memory": memory},
+        {"path": path, "memory": memory, "wait": min(policy.timeout / 2, LOCKED)},
         sql=Query.dollars,
         at_once=min(policy.concurrency, AT_ONCE),
         memory=memory,
         library=_DUCKDB,
         file=path,
         file_size=_FILE_SIZE,
+        writes=not os.path.isdir(path),
+        writes_alone=True,
         formats=("csv", "ndjson", "parquet"),
     )
 

@@ -1,4 +1,4 @@
-"""Rows that are written: the same on SQLite, PostgreSQL and MariaDB, and what differs."""
+"""Rows that are written: the same on SQLite, DuckDB, PostgreSQL and MariaDB, and what differs."""
 
 import json
 import sqlite3
@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import trio
 from databases import handler, over, source_of, sqlite_file, text_of
@@ -51,9 +52,9 @@ LOCKING = (
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, program: str = LOCKING) -> Iterator[None]:
     """Lock a file, from another process: locks of POSIX end when their process closes the file anywhere."""
-    line = [sys.executable, "-c", LOCKING, path]
+    line = [sys.executable, "-c", program, path]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locking:
         assert locking.stdout is not None
         locking.stdout.readline()
@@ -88,10 +89,19 @@ def mariadb() -> Iterator[MariadbServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+def duckdb_file(path: Path) -> Written:
+    with closing(duckdb.connect(str(path / "people.duckdb"))) as connection:
+        for statement in _tables("blob", r"'\x00\xff'::blob"):
+            connection.execute(statement)
+    return Written(_writable(source_of(f"duckdb:///{path / 'people.duckdb'}")), "duckdb://main")
+
+
+@pytest.fixture(params=["sqlite", "duckdb", "postgres", "mariadb"])
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
     if request.param == "sqlite":
         return sqlite(tmp_path)
+    if request.param == "duckdb":
+        return duckdb_file(tmp_path)
     if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         name = server.create(f"people_{next(_numbers)}", _tables("bytea", r"'\x00ff'"))
@@ -306,3 +316,49 @@ async def test_postgres_takes_back_what_it_has_written(postgres: PostgresServer)
 @pytest.mark.parametrize("text", ['{"a": 1.10}', '{"a": [1.5, {"b": 1e400}]}'])
 def test_numbers_are_compared_by_value_and_not_as_floats(text: str) -> None:
     assert parsed(text).values != parsed(text.replace("1", "1" + "0" * 20)).values
+
+
+async def test_duckdb_takes_back_what_it_has_written(tmp_path: Path) -> None:
+    url = f"duckdb:///{tmp_path / 'odd.duckdb'}"
+    with closing(duckdb.connect(str(tmp_path / "odd.duckdb"))) as connection:
+        connection.execute(
+            "CREATE TABLE odd (id integer PRIMARY KEY, a varchar[], s STRUCT(k integer, t varchar), j json, h hugeint,"
+            " ts timestamp, d date, iv interval, u uuid, b boolean, f double, g integer AS (id * 2))"
+        )
+        connection.execute(
+            "INSERT INTO odd VALUES (1, ['x', NULL], {'k': 1, 't': 'ä'}, '{\"k\": [1]}', "
+            " 170141183460469231731687303715884, '2026-01-02 03:04:05.678', '2026-01-02', "
+            " INTERVAL 2 DAY, uuid(), true, 'infinity')"
+        )
+    async with handler(_writable(source_of(url))) as made:
+        one, two = (f"duckdb://main/odd/row/{number}.json" for number in (1, 2))
+        row = await row_of(made, one)
+        with pytest.raises(Rejected, match="generated"):
+            await put(made, two, {**row, "id": 2, "g": 4})
+        for name, value in (("id", 1.5), ("a", 3), ("b", "maybe"), ("d", {"k": 1}), ("j", "{")):
+            with pytest.raises(Rejected, match=name):
+                await put(made, two, {name: value})
+        copy = {name: value for name, value in row.items() if name not in ("id", "g")}
+        await put(made, two, copy)
+        assert await row_of(made, two) == {**row, "id": 2, "g": 4}
+
+
+@pytest.mark.semantics("S32")
+async def test_a_write_to_duckdb_waits_for_readers_and_says_that_the_file_is_locked(tmp_path: Path) -> None:
+    people = duckdb_file(tmp_path)
+    ann = people.uri("person/row/1")
+    async with handler(people.source) as made:
+        async with trio.open_nursery() as nursery:
+            for age in range(40, 44):
+                nursery.start_soon(put, made, ann, {"age": age})
+                nursery.start_soon(made.load, ann)
+        assert (await row_of(made, ann))["age"] in range(40, 44)
+    locking = "import duckdb, sys; c = duckdb.connect(sys.argv[1], read_only=True); print(flush=True); sys.stdin.read()"
+    source = replace(people.source, policy=replace(people.source.policy, timeout=0.2))
+    async with handler(source) as made:
+        with locked(tmp_path / "people.duckdb", locking):
+            assert (await row_of(made, ann))["name"] == "Ann"
+            with pytest.raises(Busy, match="lock"):
+                await put(made, ann, {"age": 14})
+    async with handler(_writable(source_of(f"duckdb:///{tmp_path}"))) as made:
+        assert not made.writes("duckdb://main/a.parquet/row/1.json")

@@ -1,4 +1,7 @@
-"""One DuckDB file, opened read-only for each transaction, or data files, which are the tables.
+"""One DuckDB file, opened for each transaction, or data files, which are the tables.
+
+DuckDB lets one process write a file, or several read it. So no process keeps it open between two transactions, and each
+waits a moment for the others. What a killed writer has committed is in the file's log, which readers take into account.
 
 Nothing else can be read: access to files and hosts is off, extensions are neither installed nor loaded, and the
 configuration is locked.
@@ -9,15 +12,27 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 
 import duckdb
 
-from bbfs.model.errors import BbfsError, Busy, Denied, NotFound, NotSupported, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    Denied,
+    NotFound,
+    NotSupported,
+    ProtocolViolation,
+    Rejected,
+    TooLarge,
+    Unreachable,
+)
 from bbfs.sources.database.duckdb.session import READERS, DuckdbSession
 
 MOST_FILES = 10_000
 """Files of a folder, directories included, that are looked at."""
+_RETRY = 0.01
 _M_ARENA_MAX = -8
 _PATTERN = re.compile(r"[*?\[]")
 _CONFIG = {
@@ -37,13 +52,23 @@ _FAULTS: tuple[tuple[type[duckdb.Error], type[BbfsError]], ...] = (
     (duckdb.InternalException, ProtocolViolation),
     (duckdb.HTTPException, Denied),
 )
+_WRITING_FAULTS = (
+    duckdb.ConstraintException,
+    duckdb.ConversionException,
+    duckdb.BinderException,
+    duckdb.InvalidInputException,
+    duckdb.OutOfRangeException,
+)
+"""What a row is at fault for that is written."""
 
 
 class DuckdbDatabase:
-    """One file, or a folder of data files. memory: of DuckDB (bytes)."""
+    """One file, or a folder of data files. memory: of DuckDB (bytes). wait: seconds for a process that has the file."""
 
-    def __init__(self, path: str, memory: int) -> None:
+    def __init__(self, path: str, memory: int, wait: float, writable: bool = False) -> None:
         self._path = path
+        self._wait = wait
+        self._writable = writable
         self._config: dict[str, str | bool | int | float | list[str]] = {**_CONFIG, "memory_limit": f"{memory}B"}
         self._connection: duckdb.DuckDBPyConnection | None = None
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)  # arenas of its threads would take address space
@@ -52,14 +77,27 @@ class DuckdbDatabase:
 
     def begin(self) -> DuckdbSession:
         files = _data_files(self._path)
-        name = self._path if files is None else ":memory:"
-        self._connection = connection = duckdb.connect(name, read_only=files is None, config=self._config)
+        self._connection = connection = self._file() if files is None else self._connected(":memory:", read_only=False)
         allowed = [f"/proc/self/fd/{self._output}", *(files or {}).values()]
         connection.execute(f"SET allowed_paths = [{', '.join(map(_literal, allowed))}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         connection.execute("BEGIN")
         return DuckdbSession(connection, self._output, files)
+
+    def _file(self) -> duckdb.DuckDBPyConnection:
+        """Open the file. Another process may have it for a moment."""
+        until = time.monotonic() + self._wait
+        while True:
+            try:
+                return self._connected(self._path, read_only=not self._writable)
+            except duckdb.IOException as error:
+                if "lock" not in str(error) or time.monotonic() > until:
+                    raise
+            time.sleep(_RETRY)
+
+    def _connected(self, name: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        return duckdb.connect(name, read_only=read_only, config=self._config)
 
     def end(self) -> None:
         if self._connection is not None:
@@ -70,6 +108,8 @@ class DuckdbDatabase:
         if not isinstance(error, duckdb.Error):
             return None
         text = " ".join(str(error).split())
+        if self._writable and isinstance(error, _WRITING_FAULTS):
+            return Rejected(f"DuckDB: {text}")
         for known, kind in _FAULTS:
             if isinstance(error, known):
                 return kind(f"DuckDB: {text}{' (max_memory)' if kind is TooLarge else ''}")

@@ -1,12 +1,15 @@
 """The statements to DuckDB. Keys are compared with the text that DuckDB makes of them."""
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import duckdb
 
-from bbfs.model.errors import Denied, InvalidUri, NotFound
+from bbfs.model.errors import Denied, InvalidUri, NotFound, Rejected
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.rendering import CHUNK, QueryValues, RowFormat, Write, row_json, write_rows
 from bbfs.sources.database.search import scan
@@ -21,6 +24,7 @@ from bbfs.sources.database.tables import (
     TableIndex,
     quoted,
 )
+from bbfs.sources.database.writing.rows import Row, floats
 
 READERS = {
     ".parquet": "read_parquet",
@@ -35,6 +39,8 @@ FETCHED = 1000
 """Rows in one fetch."""
 _BYTES = 40
 """Bytes of a row in a file of text, for an estimate of its rows."""
+_BLOB = re.compile(r"\\x((?:[0-9a-f]{2})*)")
+"""A blob as `rendering` writes it."""
 _HERE = "database_name = current_database()"
 
 
@@ -232,6 +238,57 @@ class DuckdbSession:
         where, values = _where(table, conditions)
         found = self._all(f"SELECT * FROM {table.sql_name} WHERE {where} LIMIT 1", *values)
         return found[0] if found else None
+
+    def locked_row(self, table: Table, key: Key) -> bytes | None:
+        return self.row(table, key)  # no other process can open the file
+
+    def insert(self, table: Table, key: Key, row: Row) -> None:
+        values = {**dict(zip(table.primary_key, key, strict=True)), **row.values}
+        cells = [self._cell(table, name, value) for name, value in values.items()]
+        names, places = ", ".join(map(quoted, values)), ", ".join(place for place, _ in cells)
+        self._changed(f"INSERT INTO {table.sql_name} ({names}) VALUES ({places})", *(value for _, value in cells))
+
+    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
+        cells = [self._cell(table, name, row.values[name]) for name in columns]
+        pairs = ", ".join(f"{quoted(name)} = {place}" for name, (place, _) in zip(columns, cells, strict=True))
+        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
+        return self._changed(
+            f"UPDATE {table.sql_name} SET {pairs} WHERE {where}", *(value for _, value in cells), *values
+        )
+
+    def delete(self, table: Table, key: Key) -> int:
+        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
+        return self._changed(f"DELETE FROM {table.sql_name} WHERE {where}", *values)
+
+    def _changed(self, sql: str, *values: Any) -> int:
+        return self._all(sql, *values)[0][0]
+
+    def _cell(self, table: Table, name: str, value: Any) -> tuple[str, Any]:
+        """Return the place of a value in a statement, and what to bind there. Raise Rejected."""
+        kind = table.column(name).type
+        place, bound = f"CAST(? AS {kind})", value
+        if isinstance(value, dict | list):
+            place, bound = f"CAST(CAST(? AS JSON) AS {kind})", json.dumps(floats(value))
+        elif isinstance(value, int | Decimal) and not isinstance(value, bool):
+            bound = str(value)  # all its digits
+        elif kind == "INTERVAL" and isinstance(value, str):
+            bound = value.replace(", ", " ")  # `2 days, 0:00:00`, as Python writes it
+        elif kind == "BLOB" and isinstance(value, str) and (blob := _BLOB.fullmatch(value)):
+            place, bound = "unhex(?)", blob[1]
+        try:
+            stored = self._all(f"SELECT {place}", bound)[0][0]
+        except (duckdb.Error, UnicodeEncodeError) as error:
+            why = " ".join(str(error).split())
+            raise Rejected(f"{shown(name)}: no value of {shown(kind)}: {shown(why)}") from None
+        is_text = isinstance(stored, str) and kind != "JSON" and isinstance(value, dict | list)
+        if is_text or (isinstance(stored, int) and isinstance(value, Decimal) and stored != value):
+            raise Rejected(f"{shown(name)}: no value of {shown(kind)}")
+        return place, bound
+
+    def commit(self) -> None:
+        """Commit, and let other processes open the file."""
+        self._connection.execute("COMMIT")
+        self._connection.close()
 
     def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
         texts = [f"CAST({quoted(column)} AS varchar)" for column in columns]
