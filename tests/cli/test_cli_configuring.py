@@ -47,6 +47,8 @@ def test_add_and_remove(bbfs: Run, home: Path, config: Path, folder: Path) -> No
     assert 'tools = "read-only"' in text
     assert text.count("\n# the end\n") == 1
     assert bbfs("config", "check").stdout == f"{config}: 3 sources, no fault\n"
+    for words in (("check", "--config", "/dev/null"), ("--config", "/dev/null", "check")):
+        assert bbfs("config", *words).stdout == "/dev/null: 0 sources, no fault\n"
     assert bbfs("remove", "git").exit_code == 0
     assert bbfs("remove", "kb").exit_code == 0
     assert config.read_text().rstrip().endswith("# the end")

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +31,18 @@ Examples:
 """
 
 
+def _takes_file(command: Callable[[str | None], None]) -> Callable[..., None]:
+    """Give a command of the group the option --config, too; without it the group's is passed."""
+
+    @config_option
+    @click.pass_obj
+    @wraps(command)
+    def with_option(of_group: str | None, config_file: str | None) -> None:
+        command(config_file or of_group)
+
+    return with_option
+
+
 @click.group(epilog=_EXAMPLES, invoke_without_command=True, short_help="Show, check or edit the configuration file.")
 @config_option
 @click.pass_context
@@ -40,7 +54,7 @@ def config(ctx: click.Context, config_file: str | None) -> None:
 
 
 @config.command(epilog="\b\nExamples:\n  bbfs config show\n", short_help="Print the file without its secrets.")
-@click.pass_obj
+@_takes_file
 def show(config_file: str | None) -> None:
     """Print the file, with *** for each secret that is no reference."""
     for line in opened(config_file).shown().splitlines():
@@ -48,7 +62,7 @@ def show(config_file: str | None) -> None:
 
 
 @config.command(epilog="\b\nExamples:\n  bbfs config check && bbfs mount ~/bb\n", short_help="Look for faults in it.")
-@click.pass_obj
+@_takes_file
 def check(config_file: str | None) -> None:
     """Look for faults in the file and in the options of its sources. Each is told with its line."""
     file = opened(config_file)
@@ -58,7 +72,7 @@ def check(config_file: str | None) -> None:
 
 
 @config.command(epilog="\b\nExamples:\n  ls -l $(bbfs config path)\n", short_help="Print its path.")
-@click.pass_obj
+@_takes_file
 def path(config_file: str | None) -> None:
     """Print the path of the file, whether or not it exists."""
     from bbfs.config.toml import default_config_path  # noqa: PLC0415 - pydantic
@@ -67,7 +81,7 @@ def path(config_file: str | None) -> None:
 
 
 @config.command(epilog="\b\nExamples:\n  EDITOR=nano bbfs config edit\n", short_help="Open it in an editor.")
-@click.pass_obj
+@_takes_file
 def edit(config_file: str | None) -> None:
     """Open a copy of the file in an editor, and put it in place if it has no fault.
 

@@ -56,7 +56,9 @@ Examples:
 Variables of the host become references (${VAR} becomes ${env:VAR}); other values are copied. --mcp-config uses such
 a file without a copy.
 """
-config_option = click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="The file to change.")
+config_option = click.option(
+    "--config", "config_file", metavar="FILE", type=click.Path(), help="The configuration file."
+)
 
 
 @click.command(epilog=_ADD_EXAMPLES, short_help="Add a source to the configuration file.")
