@@ -394,6 +394,20 @@ def test_the_kernel_keeps_its_pages_only_while_the_file_is_the_same(kernel: Plai
 
 
 @pytest.mark.semantics("S33")
+def test_a_descriptor_is_no_other_files_while_a_thread_has_it(kernel: PlainKernel) -> None:
+    kernel.write_at("a", os.O_WRONLY | os.O_CREAT, 0, b"1")
+    inode = kernel.find("a")
+    opened, _ = kernel.folder.open(inode, os.O_RDWR)
+    found = opened.descriptor
+    number = found.number
+    kernel.folder.closed(opened)
+    assert os.fstat(found.number).st_ino == inode.key[1]
+    del found
+    with pytest.raises(OSError):
+        os.fstat(number)
+
+
+@pytest.mark.semantics("S33")
 def test_extended_attributes_are_those_of_the_file(kernel: PlainKernel, tmp_path: Path) -> None:
     kernel.write_at("a", os.O_WRONLY | os.O_CREAT, 0, b"1")
     inode = kernel.find("a")

@@ -467,10 +467,14 @@ class PassedFolder:
         (os.fdatasync if only_data else os.fsync)(descriptor.number)
 
     def closed(self, opened: PassedFile) -> None:
-        """End an open. Raise the error that the file system has kept until now."""
+        """End an open.
+
+        A thread that was given up may go on with the descriptor, and its number must not become another file's. So the
+        last reference closes it: mostly here, in the thread of this call, since close(2) may wait.
+        """
         if opened.written:
             self._note_change(opened.inode)
-        opened.descriptor.close()
+        del opened.descriptor
 
     def flush(self, opened: PassedFile) -> None:
         """Raise the error of writing that close(2) would raise."""
