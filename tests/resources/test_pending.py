@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from bbfs.model.errors import NoSpace
+from bbfs.model.errors import NoSpace, NotFound
 from bbfs.model.values import Expected
 from bbfs.resources.writing import pending
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
@@ -101,6 +101,14 @@ def test_a_damaged_description_is_no_item_and_hides_no_other(store: PendingStore
     store.directory.joinpath(f"{damaged.id}.json").write_text(json.dumps({**asdict(damaged), **damage}))
     assert [*store.items()] == [kept]
     assert store.get(kept.id) == kept
+
+
+def test_the_empty_text_is_no_beginning_of_an_id(store: PendingStore) -> None:
+    """A script whose variable is not set drops nothing."""
+    store.keep(kept := item(new_id()), CONTENT)
+    with pytest.raises(NotFound):
+        store.get("")
+    assert store.get(kept.id[:4]) == kept
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "1", '"x"', "[" * 60000, "\udcff", "null"])

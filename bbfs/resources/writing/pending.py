@@ -192,7 +192,7 @@ class PendingStore:
 
     def get(self, write_id: str) -> PendingWrite:
         """Return the item with an id, or the only one whose id begins so. Raise NotFound."""
-        found = [each for each in self.items() if each.id.startswith(write_id)]
+        found = [each for each in self.items() if write_id and each.id.startswith(write_id)]
         if len(found) != 1:
             raise NotFound(f"{'no' if not found else 'more than one'} pending write begins with {write_id!r}")
         return found[0]
