@@ -1,5 +1,7 @@
 """The bytes of files that are written: in memory, or in a file without a name."""
 
+import errno
+import os
 import random
 import resource
 from pathlib import Path
@@ -8,7 +10,7 @@ import pytest
 import trio
 
 from bbfs.model.errors import NoSpace
-from bbfs.resources.writing.buffer import FILES_SHARE, Buffer, BufferSpace
+from bbfs.resources.writing.buffer import FILES_SHARE, Buffer, BufferSpace, Written
 
 
 def test_a_buffer_has_the_bytes_of_a_file(tmp_path: Path) -> None:
@@ -62,6 +64,34 @@ def test_a_disk_that_takes_a_part_has_taken_nothing(tmp_path: Path) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
         assert (buffer.size, buffer.read(0, 4 << 20)) == (before, bytes(before))
+
+
+@pytest.mark.semantics("S32")
+def test_a_disk_that_cannot_even_cut_a_file_gives_no_byte_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system whose metadata count for a quota (btrfs) refuses a cut, too."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    def half(number: int, view: memoryview, offset: int) -> int:
+        if len(view) <= 500:
+            refused()
+        return pwrite(number, view[:500], offset)
+
+    buffer, pwrite = Buffer(BufferSpace(tmp_path)), os.pwrite
+    buffer.truncate(2 << 20)
+    with monkeypatch.context() as full:
+        full.setattr(os, "ftruncate", refused)
+        full.setattr(os, "pwrite", half)
+        with pytest.raises(NoSpace):
+            buffer.write(2 << 20, b"x" * 1000)
+        with pytest.raises(NoSpace):
+            buffer.snapshot()
+    content = buffer.snapshot()
+    assert isinstance(content, Written)
+    assert os.fstat(content.fileno()).st_size == content.size == 2 << 20
 
 
 @pytest.mark.semantics("S23", "S33")

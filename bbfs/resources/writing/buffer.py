@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -50,6 +51,8 @@ class Buffer:
         self._data = bytearray()
         self._file: Descriptor | None = None
         self._size = 0
+        self._has_rest = False
+        """Whether the file goes on behind the end, with what a write has left that found no room."""
 
     @property
     def size(self) -> int:
@@ -58,6 +61,7 @@ class Buffer:
     def write(self, offset: int, data: bytes) -> None:
         """Write at `offset`; a gap before it reads as zeros. Raise NoSpace, BbfsError."""
         end = offset + len(data)
+        self._cut()
         self._take_room(end)
         try:
             if self._file is None:
@@ -67,13 +71,15 @@ class Buffer:
             else:
                 _write_all(self._file.number, offset, data)
         except OSError as error:
-            if self._file is not None:
-                os.ftruncate(self._file.number, self._size)  # some bytes behind the end may have found room
+            self._has_rest = self._file is not None
+            with suppress(BbfsError):
+                self._cut()
             raise self._error(error) from error
         self._size = max(self._size, end)
 
     def truncate(self, size: int) -> None:
         """Cut, or lengthen by zeros. Raise NoSpace, BbfsError."""
+        self._cut()
         self._take_room(size)
         if self._file is None:
             self._space.held -= max(0, len(self._data) - size)
@@ -101,8 +107,17 @@ class Buffer:
             self.write(offset, await content.read_waiting(offset, PIECE))
 
     def snapshot(self) -> "MemoryContent | Written":
-        """Return the bytes as a content. It holds until the next change."""
+        """Return the bytes as a content. It holds until the next change. Raise NoSpace, BbfsError."""
+        self._cut()
         return MemoryContent(bytes(self._data)) if self._file is None else Written(self, self._file)
+
+    def _cut(self) -> None:
+        if self._has_rest and self._file is not None:
+            try:
+                os.ftruncate(self._file.number, self._size)
+            except OSError as error:  # where a quota counts metadata
+                raise self._error(error) from error
+            self._has_rest = False
 
     def _take_room(self, size: int) -> None:
         """Go on in a file if this many bytes are too many for memory."""

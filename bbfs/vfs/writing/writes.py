@@ -327,7 +327,6 @@ class Writes:
         self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer, *, keep: bool = True
     ) -> None:
         """Hand over a draft. keep: a content that the source does not take is a pending write."""
-        content = buffer.snapshot()
         draft.failed = True
         if draft.lacks is not None:
             problem = draft.lacks[1]
@@ -335,6 +334,7 @@ class Writes:
                 "%s: %s: not written, for a part of it is lacking: %s", draft.source.data.id, native_uri, problem
             )
             raise NoSpace(problem)
+        content = buffer.snapshot()
         try:
             record = await self._writer.write(
                 draft.source, native_uri, content, expected, path=below, earlier=draft.pending, keep=keep
