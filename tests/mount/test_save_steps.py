@@ -153,7 +153,7 @@ def test_some_steps(rounds: Rounds, cases: list[tuple[str, int, str, int]]) -> N
 @pytest.mark.parametrize("source", [*KILLABLE, "memory"], indirect=True)
 def test_every_step(rounds: Rounds, source: Killable) -> None:
     signals = [signal.SIGKILL] if source.kind == "memory" else [signal.SIGKILL, signal.SIGSTOP]
-    down = [] if source.kind == "memory" else ["replace down"]
+    down = [] if source.wires in ("", "pipes") else ["replace down"]  # a child is started again at once
     kinds = list(product([*SAVES, *down], (SMALL, LARGE)))
     steps = {kind: [step for step in rounds(*kind) if not WITHIN.fullmatch(step)] for kind in kinds}
     cases = [(*kind, step, each) for kind in kinds for step in steps[kind] for each in signals]
