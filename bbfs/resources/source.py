@@ -21,6 +21,7 @@ from bbfs.sources import (
     CanSearch,
     CanWatch,
     CanWrite,
+    DetectsExisting,
     Handler,
     LoadsWhileWanted,
     ProposesSearch,
@@ -67,6 +68,9 @@ class Source:
     loads: CanLoad | None = field(init=False)
     revalidates: CanLoadIfChanged | None = field(init=False)
     watches: CanWatch | None = field(init=False)
+    writes: CanWrite | None = field(init=False)
+    """The handler, if it writes and the configuration grants it."""
+    looks: DetectsExisting | None = field(init=False)
     loads_while_wanted: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,8 @@ class Source:
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
+        self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
+        self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
     def note_unsized(self, native_uri: str, error: BbfsError) -> None:
@@ -143,11 +149,6 @@ class Source:
         """The handler, if it has a search and the configuration grants it."""
         handler = self.may_search
         return handler if handler is not None and handler.searches else None
-
-    @property
-    def writes(self) -> CanWrite | None:
-        """The handler, if it writes and the configuration grants it."""
-        return self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
 
     @property
     def could_write(self) -> bool:

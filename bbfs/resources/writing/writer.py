@@ -37,7 +37,7 @@ from bbfs.resources.source import Source
 from bbfs.resources.tiers import Load
 from bbfs.resources.writing.buffer import PIECE, BufferSpace, Written
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
-from bbfs.sources import CanLoad, CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite, DetectsExisting
+from bbfs.sources import CanLoad, CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -132,7 +132,7 @@ class Writer:
             try:
                 async with source.slots.ask():
                     try:
-                        if not _detects(handler, expected):
+                        if not _detects(source, handler, expected):
                             await self._compare(source, native_uri, expected)
                         metadata = await handler.write(native_uri, content, expected)
                     except Conflict:
@@ -475,10 +475,10 @@ class Writer:
             self._note(source, [path, *self._above(source, native_uri, path, is_there=False)])
 
 
-def _detects(handler: CanWrite, expected: Expected) -> bool:
+def _detects(source: Source, handler: CanWrite, expected: Expected) -> bool:
     """Return whether a write compares the expected state itself."""
     is_new = expected.exists is False
-    return handler.detects_conflicts or (is_new and isinstance(handler, DetectsExisting) and handler.detects_existing)
+    return handler.detects_conflicts or (is_new and source.looks is not None and source.looks.detects_existing)
 
 
 async def _same(there: Sequence[Content], content: Writable) -> bool:

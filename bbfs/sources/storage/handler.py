@@ -68,6 +68,7 @@ class StorageHandler:
         configured = configure(source)
         self._place = configured.place
         self.backend = backend_of(configured, services)
+        self._writable = self.backend if isinstance(self.backend, WritableBackend) else None
         self._health = Health(Unreachable, DeadlineExceeded, LoginRequired, ConfigError)
         if configured.file is not None:
             self._health.look_for(source.id, configured.file)
@@ -127,10 +128,11 @@ class StorageHandler:
 
     @property
     def detects_existing(self) -> bool:
-        return isinstance(self.backend, WritableBackend) and self.backend.detects_existing
+        return self._writable is not None and self._writable.detects_existing
 
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
-        if not isinstance(self.backend, WritableBackend):
+        backend = self._writable
+        if backend is None:
             return ()
         try:
             names, is_directory = self._place.names(native_uri)
@@ -138,21 +140,20 @@ class StorageHandler:
         except NotFound:
             return ()
         if not inner:
-            below = self.backend.operations(("any",), is_directory=True)
+            below = backend.operations(("any",), is_directory=True)
             return ("make_directory",) if "make_directory" in below else ()
-        return self.backend.operations(inner, is_directory=is_directory)
+        return backend.operations(inner, is_directory=is_directory)
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         inner = self._inner(native_uri)
-        backend = _can(self.backend, WritableBackend)
         mime_type = mime_type_of_name(_readable(inner[-1]))
-        item = await self._asked(backend.put(inner, content, expected, mime_type))
+        item = await self._asked(self._storing.put(inner, content, expected, mime_type))
         if item.size not in (None, content.size):
             raise ProtocolViolation(f"{native_uri}: the server has {item.size} bytes of the {content.size} it was sent")
         return self._metadata(item)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
-        await self._asked(_can(self.backend, WritableBackend).delete(self._inner(native_uri), expected))
+        await self._asked(self._storing.delete(self._inner(native_uri), expected))
 
     async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
         backend, is_directory = _can(self.backend, RenamingBackend), self._place.names(native_uri)[1]
@@ -171,6 +172,12 @@ class StorageHandler:
     async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
         backend = _can(self.backend, TimedBackend)
         return self._metadata(await self._asked(backend.set_time(self._inner(native_uri), modified_ns)))
+
+    @property
+    def _storing(self) -> WritableBackend:
+        if self._writable is None:
+            raise NotSupported("the storage cannot do that")
+        return self._writable
 
     def _inner(self, native_uri: str) -> Names:
         """Return the names of a URI below the root of the source. Raises NotFound, NotSupported."""
