@@ -71,7 +71,9 @@ class Connection(Protocol):
 
     def drop_directory(self, path: str) -> None: ...
 
-    def stamp(self, path: str, seconds: int) -> None: ...
+    def stamp(self, path: str, seconds: int) -> Any:
+        """Set the time of a file. Return its entry."""
+        ...
 
     def has_refused(self, error: Exception) -> bool:
         """Return whether an error is an answer of the server, and the connection holds."""
@@ -116,14 +118,12 @@ class FileServerBackend(FilesystemBackend):
             with suppress(NotFound):
                 if (await self.list(to)).items:
                     raise NotEmpty(self._what(to))
-        await self._call(path, self._move, path, to, replace, is_directory)
-        return await self.stat(to, is_directory=is_directory)
+        return await self._call(path, self._move, path, to, replace, is_directory)
 
     async def set_time(self, path: Names, modified_ns: int) -> StoredItem:
         """Set a time, in whole seconds. A server of FTP without the command keeps its own."""
         seconds = min(max(0, modified_ns // 1_000_000_000), 0xFFFFFFFF)
-        await self._changed(path, lambda fs: fs.stamp(self._path(path), seconds), is_directory=False)
-        return await self.stat(path, is_directory=False)
+        return await self._call(path, self._stamp, path, seconds)
 
     # -- in a thread -------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,12 @@ class FileServerBackend(FilesystemBackend):
         with self._changing(fs, path):
             fs.add_directory(self._path(path))
 
-    def _move(self, fs: Any, path: Names, to: Names, replace: bool, is_directory: bool) -> None:
+    def _stamp(self, fs: Any, path: Names, seconds: int) -> StoredItem:
+        self._require(fs, path, is_directory=False)
+        with self._changing(fs, path):
+            return described(path, fs.stamp(self._path(path), seconds))
+
+    def _move(self, fs: Any, path: Names, to: Names, replace: bool, is_directory: bool) -> StoredItem:
         self._require(fs, path, is_directory)
         there = self._found(fs, to)
         if there is not None and not replace:
@@ -203,6 +208,7 @@ class FileServerBackend(FilesystemBackend):
             if there is not None and is_directory:
                 fs.drop_directory(self._path(to))  # empty; only some servers rename to it
             fs.relabel(self._path(path), self._path(to), replace=replace)
+            return described(to, self._info(fs, to))
 
     def _found(self, fs: Any, path: Names) -> StoredItem | None:
         try:

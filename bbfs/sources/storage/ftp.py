@@ -95,11 +95,12 @@ class _Ftp(FTPFileSystem):
     def drop_directory(self, path: str) -> None:
         self.ftp.rmd(path)
 
-    def stamp(self, path: str, seconds: int) -> None:
+    def stamp(self, path: str, seconds: int) -> Any:
         """Set a time, if the server has the command (draft-somers-ftp-mfxx)."""
         when = datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%d%H%M%S")
         with suppress(ftplib.error_perm):
             self.ftp.voidcmd(f"MFMT {when} {path}")
+        return self.info(path)
 
     def has_refused(self, error: Exception) -> bool:
         return False  # ftplib has errors of its own for answers

@@ -162,9 +162,7 @@ class _Sftp(SFTPFileSystem):
     @contextmanager
     def uploading(self, path: str, beside: str) -> Iterator["_Upload"]:
         """Look at a file and open a new one beside it, by requests that are sent together."""
-        channel = self.ftp.get_channel()
-        assert channel is not None
-        requests = Requests(channel, self._numbers)
+        requests = self._requests()
         upload = _Upload(requests, beside.encode())
         looked, opened = requests.lstat(path.encode()), requests.open_new(upload.path)
         try:
@@ -195,8 +193,16 @@ class _Sftp(SFTPFileSystem):
     def drop_directory(self, path: str) -> None:
         self.ftp.rmdir(path)
 
-    def stamp(self, path: str, seconds: int) -> None:
-        self.ftp.utime(path, (seconds, seconds))
+    def stamp(self, path: str, seconds: int) -> dict[str, Any]:
+        requests = self._requests()
+        stamped, looked = requests.set_time(path.encode(), seconds), requests.lstat(path.encode())
+        requests.finish(stamped)
+        return _entry(requests.attributes(looked))
+
+    def _requests(self) -> Requests:
+        channel = self.ftp.get_channel()
+        assert channel is not None
+        return Requests(channel, self._numbers)
 
     def has_refused(self, error: Exception) -> bool:
         """Return whether an error is an answer of the server. As those of a closed channel, it has no number."""

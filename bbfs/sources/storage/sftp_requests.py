@@ -64,6 +64,10 @@ class Requests:
     def set_mode(self, path: bytes, mode: int) -> int:
         return self._ask(_SETSTAT, _text(path), _PAIR.pack(_HAS_MODE, mode))
 
+    def set_time(self, path: bytes, seconds: int) -> int:
+        """Ask for the times of the last access and modification to be set."""
+        return self._ask(_SETSTAT, _text(path), _NUMBER.pack(_HAS_TIMES), _PAIR.pack(seconds, seconds))
+
     def close(self, handle: bytes) -> int:
         return self._ask(_CLOSE, _text(handle))
 

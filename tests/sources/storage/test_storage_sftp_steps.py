@@ -71,6 +71,15 @@ async def test_a_file_is_written_in_three_waits(handler: StorageHandler, server:
     assert is_new or (server.root / "a").stat().st_mode & 0o777 == 0o640
 
 
+async def test_a_time_is_set_in_two_waits(handler: StorageHandler, server: SftpServer) -> None:
+    (server.root / "a").write_bytes(OLD)
+    server.group(["lstat", "lstat"])
+    told = await handler.set_time(uri_of(handler), 1_500_000_000_000_000_000)
+    assert server.asked == ["lstat", "setstat", "lstat"]
+    assert told.modified_ns == 1_500_000_000_000_000_000
+    assert await handler.stat(uri_of(handler)) == told
+
+
 async def test_a_large_file_is_written_whole(handler: StorageHandler, server: SftpServer) -> None:
     assert await write(handler, LARGE, is_new=True) == len(LARGE)
     assert parts(server) == {"a": LARGE}
