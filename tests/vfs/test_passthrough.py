@@ -373,6 +373,27 @@ def test_modes_are_those_that_the_program_asked_for(kernel: PlainKernel, tmp_pat
         kernel.folder.mknod(kernel.root, b"c", stat.S_IFCHR, Creator(0o622, *OWN))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.semantics("S29")
+def test_only_what_was_made_is_given_to_its_user(
+    kernel: PlainKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, making = tmp_path / "folder", os.mkdir
+    secret = folder / "of root"
+    secret.mkdir()
+    (secret / "file").touch()
+
+    def swapped(name: bytes, mode: int, *, dir_fd: int) -> None:
+        making(name, mode, dir_fd=dir_fd)
+        (folder / os.fsdecode(name)).rmdir()
+        secret.rename(folder / os.fsdecode(name))
+
+    kernel.folder.mkdir(kernel.root, b"own", Creator(0o755, 4711, 4711))
+    monkeypatch.setattr(os, "mkdir", swapped)
+    kernel.folder.mkdir(kernel.root, b"swapped", Creator(0o755, 4711, 4711))
+    assert [(folder / name).stat().st_uid for name in ("own", "swapped")] == [4711, 0]
+
+
 @pytest.mark.semantics("S13")
 def test_the_kernel_keeps_its_pages_only_while_the_file_is_the_same(kernel: PlainKernel, tmp_path: Path) -> None:
     kernel.write_at("a", os.O_WRONLY | os.O_CREAT, 0, b"1")

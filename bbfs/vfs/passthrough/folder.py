@@ -517,7 +517,10 @@ class PassedFolder:
     def _status_of_new(self, parent: PassedInode, name: bytes, at: Descriptor, creator: Creator) -> os.stat_result:
         self.changes.append((parent, name))
         with Descriptor(os.open(name, _LOOK, dir_fd=at.number)) as found:
-            return self._given(found, at, os.fstat(found.number), creator)
+            status = os.fstat(found.number)
+            if (creator.uid, creator.gid) != self._own and not _is_as_made(found, status):
+                return status  # its user has put another file there, which is not to be given away
+            return self._given(found, at, status, creator)
 
     def mkdir(self, parent: PassedInode, name: bytes, creator: Creator) -> os.stat_result:
         at = self._to_change(parent, name)
@@ -579,6 +582,15 @@ class PassedFolder:
         inode = self.inodes.known(key_of(status))
         if inode is not None and inode is not self.inodes.root:
             inode.is_at((parent, name), directory=stat.S_ISDIR(status.st_mode))
+
+
+def _is_as_made(found: Descriptor, status: os.stat_result) -> bool:
+    """Return whether a file may have been made just now: it has nothing in it."""
+    if stat.S_ISDIR(status.st_mode):
+        return not os.listdir(_way_to(found))
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size == 0 and status.st_nlink == 1
+    return not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode))
 
 
 def _is_local(found: Descriptor) -> bool:
