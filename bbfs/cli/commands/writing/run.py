@@ -135,7 +135,10 @@ def _settle(scratch: "Scratch", on_exit: str | None, brief: Sequence[str]) -> bo
         if not applied(scratch, [change for change in found if change not in lost], is_holder=True) and not lost:
             return False
     if on_exit == "keep":
-        output.message(f"{output.count(len(found), 'change')} kept in {scratch.path}")
+        output.message(
+            f"{output.count(len(found), 'change')} kept in {scratch.path}: --scratch with it goes on,"
+            " and --on-exit applies or discards"
+        )
     return True
 
 
