@@ -28,6 +28,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import Content, Expected, WriteOperation
+from bbfs.sources.content.spool import IN_MEMORY
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import FilesystemBackend, described
@@ -159,6 +160,9 @@ class FileServerBackend(FilesystemBackend):
                 stored = described(path, upload.store(file, content.size))
         if stored.size != content.size:
             raise Unreachable(f"{self._what(path)}: the server has not kept all of {content.size} bytes")
+        took_long = content.size > IN_MEMORY and upload.old is not None
+        if took_long and self._found(fs, path) != described(path, upload.old):
+            raise Conflict(f"{self._what(path)}: somebody else has changed it")
         with self._changing(fs, path):
             fs.relabel(temporary, target, replace=not is_new)
         return stored

@@ -136,6 +136,23 @@ async def test_a_connection_that_ends_at_any_step_leaves_the_old_file(
     assert len(there) == (REPLACEMENT[step] != "extended"), "it cannot be removed any more"
 
 
+@pytest.mark.semantics("S32")
+async def test_a_change_that_comes_during_a_long_upload_is_a_conflict(
+    handler: StorageHandler, server: SftpServer
+) -> None:
+    (server.root / "a").write_bytes(OLD)
+    assert await write(handler, LARGE) == len(LARGE)
+
+    def change(name: str, transport: paramiko.Transport) -> None:
+        if name == "write":
+            (server.root / "a").write_bytes(b"theirs")
+
+    server.meet = change
+    with pytest.raises(Conflict):
+        await write(handler, LARGE)
+    assert parts(server) == {"a": b"theirs"}
+
+
 async def test_a_file_that_somebody_else_has_made_is_kept(handler: StorageHandler, server: SftpServer) -> None:
     (server.root / "a").write_bytes(OLD)
     with pytest.raises(Conflict):
