@@ -13,7 +13,7 @@ import pytest
 import trio
 from click.testing import Result
 
-from bbfs.cli.target.changes import Teller, by_reference
+from bbfs.cli.work.changes import Teller, by_reference
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]

@@ -79,7 +79,8 @@ def gather(choice: SourceChoice, timeout: float | None, source: str | None = Non
 
     timeout: seconds for a contact, None for no contact. source: an operand that names one source or a mount.
     """
-    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

@@ -19,8 +19,8 @@ from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
 
 if TYPE_CHECKING:
     from bbfs.cli.target.access import SourceTree
-    from bbfs.cli.target.calls import ResultPart
     from bbfs.cli.target.operand import Trees
+    from bbfs.cli.work.calls import ResultPart
 
 TOOL_FAILED = 3
 """Exit status if the tool itself reports an error."""
@@ -65,7 +65,8 @@ this directory. Exit status 3: the tool itself reports an error.
 
 def _known(source: str) -> list[dict[str, Any]]:
     """Return the tools of a mounted source. Completion starts no server."""
-    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         target = await opened.target(source)
@@ -108,7 +109,8 @@ def _offered(items: Iterable[tuple[str, str]], begun: str) -> list[CompletionIte
 @source_options
 def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
     """List the tools of SOURCE, of a mount, or of all sources: their arguments, and whether they only read."""
-    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
     rows: list[dict[str, Any]] = []
     failures: list[str] = []
@@ -178,7 +180,8 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
 
     A tool that does not declare to be read-only asks first, or needs --yes.
     """
-    from bbfs.cli.target import calls, operand, scratches  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand, scratches  # noqa: PLC0415 - trio
+    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
     from bbfs.config.problems import suggestion  # noqa: PLC0415 - the configuration
 
     request = {"tool": tool, "values": _values(pairs), "arguments": _given(given)}

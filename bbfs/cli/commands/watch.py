@@ -62,7 +62,8 @@ def watch(
     timeout: float | None,
 ) -> None:
     """Print a line for each resource that is added, changed or removed, until interrupted."""
-    from bbfs.cli.target import changes, operand  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.work import changes  # noqa: PLC0415 - as above
 
     if as_json and command is not None:
         raise click.UsageError("--json and --exec exclude each other: a command is run instead of printing")

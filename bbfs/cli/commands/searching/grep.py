@@ -12,7 +12,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.grep import Locate, Located
+    from bbfs.cli.work.grep import Locate, Located
 
 _EXAMPLES = """\b
 Examples:
@@ -66,7 +66,7 @@ def grep(
     cached: bool,
 ) -> None:
     """Print the lines of the files at and below some paths that match a pattern, as grep -rnE does."""
-    from bbfs.cli.target import grep as grep_files  # noqa: PLC0415 - the model
+    from bbfs.cli.work import grep as grep_files  # noqa: PLC0415 - the model
 
     verbosity = Verbosity()  # -v has grep's meaning here
     log_to_stderr(verbosity.level())

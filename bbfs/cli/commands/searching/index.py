@@ -47,7 +47,8 @@ def index(choice: SourceChoice, operands: tuple[str, ...], dry_run: bool, as_jso
 
 def _index(choice: SourceChoice, operands: tuple[str, ...], dry_run: bool) -> bool:
     """Index sources and print their counts. Return whether nothing failed."""
-    from bbfs.cli.target import indexing, operand  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.work import indexing  # noqa: PLC0415 - as above
 
     async def work(trees: "Trees") -> bool:
         well = True

@@ -16,7 +16,7 @@ from bbfs.model.errors import NotSupported
 
 if TYPE_CHECKING:
     from bbfs.cli.target.operand import Trees
-    from bbfs.cli.target.search import TreeHit
+    from bbfs.cli.work.search import TreeHit
 
 _LIMIT, _MOST, _WITHIN = 20, 200, 5.0
 _EXAMPLES = """\b
@@ -64,7 +64,7 @@ def search(
 ) -> None:
     """Find resources by the words of QUERY, in all sources or below each PATH, and print the best first."""
     from bbfs.cli.target import operand  # noqa: PLC0415 - trio
-    from bbfs.cli.target import search as searching  # noqa: PLC0415 - trio
+    from bbfs.cli.work import search as searching  # noqa: PLC0415 - trio
 
     hits: list[TreeHit] = []
     problems: list[str] = []
