@@ -305,7 +305,7 @@ class Operations(pyfuse3.Operations):
             self._writers[handle] = ctx.pid  # its fsync may hand over what another program has written
         # An inode is one version of its content, so its pages stay true however often it is opened.
         if handle not in self._uncached:
-            return FileInfo(fh=FileHandleT(handle), keep_cache=True)
+            return FileInfo(fh=FileHandleT(handle), keep_cache=handle not in self._files.replaced)
         if self._uncached[handle]:
             self._openers[handle] = ctx.pid
         return FileInfo(fh=FileHandleT(handle), keep_cache=False, direct_io=True)

@@ -9,7 +9,7 @@ Between two awaits a task is alone; handles and tables need no lock.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotFound, NotSupported, Outdated
@@ -29,7 +29,16 @@ from bbfs.vfs.directory_handles import OpenDirectories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
-from bbfs.vfs.names import CREATED_VERSION, DirectoryLocks, Ended, Names, Wait, after, as_bytes
+from bbfs.vfs.names import (
+    CREATED_VERSION,
+    DirectoryLocks,
+    Ended,
+    Names,
+    Wait,
+    after,
+    as_bytes,
+    identity_below_an_overlay,
+)
 from bbfs.vfs.passthrough.folders import Passed, passed_folders
 from bbfs.vfs.writing.writes import Writes
 from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache
@@ -64,7 +73,7 @@ class FileSystem:
         invalidate_below: Callable[[Change], None],
     ) -> None:
         self._manager = manager
-        self.inodes = InodeTable()
+        self.inodes = InodeTable(identity=identity_below_an_overlay if manager.is_lower else None)
         self.files = OpenFiles()
         self.writable_roots = manager.writable_roots
         self.go_on = manager.go_on
@@ -87,6 +96,8 @@ class FileSystem:
         Opens of such a file may have other bytes though they share an inode, or the kernel must not hold its pages
         while it waits.
         """
+        self.replaced: set[int] = set()
+        """The open files whose inode had another version before, by handle: the kernel must drop its pages."""
         manager.changes.subscribe(self._kernel.changed)
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -226,6 +237,9 @@ class FileSystem:
         written = self.writes.opened(ino) if self._drafts else None
         if written is not None:
             return written
+        pinned = self.files.latest(ino) if self._manager.is_lower else None
+        if pinned is not None and not pinned.shares_inode:
+            return self._add(replace(pinned, wake=None))
         inode = self.inodes.find(ino)
         opening: Opening | None = inode.note if inode is not None else None
         if opening is not None:
@@ -291,13 +305,19 @@ class FileSystem:
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:
         record.changed_at = record.awaited_until = 0.0  # the program that was sent here by ESTALE has arrived
-        each_open, waits = loads_each_open(record), getattr(content, WAITS_FOR_SOURCE, False)
+        each_open = loads_each_open(record)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
         outdated = record.invalidated and not record.stale and not each_open
-        handle = self.files.add(
-            OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, each_open, outdated)
-        )
-        if each_open or waits:
+        opened = OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, each_open, outdated)
+        handle = self._add(opened)
+        if ino in self.inodes.retold:
+            self.inodes.retold.discard(ino)
+            self.replaced.add(handle)
+        return handle
+
+    def _add(self, opened: OpenFile) -> int:
+        handle, waits = self.files.add(opened), getattr(opened.content, WAITS_FOR_SOURCE, False)
+        if opened.shares_inode or waits:
             self.uncached[handle] = waits
         return handle
 
@@ -314,6 +334,7 @@ class FileSystem:
             self.writes.released(opened)
         if self.uncached:
             self.uncached.pop(handle, None)
+        self.replaced.discard(handle)
 
     # -- changes of open files ---------------------------------------------------------------------------------------
 

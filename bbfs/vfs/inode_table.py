@@ -60,9 +60,20 @@ class InodeTable:
     from another thread. The root is always held, and its lookups are not counted.
     """
 
-    def __init__(self, number_of: Callable[[tuple[str, ...], str], int] = inode_number) -> None:
-        """number_of: the hash, from 2 up; tests give another than `inode_number`."""
-        self._number_of = number_of
+    def __init__(
+        self,
+        number_of: Callable[[tuple[str, ...], str], int] = inode_number,
+        *,
+        identity: Callable[[str], str] | None = None,
+    ) -> None:
+        """number_of: the hash, from 2 up; tests give another than `inode_number`.
+
+        identity: returns the part of a version that makes another inode; None: each version does. With it, an inode has
+        the version of its last lookup, and is in `retold` if that was another one than before.
+        """
+        self._number_of = number_of if identity is None else lambda path, version: number_of(path, identity(version))
+        self._identity = identity
+        self.retold: set[int] = set()
         self._held: list[dict[int, Inode | Shown]] = [_table() for _ in range(_TABLES)]  # by number modulo their number
         self._of(ROOT)[ROOT] = Inode(InodeKey(()))
         self._again: list[dict[int, int]] = [{} for _ in range(_TABLES)]  # lookups beyond the first of those shown
@@ -77,18 +88,22 @@ class InodeTable:
     def _of(self, ino: int) -> dict[int, Inode | Shown]:
         return self._held[ino % _TABLES]
 
+    def _key(self, path: tuple[str, ...], version: str) -> InodeKey:
+        """Return the key of a number."""
+        return InodeKey(path, version if self._identity is None else self._identity(version))
+
     def number(self, path: tuple[str, ...], version: str = "") -> int:
         """Return the number that this inode has, or would get now. Changes nothing."""
         if not path:
             return ROOT
-        known = self._numbers.get(InodeKey(path, version))
+        known = self._numbers.get(self._key(path, version))
         return self._free(path, version) if known is None else known
 
     def held(self, path: tuple[str, ...], version: str = "") -> int | None:
         """Return the number of this inode if it is held, else None."""
         if not path:
             return ROOT
-        known = self._numbers.get(InodeKey(path, version))
+        known = self._numbers.get(self._key(path, version))
         if known is not None:
             return known
         ino = self._number_of(path, version)
@@ -109,14 +124,18 @@ class InodeTable:
         """Count one lookup of this inode by the kernel. Return its number."""
         if not path:
             return ROOT
-        key = InodeKey(path, version)
+        key = self._key(path, version)
         ino = self._numbers.get(key)
         if ino is None:
             ino = self._free(path, version)
             if ino not in self:
                 self._numbers[key] = ino
-                self._of(ino)[ino] = Inode(key)
-        self._find(ino).lookups += 1
+                self._of(ino)[ino] = Inode(InodeKey(path, version))
+        inode = self._find(ino)
+        inode.lookups += 1
+        if inode.key.version != version:
+            inode.key, inode.note = InodeKey(path, version), None
+            self.retold.add(ino)
         return ino
 
     def show(self, ino: int, path: tuple[str, ...], version: str) -> bool:
@@ -126,7 +145,7 @@ class InodeTable:
         table = self._held[ino % _TABLES]
         held = table.get(ino)
         if held is None:
-            if InodeKey(path, version) in self._numbers:
+            if self._key(path, version) in self._numbers:
                 return False
             table[ino] = (path, version)
         elif isinstance(held, tuple):
@@ -167,6 +186,7 @@ class InodeTable:
             return False
         del self._of(ino)[ino]
         self._drop_number(ino, held.key)
+        self.retold.discard(ino)
         return True
 
     def detach(self, ino: int) -> None:
@@ -174,7 +194,8 @@ class InodeTable:
         if ino in self:
             self._drop_number(ino, self._find(ino).key)
 
-    def _drop_number(self, ino: int, key: InodeKey) -> None:
+    def _drop_number(self, ino: int, held: InodeKey) -> None:
+        key = self._key(*held)
         if self._numbers.get(key) == ino:
             del self._numbers[key]
 
@@ -190,7 +211,7 @@ class InodeTable:
                 inode = self._find(ino)
                 key = InodeKey((*to, *inode.key.path[len(path) :]), inode.key.version)
                 self._drop_number(ino, inode.key)
-                self._numbers[key], inode.key, inode.note = ino, key, None
+                self._numbers[self._key(*key)], inode.key, inode.note = ino, key, None
 
     def get(self, ino: int) -> InodeKey:
         """Return the key of an inode number. Raise Outdated when it is not held."""
@@ -208,13 +229,13 @@ class InodeTable:
         if isinstance(held, tuple):  # more is asked of it than to be listed
             key = InodeKey(*held)
             held = self._of(ino)[ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
-            self._numbers[key] = ino
+            self._numbers[self._key(*key)] = ino
         assert isinstance(held, Inode)
         return held
 
     def _is_shown(self, ino: int, path: tuple[str, ...], version: str) -> bool:
         held = self._of(ino).get(ino)
-        return isinstance(held, tuple) and held == (path, version)
+        return isinstance(held, tuple) and self._key(*held) == self._key(path, version)
 
     def _free(self, path: tuple[str, ...], version: str) -> int:
         """Return the hash if it is free or this inode's, else the next free number above it."""

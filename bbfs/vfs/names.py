@@ -19,6 +19,7 @@ from cachetools import LRUCache
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, Outdated
 from bbfs.resources.catalog.record import (
     DIRECTORY,
+    DIRECTORY_VERSION,
     NANOSECONDS,
     STAND_IN,
     Node,
@@ -277,6 +278,8 @@ class Names:
         if len(path) == 1 and path[0] in self.passed:
             return Attributes(self.passed[path[0]], "directory", 0, self.started_ns, SHORT, 0.0, writable=True)
         ino = self._inodes.remember(path, self._entry_version(path, node))
+        if self._manager.is_lower and (pinned := self._files.latest(ino)) is not None and node.draft is None:
+            return pinned.attributes
         if isinstance(node.draft, Draft):
             self.drafts[ino] = node.draft
             node.draft.inos.add(ino)
@@ -292,8 +295,12 @@ class Names:
         version = inode_version(node)
         if node.kind != "file" or node.record is None or node.draft is not None or not self._files:
             return version
-        if not self._files.holds(self._inodes.number(path, version)):
+        ino = self._inodes.number(path, version)
+        if not self._files.holds(ino):
             return version
+        if self._manager.is_lower:  # while programs have it open, all have that version
+            pinned = self._files.latest(ino)
+            return version if pinned is None else pinned.version
         if loads_each_open(node.record):
             return version
         return version if self._manager.resolved(node.record) else version + STAND_IN
@@ -360,6 +367,15 @@ class Names:
         if node.kind == "file" and record is not None and record.parts is not None:
             node = Node("directory", record)
         return self.counted(path, node)
+
+
+def identity_below_an_overlay(version: str) -> str:
+    """Return the part of a version that makes another inode where an overlay is over the mount.
+
+    overlayfs takes its lower layer for immutable: another inode under a name is ESTALE to it. So a file is one inode,
+    whatever its version.
+    """
+    return version if version == DIRECTORY_VERSION or version.startswith("@") else ""
 
 
 def _is_of_file(name: str) -> bool:

@@ -647,19 +647,28 @@ def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
     )
     shop = root / "shop.db"
     with closing(sqlite3.connect(shop)) as database:
-        database.executescript("create table item(id integer primary key, price real); insert into item values(1, 1.5)")
+        database.executescript(
+            "create table item(id integer primary key, price real); insert into item values(1, 1.5), (2, 8)"
+        )
     config = root / "bbfs.toml"
     sources = [
         mcp("kb", [*knowledge, "serve", "--db", root / "kb"]),
         {"name": "kept", "type": "memory", "config": {"resources": {"a": "first"}}},
-        {"name": "shop", "type": "database", "config": {"url": f"sqlite:///{shop}"}},
+        {"name": "shop", "type": "database", "config": {"url": f"sqlite:///{shop}"}, "ttl": {"content": "0s"}},
     ]
     config.write_text(config_text(sources, {}))
-    command = """
+    script = (
+        "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('update item set price = 1234'); d.commit()"
+    )
+    update = shlex.join([sys.executable, "-c", script, str(shop)])
+    command = f"""
         cd "$BBFS_MOUNT"
+        tail -n 1 bb-database+shop+sqlite/main/item/row/2.json
+        {update}
+        tail -n 1 bb-database+shop+sqlite/main/item/row/2.json
         cat bb-memory+kept+memory/a
         echo second > bb-memory+kept+memory/a
-        sed -i s/1.5/2.5/ bb-database+shop+sqlite/main/item/row/1.json
+        sed -i s/1234/2.5/ bb-database+shop+sqlite/main/item/row/1.json
         cd mcp-server+kb/resource/knowledge/docs/document
         sed -i '1s/.*/new/' scratch
         head -n 1 scratch
@@ -675,9 +684,11 @@ def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
         ls
     """
     done = place.run("--config", config, "--on-exit", "keep", "--scratch", place.scratch, command=command)
-    assert done.stdout.splitlines() == ["firstnew", "made", "moved", "scratch"]
+    assert done.stdout.splitlines() == [' "price":8.0}', ' "price":1234.0}', "firstnew", "made", "moved", "scratch"]
     changed = {path.relative_to(place.scratch / "upper") for path in (place.scratch / "upper").rglob("*")}
-    assert Path("bb-database+shop+sqlite/main/item/row/1.json") in changed
+    row = Path("bb-database+shop+sqlite/main/item/row/1.json")
+    assert row in changed
+    assert '"price":2.5' in (place.scratch / "upper" / row).read_text()
     assert (place.scratch / "upper/bb-memory+kept+memory/a").read_text() == "second\n"
 
 
