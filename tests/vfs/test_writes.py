@@ -922,3 +922,14 @@ async def test_words_are_no_names_that_programs_make_at_random(tree: Tree, name:
     source, program, _ = tree
     await program.save(f"{TREE}/{name}", b"text")
     assert (f"file:./{name}" in source.contents) is kept
+
+
+@pytest.mark.semantics("S33")
+async def test_the_first_lookup_after_a_save_by_a_rename_finds_the_last_version(flat: Flat) -> None:
+    """Emacs stats what it has saved by a descriptor, which the kernel does not try again after ESTALE."""
+    _, program, _ = flat
+    assert await program.cat(f"{FLAT}/a.txt") == b"first"
+    await program.save(f"{FLAT}/.a.txt.tmp", b"changed")
+    await program.rename(f"{FLAT}/.a.txt.tmp", f"{FLAT}/a.txt")
+    found = await program.walk(f"{FLAT}/a.txt")
+    assert (await program.files.getattr(found.ino)).size == len(b"changed")

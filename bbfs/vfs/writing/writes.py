@@ -645,6 +645,9 @@ class Writes:
                 draft.record, draft.expected, draft.native_uri = hidden, was, native_uri
             else:
                 await self._store(draft, native_uri, expected, to_below, buffer)
+                if not self._manager.resolved(draft.record):  # a stat by descriptor is not tried again after ESTALE
+                    with suppress(BbfsError):
+                        await self._manager.learn(draft.record)
         if replaced is not None:
             self._given_up(replaced)
             draft.record.salt += "~"  # the inode of the replaced one has other bytes
