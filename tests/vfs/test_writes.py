@@ -933,3 +933,17 @@ async def test_the_first_lookup_after_a_save_by_a_rename_finds_the_last_version(
     await program.rename(f"{FLAT}/.a.txt.tmp", f"{FLAT}/a.txt")
     found = await program.walk(f"{FLAT}/a.txt")
     assert (await program.files.getattr(found.ino)).size == len(b"changed")
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("template", ["test://d/{name}", "test://d/{+path}"])
+async def test_an_empty_directory_outlives_a_listing_where_a_template_makes_any_name(flat: Flat, template: str) -> None:
+    source, program, world = flat
+    source.template(template)
+    await program.mkdir(f"{FLAT}/d/made")
+    for _ in range(2):  # a listing, and one that began later
+        world.clock.advance(3600)
+        assert "made" in await program.ls(f"{FLAT}/d")
+    assert (await program.stat(f"{FLAT}/d/made")).kind == "directory"
+    await program.rmdir(f"{FLAT}/d/made")
+    assert "made" not in await program.ls(f"{FLAT}/d")

@@ -55,7 +55,7 @@ class Overlay:
         if found is None:
             return None
         listed_at = self._catalog.listed_at(path[:-1])
-        shown = self.is_listed(path) and found.at < listed_at if found.made else found.since < listed_at
+        shown = found.at < listed_at and self._is_confirmed(path) if found.made else found.since < listed_at
         if shown:
             self.drop(path)
         return None if shown else found
@@ -135,7 +135,16 @@ class Overlay:
 
     def is_listed(self, path: Path) -> bool:
         """Return whether the catalog has something at a path."""
+        return self._cataloged(path) is not None
+
+    def _is_confirmed(self, path: Path) -> bool:
+        """Return whether the catalog has more at a path than what a template makes of any name."""
+        node = self._cataloged(path)
+        record = None if node is None else node.record or node.candidate
+        return node is not None and (record is None or not record.provisional)
+
+    def _cataloged(self, path: Path) -> Node | None:
         try:
-            return self._catalog.last_cached(path) is not None
+            return self._catalog.last_cached(path)
         except (NotFound, NotADirectory):
-            return False
+            return None
