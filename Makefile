@@ -1,10 +1,11 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak kills hostile passed fuzz install lock clean
+.PHONY: demo test check bench beside soak kills saves hostile passed fuzz install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
 FUZZ := .venv/.installed-fuzz
+SAVES := .venv/.installed-saves
 
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
@@ -29,6 +30,9 @@ soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing m
 kills: $(TEST)  ## kill daemons and sources at 200 steps of saves, for each kind of source (about half an hour)
 	ROUNDS=200 .venv/bin/pytest tests/mount/test_save_kills.py tests/mount/test_save_steps.py -q -n 0
 
+saves: $(SAVES)  ## every way in which programs save, in every source that is written (about eight minutes)
+	.venv/bin/pytest tests/mount/test_saves.py --saves -v -n 0
+
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (some minutes), and a table of what each of them cost
 	scripts/hostile
 
@@ -51,6 +55,9 @@ $(RUN): pyproject.toml locks/requirements-uv.lock locks/requirements.lock locks/
 
 $(TEST): $(RUN) locks/requirements-dev.lock locks/requirements-thirdparty.lock tests/thirdparty/package-lock.json
 	scripts/install test
+
+$(SAVES): $(TEST)
+	scripts/install saves
 
 $(BENCH): $(TEST) locks/requirements-rivals.lock
 	scripts/install bench

@@ -44,6 +44,7 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile", action="store_true", help="run all attacks of tests/hostile, not only the quick ones")
+    parser.addoption("--saves", action="store_true", help="run all of tests/mount/test_saves.py")
 
 
 @pytest.fixture(scope="session")

@@ -6,17 +6,34 @@ from pathlib import Path
 import pytest
 from harness import Mounts
 from programs import Program
+from saves import QUICK, table
 from scripted import ScriptedServer
 
 TIMEOUT = 60
 """Seconds for one test on a mount, its own set-up included."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    left: list[pytest.Item] = []
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT))
+        given: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
+        if {"place", "pattern"} <= given.keys() and (given["place"], given["pattern"]) not in QUICK:
+            left.append(item)
+    if left and not config.getoption("--saves"):
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=left)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the matrix of saves, as far as it was run."""
+    if config.getoption("--saves"):
+        reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+        run = [(dict(report.user_properties), report.passed) for report in reports]
+        held = {(each["place"], each["pattern"]): passed for each, passed in run if "place" in each}
+        terminalreporter.write_line(table(dict.fromkeys(str(place) for place, _ in held), held))
 
 
 def _mounts() -> Iterator[Mounts]:

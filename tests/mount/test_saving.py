@@ -1,4 +1,4 @@
-"""What editors and other programs do to save a file, on a real mount: afterwards the source has it (S32, S33).
+"""Saving on a real mount: afterwards the source has it (S32, S33). `test_saves.py` has the ways in which programs save.
 
 The source is one in memory with a file, so that another process can say what is stored.
 """
@@ -38,19 +38,6 @@ def mount(mounted: Mounts, tmp_path: Path) -> Mount:
 @pytest.fixture
 def here(mount: Mount) -> Path:
     return mount / DIRECTORY
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A small tree with an empty file, a large one, an old one, and odd names."""
-    root = tmp_path / "tree"
-    (root / "sub/deeper").mkdir(parents=True)
-    (root / "empty").touch()
-    (root / "large").write_bytes(os.urandom(3 << 20))
-    (root / "sub/a b.txt").write_text("text\n" * 100)
-    (root / "sub/deeper/ü.txt").write_text("ü\n")
-    os.utime(root / "sub/a b.txt", ns=(1_500_000_000_123_456_789, 1_500_000_000_123_456_789))
-    return root
 
 
 def stored(tmp_path: Path, name: str) -> str:
@@ -95,65 +82,6 @@ def test_a_close_hands_over_while_its_program_reads_the_file(here: Path, tmp_pat
         "print(MemoryFile(sys.argv[2], 1 << 30).read().contents.held['memory://note.md'].content.data); os.close(r)"
     )
     assert errno_of(f"exec({code!r})", here / "note.md", tmp_path / "pad.file") == "b''\nOK None"
-
-
-@pytest.mark.parametrize("setting", ["nobackup", "backup backupcopy=no", "backup backupcopy=yes", "nowritebackup"])
-def test_vim_saves(here: Path, setting: str, tmp_path: Path) -> None:
-    edit = ["-c", f"set {setting}", "-c", "normal Goadded", "-c", "wq", "note.md"]
-    run("env", "-C", here, "vim", "-es", "-N", "-u", "NONE", *edit, timeout=30)
-    assert stored(tmp_path, "note.md") == "one\nadded\n"
-    assert {*shell("ls -A", directory=here).text.split()} <= {"note.md", "note.md~"}
-
-
-EDITORS = {
-    # As traced: VS Code writes in place; with its atomic saves, and GNOME's Text Editor, to a file beside.
-    "vscode": "f = os.open(p, os.O_WRONLY | os.O_CREAT | os.O_TRUNC); os.write(f, new); os.fsync(f); os.close(f)",
-    "gnome": "f = os.open(t, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600); os.write(f, new); os.fsync(f); "
-    "os.fchmod(f, 0o644); os.close(f); os.rename(t, p)",
-    "nano": "b = open(p, 'rb').read(); f = os.open(p + '~', os.O_WRONLY | os.O_CREAT | os.O_EXCL); os.write(f, b); "
-    "os.close(f); f = os.open(p, os.O_WRONLY | os.O_CREAT | os.O_TRUNC); os.write(f, new); os.close(f)",
-    "emacs": "os.open('.#note.md', os.O_CREAT | os.O_EXCL); os.rename(p, p + '~'); "
-    "f = os.open(p, os.O_WRONLY | os.O_CREAT | os.O_EXCL); os.write(f, new); os.fsync(f); os.close(f); "
-    "os.unlink('.#note.md')",
-}
-
-
-@pytest.mark.parametrize("editor", EDITORS)
-def test_editors_save_as_they_were_traced(here: Path, editor: str, tmp_path: Path) -> None:
-    program = f"import os; p, t, new = 'note.md', '.goutputstream-X1Y2Z3', b'changed\\n'; {EDITORS[editor]}"
-    run("env", "-C", here, sys.executable, "-c", program, timeout=30)
-    assert stored(tmp_path, "note.md") == "changed\n"
-
-
-def test_trees_are_copied_with_their_times(here: Path, tree: Path, tmp_path: Path) -> None:
-    shell(f"cp -a {tree} cp && diff -r {tree} cp", directory=here)
-    shell(f"rsync -a {tree}/ rs/ && diff -r {tree} rs && echo x >> {tree}/sub/deeper/ü.txt", directory=here)
-    shell(f"rsync -a --inplace {tree}/ rs/ && diff -r {tree} rs", directory=here)
-    assert shell(f"rsync -ai --omit-dir-times {tree}/ rs/", directory=here).text == "", "sizes and times are the same"
-    shell(f"mkdir tar && tar c -C {tree} . | tar x -C tar && diff -r {tree} tar", directory=here)
-    shell(f"(cd {tree} && zip -qr ../t.zip .) && unzip -q {tree}/../t.zip -d zip && diff -r {tree} zip", directory=here)
-    times = shell("stat -c %.Y 'cp/sub/a b.txt' 'rs/sub/a b.txt' 'tar/sub/a b.txt'", directory=here).text.split()
-    assert times[:2] == ["1500000000.123456789"] * 2
-    assert times[2].startswith("1500000000.")
-    assert stored(tmp_path, "cp/sub/a%20b.txt") == "text\n" * 100
-    shell(f"tar c -C {tree} . | tar x && rsync -a {tree}/ ./ && rm -r {' '.join(os.listdir(tree))}", directory=here)
-    shell("rm -r cp rs tar zip", directory=here)
-    assert shell("ls -A", directory=here).text == "note.md\n"
-
-
-def test_git_sqlite_and_make_work_in_it(here: Path) -> None:
-    git = "git -c user.name=n -c user.email=e@x -c gc.auto=0"
-    shell(
-        f"git init -q g && cd g && seq 100 > f && {git} add f && {git} commit -qm one && echo x >> f && "
-        f"{git} commit -qam two && {git} checkout -q HEAD~1 && {git} gc -q && {git} fsck --strict",
-        directory=here,
-        timeout=60,
-    )
-    assert shell("cd g && git log --all --format=%s | cat; tail -n 1 f", directory=here).text == "two\none\n100\n"
-    shell("sqlite3 s.db 'create table t(a); insert into t values (1), (2)'", directory=here)
-    assert shell("sqlite3 s.db 'select sum(a) from t'", directory=here).text == "3\n"
-    shell("printf 'out: in\\n\\tcp in out\\n' > Makefile && echo made > in && make -s", directory=here)
-    assert shell("make --no-print-directory; cat out", directory=here).text.endswith("up to date.\nmade\n")
 
 
 def test_of_two_writers_one_wins_and_the_other_keeps_its_bytes(here: Path, mounted: Mounts, tmp_path: Path) -> None:
