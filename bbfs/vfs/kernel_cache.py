@@ -71,7 +71,7 @@ class KernelCache:
                     break  # without the directory, the kernel has nothing below it
                 place = path[:depth]
                 apart = depth == len(path) and not change.below
-                if place not in told and (apart or self._came_or_went(place)):
+                if place not in told and (apart or self._came_or_went(place, unknown=change.below)):
                     told.add(place)
                     self._invalidate(parent, place[-1].encode())
         if change.below:
@@ -97,12 +97,17 @@ class KernelCache:
         parents = ((held(directory), name) for directory, name in names)
         return [(parent, name) for parent, name in parents if parent is not None]
 
-    def _came_or_went(self, directory: Path) -> bool:
+    def _came_or_went(self, directory: Path, *, unknown: bool = True) -> bool:
+        """Return whether the kernel's view of a directory is wrong. unknown: the answer if only its source can tell.
+
+        A directory that loses its entry has no path any more: getcwd(2) fails in it.
+        """
         if len(directory) == 1 and self._manager.has_source(directory[0]):
             return False
         known = self._inodes.held(directory, DIRECTORY_VERSION) is not None
         try:
-            return (self._manager.cached(directory) is not None) != known
+            is_there = self._manager.cached(directory) is not None
+            return (is_there or unknown) and is_there != known
         except NotFound:
             return known
 

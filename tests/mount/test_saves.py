@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.semantics("S32", "S33")]
 TEMPORARY = re.compile(
     r"\..*\.sw.|4913|.*~|\.goutputstream-.*|.*\.part|.*\.tmp|#.*#|\.#.*|(?:sed|tmp|\..*\.)(?=.{0,5}[A-Z0-9])\w{6}"
 )
-"""Names that these programs make for themselves. Of 180 random ones, one has small letters alone, and is as any other."""
+"""Names that these programs make for themselves. One of 180 random ones has small letters alone, and counts as any."""
 OF_BBFS = re.compile(r"\.bbfs-.*\.part")
 """Names that bbfs makes at servers of SFTP and FTP."""
 

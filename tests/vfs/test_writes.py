@@ -947,3 +947,16 @@ async def test_an_empty_directory_outlives_a_listing_where_a_template_makes_any_
     assert (await program.stat(f"{FLAT}/d/made")).kind == "directory"
     await program.rmdir(f"{FLAT}/d/made")
     assert "made" not in await program.ls(f"{FLAT}/d")
+
+
+@pytest.mark.semantics("S33")
+async def test_a_save_leaves_the_kernel_a_directory_whose_listing_has_expired(tree: Tree) -> None:
+    _, program, world = tree
+    within = (await program.walk(TREE)).ino
+    await program.stat(f"{TREE}/d/b.txt")
+    handle = await program.begin(f"{TREE}/d/b.txt", os.O_RDWR)
+    await program.writes.write(handle, 0, b"new")
+    world.clock.advance(3600)
+    world.told.clear()
+    await program.close(handle)
+    assert (within, b"d") not in world.told
