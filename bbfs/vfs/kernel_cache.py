@@ -71,7 +71,9 @@ class KernelCache:
                     break  # without the directory, the kernel has nothing below it
                 place = path[:depth]
                 apart = depth == len(path) and not change.below
-                if place not in told and (apart or self._came_or_went(place, unknown=change.below)):
+                if place not in told and (
+                    (apart and not self._stays(place)) or self._came_or_went(place, unknown=change.below)
+                ):
                     told.add(place)
                     self._invalidate(parent, place[-1].encode())
         if change.below:
@@ -96,6 +98,16 @@ class KernelCache:
         held = cache(partial(self._inodes.held, version=DIRECTORY_VERSION))
         parents = ((held(directory), name) for directory, name in names)
         return [(parent, name) for parent, name in parents if parent is not None]
+
+    def _stays(self, directory: Path) -> bool:
+        """Return whether a name leads to the directory that the kernel has."""
+        if self._inodes.held(directory, DIRECTORY_VERSION) is None:
+            return False
+        try:
+            node = self._manager.cached(directory)
+        except NotFound:
+            return False
+        return node is not None and node.kind == "directory"
 
     def _came_or_went(self, directory: Path, *, unknown: bool = True) -> bool:
         """Return whether the kernel's view of a directory is wrong. unknown: the answer if only its source can tell.

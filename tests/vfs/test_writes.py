@@ -960,3 +960,14 @@ async def test_a_save_leaves_the_kernel_a_directory_whose_listing_has_expired(tr
     world.told.clear()
     await program.close(handle)
     assert (within, b"d") not in world.told
+
+
+@pytest.mark.semantics("S33")
+async def test_the_kernel_keeps_the_directory_that_a_program_has_made(tree: Tree) -> None:
+    """The program may be in it already: without its entry, getcwd(2) fails."""
+    _, program, world = tree
+    within = (await program.walk(TREE)).ino
+    await program.mkdir(f"{TREE}/made")
+    assert (within, b"made") not in world.told
+    await program.rmdir(f"{TREE}/made")
+    assert (within, b"made") in world.told

@@ -484,8 +484,12 @@ class Writes:
         if await self._found(path) is not None:
             raise Exists("/".join(path))
         native_uri = await self._manager.native_uri_for(source, below)
-        if not await self._writer.make_directory(source, native_uri, below):
-            overlay.put(below, DIRECTORY, made=True)
+        ino = self._inodes.remember(path, DIRECTORY_VERSION)  # the kernel need not be told of what its answer tells
+        try:
+            if not await self._writer.make_directory(source, native_uri, below):
+                overlay.put(below, DIRECTORY, made=True)
+        finally:
+            self._inodes.forget(ino)
         node = await self._there(path)
         return self._names.counted(path, node)
 
