@@ -179,9 +179,7 @@ class Publisher:
             before = record.inode_version
             is_first = record.digest is None and record.metadata.size in (None, content.size)
             record.describe(loaded.metadata, record.path, now)
-            publish_description(record, loaded.metadata, now, ttl)
-            if is_first:
-                record.inode_version = before  # as `Record.learn` does: no program has seen another content
+            publish_description(record, loaded.metadata, now, ttl, is_first=is_first)
             return record.inode_version != before
         changed = record.learn(content.size, content.version, now, ttl, outdated=invalidated)
         if loaded.metadata is not None:

@@ -543,7 +543,7 @@ def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool)
     assert done.stderr.count("'bbfs run' runs this command") == (3 if shared else 2), done.stderr
     assert [line for line in done.stderr.replace(f"{SOURCE}/", "").splitlines() if line.startswith("bbfs: ")][-5:] == [
         *("bbfs: A  2", "bbfs: A  new", "bbfs: D  one", "bbfs: D  two"),
-        f"bbfs: 4 changes kept in {place.scratch}",
+        f"bbfs: 4 changes kept in {place.scratch}: --scratch with it goes on, and --on-exit applies or discards",
     ]
     assert sorted(os.listdir(place.folder)) == ["one", "plans", "two"]
 

@@ -157,11 +157,16 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
     return hidden + uri_paths.hide_component(uri_paths.index_name(metadata.mime_type)[hidden.count("%") :])
 
 
-def publish_description(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
-    """Take a description with an etag for a load: the version, and so the inode, follow from it."""
+def publish_description(
+    record: Record, metadata: ResourceMetadata, now: float, ttl: float, *, is_first: bool = False
+) -> None:
+    """Take a description with an etag for a load: the version, and so the inode, follow from it.
+
+    is_first: it is of the first content ever seen, which keeps the inode as in `Record.learn`.
+    """
     size = usable_size(metadata.size)
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
-        if record.digest != metadata.etag:
+        if record.digest != metadata.etag and not is_first:
             record.inode_version = metadata.etag
         record.size, record.digest = size, metadata.etag
         record.fetched_at, record.ttl = now, ttl

@@ -1,6 +1,6 @@
 """Names that a hierarchical source has beside those it lists, and what it says of resources besides."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -192,3 +192,15 @@ async def test_a_source_that_is_late_is_not_waited_for_by_one_after_the_other(
         source.hangs.set()
         source.rows["10"] = b"ten"
         assert await world.kernel.cat(f"{ROOT}/row/10") == b"ten"
+
+
+@pytest.mark.semantics("S7")
+@pytest.mark.parametrize("salt", ["", "~"])
+def test_the_first_content_keeps_the_inode_and_another_one_does_not(salt: str) -> None:
+    record = Record("docs", ResourceMetadata("docs+x://a", "x://a", "a", size=1), ("a",), 0.0)
+    record.salt = salt
+    listed = record.inode_version
+    for etag in ("one", "one", "two"):
+        described = replace(record.metadata, etag=etag)
+        publish_description(record, described, 0.0, 10.0, is_first=record.digest is None)
+        assert (record.inode_version == listed) == (etag == "one")
