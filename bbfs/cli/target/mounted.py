@@ -29,7 +29,7 @@ from bbfs.resources.documents import timestamp
 
 _CHUNK = 1 << 20
 _FOLDERS = "bb-filesystem+"
-"""What the names of local folders begin with at the root."""
+"""The prefix of the names of local folders at the root."""
 _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 """Answers of the kernel for a mount whose daemon is gone."""
 _URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="

@@ -46,7 +46,7 @@ LOGGED_EVERY = 60.0
 class Written:
     """The resources that programs have stored last, as their source described them then.
 
-    A listing whose request began before may describe an earlier version, whose bytes and version nobody may get now.
+    A listing whose request began before may describe an earlier version. No program may get its bytes or version then.
     """
 
     def __init__(self) -> None:

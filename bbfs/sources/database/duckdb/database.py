@@ -59,7 +59,7 @@ _WRITING_FAULTS = (
     duckdb.InvalidInputException,
     duckdb.OutOfRangeException,
 )
-"""What a row is at fault for that is written."""
+"""Errors of DuckDB that the written row causes."""
 
 
 class DuckdbDatabase:
