@@ -42,11 +42,6 @@ def pytest_configure() -> None:
             libc.umount2(os.fsencode(mount.path), _MNT_DETACH)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than there are cores: a third of the time, tests wait for servers, clocks and disks."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile", action="store_true", help="run all attacks of tests/hostile, not only the quick ones")
     parser.addoption("--saves", action="store_true", help="run all of tests/mount/test_saves.py")
