@@ -174,7 +174,7 @@ class DataSource:
 
     @property
     def grants_write(self) -> bool:
-        """Whether the configuration lets bbfs write: an MCP server by the tools that it names."""
+        """Return whether the configuration lets bbfs write. For an MCP server, its tools for that must be named."""
         names_tool = self.mcp is None or self.write is not None or self.remove is not None
         return self.capabilities.write and names_tool
 

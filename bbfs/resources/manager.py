@@ -127,7 +127,7 @@ class ResourceManager:
         self.writable_roots: set[str] = set()
         """The directories at the root whose sources can be written."""
         self.is_lower = False
-        """Whether an overlay is over the mount: programs create names there, whatever the sources take."""
+        """True if an overlay is over the mount: programs create names there, whatever the sources take."""
         self.root_files: tuple[str, ...] = ()
         """The names of the files at the root."""
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)

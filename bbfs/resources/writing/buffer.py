@@ -52,7 +52,7 @@ class Buffer:
         self._file: Descriptor | None = None
         self._size = 0
         self._has_rest = False
-        """Whether a write that found no room has left bytes behind the end of the file."""
+        """True if a write that found no room has left bytes behind the end of the file."""
 
     @property
     def size(self) -> int:

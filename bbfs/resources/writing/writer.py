@@ -448,9 +448,8 @@ class Writer:
         source.catalog.outdate(path, is_there=is_there)
         above = native_uri.rstrip("/").rpartition("/")[0]
         records = [record for uri in (above, f"{above}/") if (record := source.catalog.record(uri)) is not None]
-        found = [
-            record for record in records if not record.provisional
-        ]  # no source has said that it is more than a name
+        # Of a provisional one, no source has said that it is more than a name.
+        found = [record for record in records if not record.provisional]
         for record in found:
             self._loader.invalidate(source, record.metadata.native_uri, announced=True)
             record.invalidate()

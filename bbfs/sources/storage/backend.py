@@ -182,7 +182,7 @@ class WritableBackend(StorageBackend, Protocol):
     """A kind of storage that can be written. Paths and errors as for `StorageBackend`, and those of `CanWrite`."""
 
     detects_existing: bool
-    """Whether `put` looks itself if there is an object that it is to create."""
+    """True if `put` itself refuses to create an object that is there already."""
 
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
         """Return what can be written there. Asks nothing."""

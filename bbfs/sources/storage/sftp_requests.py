@@ -34,7 +34,7 @@ _OWN = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a server says of a file. size: bytes. mode: with the type. modified: seconds since the epoch."""
+    """A file as its server describes it. size: bytes. mode: with the type. modified: seconds since the epoch."""
 
     size: int | None
     mode: int | None

@@ -75,7 +75,7 @@ class S3Backend(WebBackend):
         self._accounts = Accounts(configured)
         self._described: LRUCache[Names, StoredItem] = LRUCache(_DESCRIBED)
         self._compares: bool | None = None
-        """Whether the store keeps an object that a new one is not to replace (If-None-Match). None: not known yet."""
+        """True if the store refuses to replace an object by a new one (If-None-Match); None until that is known."""
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
