@@ -58,6 +58,18 @@ def bbfs(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
     return Commands(state.environ(), ("--config", str(config)))
 
 
+@pytest.mark.semantics("S33")
+@pytest.mark.timeout(60)
+def test_a_command_keeps_any_name(bbfs: Commands, tmp_path: Path) -> None:
+    local = tmp_path / "local.txt"
+    local.write_text("meant\n")
+    bbfs("cp", local, "pad/x.part")
+    bbfs("put", local, "pad/4913")
+    bbfs("mv", "pad/x.part", "pad/note.md~")
+    kept = {name: stored(tmp_path, name) for name in ("x.part", "4913", "note.md~")}
+    assert kept == {"x.part": None, "4913": "meant\n", "note.md~": "meant\n"}
+
+
 @pytest.mark.semantics("S32")
 @pytest.mark.timeout(60)
 def test_resources_are_copied_moved_and_removed(bbfs: Commands, tmp_path: Path) -> None:

@@ -336,6 +336,21 @@ async def test_a_name_that_programs_do_not_keep_lives_in_the_mount(tree: Tree, n
     assert source.written == ["file:./a.txt"]
 
 
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("name", ["4913", "x.part", "a.txt~", "tmpAb12Cd", "#x#"])
+async def test_a_program_that_means_to_keep_such_a_name_renames_to_it(tree: Tree, name: str) -> None:
+    source, program, _ = tree
+    await program.save(f"{TREE}/{name}", b"of another program, in the mount alone")
+    await program.save(f"{TREE}/.tmp-bbfs-1", b"kept")
+    assert source.written == []
+    await program.rename(f"{TREE}/.tmp-bbfs-1", f"{TREE}/{name}")
+    assert source.contents[f"file:./{name}"] == b"kept"
+    assert await program.cat(f"{TREE}/{name}") == b"kept"
+    assert ".tmp-bbfs-1" not in await program.ls(TREE)
+    await program.save(f"{TREE}/{name}", b"changed")
+    assert source.contents[f"file:./{name}"] == b"changed"
+
+
 @pytest.mark.semantics("S32")
 async def test_what_a_program_reads_from_the_kernels_cache_is_what_its_write_replaces(tree: Tree) -> None:
     source, program, world = tree

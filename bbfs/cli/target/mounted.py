@@ -26,6 +26,7 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_uri_prefix
 from bbfs.resources.documents import timestamp
+from bbfs.resources.writing.temporary import is_kept, new_keeping_name
 
 _CHUNK = 1 << 20
 _FOLDERS = "bb-filesystem+"
@@ -47,6 +48,8 @@ _FIELDS = {
 """The fields of the metadata that are attributes of their own."""
 _OF_THE_CONTENT = ("size", "etag", "lastModified", "fetchedAt", "cache", "properties")
 """Fields of the metadata that are of the source's version."""
+_HERE = -100
+"""AT_FDCWD of rename(2)."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
 _SHOWN_WITHIN, _LOOK_EVERY = 3.0, 0.1
@@ -277,8 +280,13 @@ class MountedTree:
 
         def write() -> None:
             above = without_links(self._root, place[:-1])
-            in_folder = above[:1] and above[0].startswith(_FOLDERS) and not self.has_scratch
-            (_replace if in_folder and not os.path.islink(here) else _write)(here, file, replace)
+            in_folder = above[:1] and above[0].startswith(_FOLDERS)
+            if self.has_scratch or os.path.islink(here):
+                _write(here, file, replace)
+            elif in_folder:
+                _replace(here, file, replace)
+            else:
+                (_write if is_kept(place[-1], "") else _write_kept)(here, file, replace)
 
         began = time.time()
         try:
@@ -450,6 +458,19 @@ def _write(path: str, file: IO[bytes], replace: bool) -> None:
     """Write a file. replace: one of the name may be there. Raise OSError."""
     with open(path, "wb" if replace else "xb") as written:
         shutil.copyfileobj(file, written, _CHUNK)
+
+
+def _write_kept(path: str, file: IO[bytes], replace: bool) -> None:
+    """As `_write`, for a name that programs do not keep and that the mount would keep for itself."""
+    from bbfs.sources.filesystem.writing import NOREPLACE, rename_with  # noqa: PLC0415 - for those who put
+
+    beside = os.path.join(os.path.dirname(path), new_keeping_name())
+    try:
+        _write(beside, file, False)
+        rename_with(_HERE, os.fsencode(beside), _HERE, os.fsencode(path), 0 if replace else NOREPLACE)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
 
 
 def _replace(path: str, file: IO[bytes], replace: bool) -> None:

@@ -1,13 +1,13 @@
 """Discarding changes of a scratch, and applying them to the sources below it.
 
 Applying writes through the mount below, as any program: what `fsync` and `rename` acknowledge, the source has. A file
-is written under a name that programs do not keep and renamed, so a source has the old content or the new one.
+is written under a name whose rename keeps any name (`resources.writing.temporary`), so a source has the old content or
+the new one.
 """
 
 import errno
 import filecmp
 import os
-import secrets
 import shutil
 import stat
 import time
@@ -22,6 +22,7 @@ from bbfs.fuse.scratch.directory import Scratch, remove_tree
 from bbfs.fuse.scratch.session import editable
 from bbfs.model.errors import BbfsError, Conflict
 from bbfs.resources.writing.pending import PendingStore, pending_path
+from bbfs.resources.writing.temporary import new_keeping_name
 
 _BLOCK = 1 << 20
 _SECOND = 1_000_000_000
@@ -312,17 +313,12 @@ def _remove(name: str, beneath: int) -> None:
     os.rmdir(name, dir_fd=beneath)
 
 
-def _temporary() -> str:
-    """Return a name that programs do not keep: it reaches a source when it is renamed."""
-    return f".tmp-bbfs-{secrets.token_hex(6)}"
-
-
 def _put_file(name: str, upper: int, lower: int, check: Callable[[], None]) -> None:
     """Create or replace a file by the one of the upper layer.
 
     check: raises if the source has changed it. It is called again once all is copied, which may take long.
     """
-    temporary = _temporary()
+    temporary = new_keeping_name()
     with open(upper_layer.open_file(name, upper), "rb") as content:
         wanted = os.fstat(content.fileno())
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -342,7 +338,7 @@ def _put_file(name: str, upper: int, lower: int, check: Callable[[], None]) -> N
 
 
 def _put_symlink(target: str, name: str, lower: int) -> None:
-    temporary = _temporary()
+    temporary = new_keeping_name()
     os.symlink(target, temporary, dir_fd=lower)
     os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
 

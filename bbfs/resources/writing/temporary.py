@@ -1,9 +1,18 @@
 """The names that programs make for themselves and do not keep. Pure.
 
 Such a file lives in the mount alone. It reaches a source when it is renamed to a name that is kept.
+
+A program that means to keep such a name says so by the name that it renames from: the target of a rename from a name
+that begins with `KEEPING` is kept, whatever it is. So a program writes `.tmp-bbfs-…`, closes it, and renames it to
+`x.part`: the rename returns once the source has the file. `new_keeping_name` makes such a name. A file that is left
+behind under it is nothing that a user would miss: the mount drops it at its end without a word.
 """
 
 import re
+import secrets
+
+KEEPING = ".tmp-bbfs-"
+"""The beginning of names whose rename keeps the new name, also one that programs do not keep."""
 
 _TEMPORARY = re.compile(
     r"""
@@ -28,3 +37,13 @@ _TEMPORARY = re.compile(
 def is_temporary(name: str) -> bool:
     """Return whether programs make files of this name for themselves."""
     return _TEMPORARY.fullmatch(name) is not None
+
+
+def new_keeping_name() -> str:
+    """Return a random name that begins with `KEEPING`."""
+    return KEEPING + secrets.token_hex(6)
+
+
+def is_kept(name: str, renamed_from: str) -> bool:
+    """Return whether a source gets a file that is renamed to this name."""
+    return not is_temporary(name) or renamed_from.startswith(KEEPING)

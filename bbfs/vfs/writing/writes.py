@@ -45,7 +45,7 @@ from bbfs.resources.catalog.record import (
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer
-from bbfs.resources.writing.temporary import is_temporary
+from bbfs.resources.writing.temporary import is_kept, is_temporary
 from bbfs.resources.writing.writer import record_state
 from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
 from bbfs.vfs.file_handles import Attributes, NewAttributes, OpenFile, OpenFiles
@@ -588,7 +588,7 @@ class Writes:
         is_stored = hidden is not None or (there is not None and (replaced is None or not replaced.temporary))
         is_new = draft is not None and draft.temporary and draft.hides is None
         # What a program saves stays beside the old file. In another directory, any name is one to keep.
-        if is_temporary(to[-1]) and not is_stored and (is_new or to[:-1] == path[:-1]):
+        if not is_kept(to[-1], path[-1]) and not is_stored and (is_new or to[:-1] == path[:-1]):
             if draft is None or not draft.temporary:
                 draft = await self._set_aside(source, node, path, below)
             self._move(draft, to, to_below, there)
