@@ -79,7 +79,8 @@ class OpenFile:
     modified_ns: the time of this version. record, version: the resource, and its inode version. shares_inode: whether
     other opens of the inode may have another version; the kernel must not mix their pages.
     changed: whether this version is known to be outdated; stays true. wake: called once when it becomes so.
-    reads: whether it only reads a file that another program writes.
+    reads: whether it only reads a file that another program writes. refused: the IDs of the pending writes that its own
+    saves have left; its next save comes in their place.
     """
 
     ino: int
@@ -92,6 +93,7 @@ class OpenFile:
     changed: bool
     wake: Callable[[], None] | None = None
     reads: bool = False
+    refused: list[str] = field(default_factory=list)
 
     @property
     def attributes(self) -> Attributes:

@@ -309,6 +309,59 @@ async def test_what_a_source_does_not_take_is_kept_once(tree: Tree) -> None:
 
 
 @pytest.mark.semantics("S32")
+async def test_what_several_programs_could_not_save_is_all_kept(tree: Tree) -> None:
+    source, program, world = tree
+    pending = world.manager.writer.pending
+    reader = await program.open(f"{TREE}/a.txt")
+    source.refused["file:./a.txt"] = Unreachable("down")
+    first = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    second = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
+    await program.writes.write(first, 0, b"of the first")
+    for _ in range(2):  # by its fsync, and by the end of a process that has inherited the descriptor
+        with pytest.raises(Unreachable):
+            await program.writes.sync(first)
+        with pytest.raises(Unreachable):
+            await program.writes.flush(first)
+    watcher = await program.open(f"{TREE}/a.txt")
+    await program.writes.write(second, 0, b"OF THE OTHER")
+    with pytest.raises(Unreachable):
+        await program.close(second)
+    with pytest.raises(Unreachable):
+        await program.save(f"{TREE}/a.txt", b"of the third")
+    with pytest.raises(Unreachable):
+        await program.truncate(f"{TREE}/a.txt", 2)
+    kept = {pending.content_path(each).read_bytes() for each in pending.items()}
+    assert kept == {b"of the first", b"OF THE OTHER", b"of the third", b"fi"}
+    await program.writes.write(first, 0, b"of the first, again")
+    with pytest.raises(Unreachable):
+        await program.close(first)
+    kept = {pending.content_path(each).read_bytes() for each in pending.items()}
+    assert kept == {b"of the first, again", b"OF THE OTHER", b"of the third", b"fi"}
+    for handle in (reader, watcher):
+        program.files.core.release(handle)
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("name", ["a.txt", "new.txt"])
+async def test_an_open_after_a_refused_close_begins_with_what_the_source_has(tree: Tree, name: str) -> None:
+    source, program, world = tree
+    writer = await program.begin(f"{TREE}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    await program.writes.write(writer, 0, b"mine")
+    reader = await program.open(f"{TREE}/{name}")
+    source.contents[f"file:./{name}"] = b"of somebody else"
+    with pytest.raises(Conflict):
+        await program.close(writer)
+    world.core.refresh((TREE,))
+    assert await program.cat(f"{TREE}/{name}") == b"of somebody else"
+    await program.append(f"{TREE}/{name}", b", and more")
+    assert source.contents[f"file:./{name}"] == b"of somebody else, and more"
+    assert await program.read(reader) == b"mine"
+    [item] = world.manager.writer.pending.items()
+    assert world.manager.writer.pending.content_path(item).read_bytes() == b"mine"
+    program.files.core.release(reader)
+
+
+@pytest.mark.semantics("S32")
 async def test_what_a_program_cannot_save_is_not_shown_as_saved(tree: Tree) -> None:
     source, program, _ = tree
     before = (await program.stat(f"{TREE}/a.txt")).ino

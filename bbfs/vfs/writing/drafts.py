@@ -55,8 +55,8 @@ class Draft:
     """True while a program has made or emptied the file, and not written yet."""
     failed: bool = False
     """True if the source has refused exactly these bytes, which are a pending write."""
-    pending: list[str] = field(default_factory=list)
-    """The ID of its pending write, if there is one."""
+    refused: list[str] = field(default_factory=list)
+    """The ID of the pending write of exactly these bytes, if there is one."""
     removed: bool = False
     """True once no name leads here any more."""
     users: int = 0
@@ -118,6 +118,6 @@ class Draft:
 
     def changed(self) -> None:
         """Note a change by a program."""
-        self.dirty, self.failed = True, False
+        self.dirty, self.failed, self.refused = True, False, []
         self.set_ns = None
         self.modified_ns = int(self.clock() * NANOSECONDS)

@@ -101,8 +101,7 @@ class Writes:
         try:
             await self.flush(handle)
         finally:
-            self._files.remove(handle)
-            await self._released(self._names.drafts[found.ino])
+            self.released(self._files.remove(handle))
         return found
 
     async def open(self, ino: int, flags: int) -> int:
@@ -246,23 +245,34 @@ class Writes:
     async def flush(self, handle: int) -> None:
         """Hand over what was written: a program has closed one of the descriptors by which it could write."""
         if not self._files[handle].reads:  # what another program has written so far may be half of it
-            await self.sync(handle)
+            await self._sync(self._files[handle], ends=True)
 
     async def sync(self, handle: int) -> None:
         """Hand over what was written, and wait until the source has stored it.
 
         This goes on if its caller is cancelled. Until then the draft counts as open, whoever releases its handles.
         """
-        draft = self._files[handle].content
+        await self._sync(self._files[handle], ends=False)
+
+    async def _sync(self, opened: OpenFile, *, ends: bool) -> None:
+        draft = opened.content
         if isinstance(draft, Draft) and draft.dirty:
             draft.users += 1
-            await self._manager.go_on(partial(self._flush, draft))
+            await self._manager.go_on(partial(self._flush, draft, opened, ends))
 
-    async def _flush(self, draft: Draft) -> None:
+    async def _flush(self, draft: Draft, opened: OpenFile, ends: bool) -> None:
         try:
-            await self._hand_over(draft)
+            await (self._save(draft, opened) if ends else self._hand_over(draft, opened))
         finally:
             self._closed(draft)
+
+    async def _save(self, draft: Draft, opened: OpenFile) -> None:
+        """Hand over a draft at a close. What the source refuses is shown to no later open, and begins no later save."""
+        try:
+            await self._hand_over(draft, opened)
+        except BbfsError:
+            self._unshow(draft)
+            raise
 
     async def free(self) -> int:
         """Return the bytes that the disk has room for which keeps what is written; a source may have less."""
@@ -273,13 +283,15 @@ class Writes:
         draft = opened.content
         if isinstance(draft, Draft):
             if draft.users == 1 and draft.dirty and not (draft.failed or draft.temporary or draft.removed):
-                self._manager.begin(self._released, draft)
+                self._manager.begin(self._released, opened)
             else:
                 self._closed(draft)
 
-    async def _released(self, draft: Draft) -> None:
+    async def _released(self, opened: OpenFile) -> None:
+        draft = opened.content
+        assert isinstance(draft, Draft)
         try:
-            await self._hand_over(draft)
+            await self._save(draft, opened)
         except BbfsError:
             pass  # it is a pending write, and the log has it
         self._closed(draft)
@@ -292,13 +304,16 @@ class Writes:
         if draft.temporary and not draft.removed:
             self._leave(draft, unless_held=True)
             return
+        self._unshow(draft)
         self._leave(draft)
-        if draft.removed:
-            return
+
+    def _unshow(self, draft: Draft) -> None:
+        """Let the name of a draft lead to what the source has, if it leads to the draft."""
         _, overlay = _writable(draft.source)
         there = overlay.get(draft.below)
-        if there is None or there.node is None or there.node.draft is not draft:
+        if there is None or there.node is None or there.node.draft is not draft or draft.temporary or draft.removed:
             return
+        self._leave(draft)
         if draft.expected.exists is False:  # the source has never taken it
             overlay.unshow(draft.below)
         else:
@@ -311,22 +326,34 @@ class Writes:
             overlay.put(draft.below, record_node(record), stored=True)
         self._manager.notify_of(draft.source, [draft.below])
 
-    async def _hand_over(self, draft: Draft) -> None:
+    async def _hand_over(self, draft: Draft, opened: OpenFile | None = None) -> None:
         """Give the bytes to the source, unless it has them. Raise BbfsError: then they are a pending write."""
         if not draft.dirty or draft.temporary or draft.removed:
             return
         async with draft.lock:
             if not draft.temporary and not draft.removed:
-                await self._store_dirty(draft)
+                await self._store_dirty(draft, opened)
 
-    async def _store_dirty(self, draft: Draft) -> None:
+    async def _store_dirty(self, draft: Draft, opened: OpenFile | None = None) -> None:
         if draft.dirty and draft.buffer is not None:
-            await self._store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer)
+            await self._store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer, opened=opened)
 
     async def _store(
-        self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer, *, keep: bool = True
+        self,
+        draft: Draft,
+        native_uri: str,
+        expected: Expected,
+        below: Path,
+        buffer: Buffer,
+        *,
+        opened: OpenFile | None = None,
+        keep: bool = True,
     ) -> None:
-        """Hand over a draft. keep: a content that the source does not take is a pending write."""
+        """Hand over a draft. keep: a content that the source does not take is a pending write.
+
+        opened: the file by which a program saves. Pending writes of its earlier saves, and of the same bytes, are
+        dropped once this one is kept; those that other programs have left stay.
+        """
         draft.failed = True
         if draft.lacks is not None:
             problem = draft.lacks[1]
@@ -335,14 +362,20 @@ class Writes:
             )
             raise NoSpace(problem)
         content = buffer.snapshot()
+        earlier = [*draft.refused, *(opened.refused if opened is not None else ())]
         try:
             record = await self._writer.write(
-                draft.source, native_uri, content, expected, path=below, earlier=draft.pending, keep=keep
+                draft.source, native_uri, content, expected, path=below, earlier=earlier, keep=keep
             )
         except BbfsError as error:
+            if opened is not None:
+                opened.refused = earlier
+            draft.refused = earlier
             await self._doubt(draft.record, error)
             raise
-        draft.failed = False
+        if opened is not None:
+            opened.refused = []
+        draft.failed, draft.refused = False, []
         if draft.set_ns is not None:
             record = await self._writer.set_time(draft.source, record, draft.set_ns)
         draft.dirty, draft.record, draft.native_uri = False, record, native_uri
@@ -364,6 +397,8 @@ class Writes:
         if len(path) != 1 or path[0] not in self._manager.writable_roots:  # copies set times of the directory itself
             self._place(path)
         draft = self._names.drafts.get(ino)
+        if draft is None and handle is not None and isinstance(own := self._files[handle].content, Draft):
+            draft = own  # its name leads elsewhere since a save was refused
         if wanted.size is not None:
             return await self._truncate(ino, handle, wanted.size)
         if wanted.modified_ns is not None:
@@ -389,7 +424,7 @@ class Writes:
                 await draft.truncate(size)
                 draft.changed()
             if handle is None:
-                await self._hand_over(draft)
+                await self._save(draft, self._files[own])
             return self.attributes(ino, draft)
         finally:
             if handle is None:
