@@ -53,6 +53,8 @@ _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFL
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
 _OWN_PREFIX = b"user.bbfs."
+_ACLS = frozenset((b"system.posix_acl_access", b"system.posix_acl_default"))
+"""The attributes with the access control lists of a file (acl(5)). The kernel asks for them where others get in."""
 _ORIGIN, _METADATA = origin.ATTRIBUTE.encode(), origin.METADATA.encode()
 READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
 """The answer of poll(2) for a regular file: always ready (POSIX), as the kernel answers without a poll method."""
@@ -66,12 +68,14 @@ class Ownership:
 
     is_lower: the mount is the lower layer of an overlay. It shows that the owner may write, also where no source takes
     it, and lists of the attributes those that an overlay should copy.
+    lets_others_in: other users may use the mount. What is private is the daemon's user's.
     """
 
     uid: int
     gid: int
     umask: int = 0
     is_lower: bool = False
+    lets_others_in: bool = False
 
 
 def answers(method: F) -> F:
@@ -173,6 +177,9 @@ class Operations(pyfuse3.Operations):
         entry.st_nlink = 1  # for a directory too: "not counted", so that find does not stop early
         entry.st_uid = self._owner.uid
         entry.st_gid = self._owner.gid
+        if found.private:
+            entry.st_mode = pyfuse3.ModeT(entry.st_mode & ~0o077)
+            entry.st_uid, entry.st_gid = os.geteuid(), os.getegid()
         entry.st_size = found.size
         entry.st_blksize = 4096
         entry.st_blocks = -(-found.size // BLOCK)
@@ -484,6 +491,10 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
+        if name in _ACLS and self._owner.lets_others_in:
+            if inode < PASSED:
+                raise FUSEError(errno.ENODATA)
+            return await self._passed.getxattr(inode, name, ctx)
         if not name.startswith(_XATTR_PREFIX):
             # `ls -l` asks for security.* and system.* of every entry, but only once if the file system has none.
             raise FUSEError(errno.EOPNOTSUPP)
@@ -510,18 +521,24 @@ class Operations(pyfuse3.Operations):
     @answers
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
         if self._owner.is_lower:
-            own = await self._passed.listxattr(inode, ctx) if inode >= PASSED else ()
+            own = await self._listed(inode, ctx) if inode >= PASSED else ()
             names = [name for name in own if not name.startswith(_OWN_PREFIX)]
             with suppress(NoAttribute):
                 await self._origin(inode, ctx)
                 names.append(_ORIGIN)
             return cast(list[XAttrNameT], names)
         if inode >= PASSED:
-            return cast(list[XAttrNameT], await self._passed.listxattr(inode, ctx))
+            return cast(list[XAttrNameT], await self._listed(inode, ctx))
         names = self._files.listxattr(inode)
         if type(names) is Wait:
             names = await self._waited(ctx, names, self._files.listxattr, inode)
         return cast(list[XAttrNameT], names)
+
+    async def _listed(self, inode: InodeT, ctx: RequestContext) -> list[bytes]:
+        """Return the names of the attributes of a file of a folder that `getxattr` answers."""
+        names = await self._passed.listxattr(inode, ctx)
+        acls = _ACLS if self._owner.lets_others_in else ()
+        return [name for name in names if name.startswith(_XATTR_PREFIX) or name in acls]
 
     async def _passed_xattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
         """Return an attribute that a file of a folder has, or else one that describes it."""

@@ -85,7 +85,7 @@ def _mount(config: Config, path: str, *, background: bool, told: Callable[[], No
     """Mount at a prepared path; as `mount`."""
     service = ServiceManager(os.environ)
     composition = compose(config, path, lasting=True)
-    adapter = _Adapter()
+    adapter = _Adapter(lets_others_in=config.mount.allow_other)
     try:
         pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config, composition.handlers))
     except RuntimeError as error:
@@ -118,13 +118,16 @@ def _why(path: str, error: Exception) -> str:
 
 
 class _Adapter:
-    """The operations until the daemon's process and loop exist; from then on it passes requests to the real ones."""
+    """The operations until the daemon's process and loop exist; from then on it passes requests to the real ones.
+
+    lets_others_in: the kernel judges each user by the access control lists of files, too, and not by modes alone.
+    """
 
     supports_dot_lookup = False
     enable_writeback_cache = False
-    enable_acl = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, lets_others_in: bool = False) -> None:
+        self.enable_acl = lets_others_in
         self._mounted = True
         self.greeted = trio.Event()
         """Set when the kernel has greeted the daemon. It has the answer when a task that waits for this goes on."""
@@ -149,7 +152,7 @@ class _Adapter:
 
     def become(self, operations: Operations) -> None:
         """Pass every request to `operations` from now on, without a detour."""
-        for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys():
+        for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys() - vars(self).keys():
             if not name.startswith("_"):
                 setattr(self, name, getattr(operations, name))
 
@@ -201,6 +204,7 @@ async def _serve(
         os.getgid() if config.mount.gid is None else config.mount.gid,
         config.mount.umask or 0,
         is_lower,
+        config.mount.allow_other,
     )
     async with _stoppable(early) as stop, resource_manager(config, composition, store_path(), index_path()) as manager:
         status = StatusHandler(manager, manager.clock(), config.left_out)
@@ -212,6 +216,8 @@ async def _serve(
         texts = TextHandler(manager, manager.documents)
         await manager.add_texts(texts.source, texts)
         manager.is_lower = is_lower
+        if config.mount.allow_other:
+            manager.let_others_in()
         notifications = Notifications()
         files = FileSystem(manager, notifications.invalidate, notifications.invalidate_below)
         adapter.become(Operations(files, owner, interrupts))

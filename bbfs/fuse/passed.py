@@ -28,7 +28,7 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NotSupported, Outdated
+from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NotSupported, Outdated, ReadOnly
 from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
@@ -43,6 +43,7 @@ from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
 T = TypeVar("T")
 _BESIDE = (SEARCH.encode(), ABOUT.encode())
 _TEXT = TEXT_SUFFIX.encode()
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _DOTS = 2
 """Entries of a directory before its names: `.` and `..`."""
 
@@ -87,6 +88,12 @@ class PassedRequests:
                 self._changed(passed)
         return answer
 
+    async def _change(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+        """As `_call`, for what changes the folder. Raise ReadOnly."""
+        if passed.source.writes is None:
+            raise ReadOnly(passed.source.why_read_only)
+        return await self._call(passed, pid, call, *arguments)
+
     async def _answer(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
         if passed.folder.direct:
             with suppress(MayCrossMount):
@@ -109,7 +116,7 @@ class PassedRequests:
         except KeyError:
             raise Outdated(f"inode {number} is not held") from None
 
-    def _entry(self, inode: PassedInode, status: os.stat_result) -> EntryAttributes:
+    def _entry(self, passed: Passed, inode: PassedInode, status: os.stat_result) -> EntryAttributes:
         entry = EntryAttributes()
         entry.st_ino = InodeT(inode.number)
         entry.st_mode = pyfuse3.ModeT(status.st_mode)
@@ -124,10 +131,12 @@ class PassedRequests:
         entry.st_mtime_ns = status.st_mtime_ns
         entry.st_ctime_ns = status.st_ctime_ns
         entry.entry_timeout = entry.attr_timeout = SHORT  # other programs may change the folder
+        if passed.source.judged_by_files:
+            entry.attr_timeout = 0  # the kernel asks for the rights, and for lists of them, at each use
         return entry
 
     def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
-        return self._entry(passed.folder.counted(parent, name, status), status)
+        return self._entry(passed, passed.folder.counted(parent, name, status), status)
 
     # -- names and attributes ----------------------------------------------------------------------------------------
 
@@ -170,12 +179,14 @@ class PassedRequests:
             if inode is not passed.folder.inodes.root:
                 raise
             return _directory(number)  # that of a source is there, whatever the source does (S6)
-        return self._entry(inode, status)
+        return self._entry(passed, inode, status)
 
     async def setattr(self, number: int, wanted: NewAttributes, fh: int | None, ctx: RequestContext) -> EntryAttributes:
         passed, inode = self._inode(number)
         opened = self._files[fh][1] if fh is not None else None
-        return self._entry(inode, await self._call(passed, ctx.pid, passed.folder.setattr, inode, opened, wanted))
+        return self._entry(
+            passed, inode, await self._change(passed, ctx.pid, passed.folder.setattr, inode, opened, wanted)
+        )
 
     async def readlink(self, number: int, ctx: RequestContext) -> FileNameT:
         passed, inode = self._inode(number)
@@ -185,7 +196,8 @@ class PassedRequests:
 
     async def open(self, number: int, flags: int, ctx: RequestContext) -> FileInfo:
         passed, inode = self._inode(number)
-        opened, right = await self._call(passed, ctx.pid, passed.folder.open, inode, flags)
+        call = self._change if flags & _WRITING else self._call
+        opened, right = await call(passed, ctx.pid, passed.folder.open, inode, flags)
         return FileInfo(fh=self._opened(passed, opened), keep_cache=right, direct_io=_appends(flags))
 
     def _opened(self, passed: Passed, opened: PassedFile) -> FileHandleT:
@@ -199,13 +211,13 @@ class PassedRequests:
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         passed, parent = self._inode(parent_inode)
-        descriptor, status = await self._call(
+        descriptor, status = await self._change(
             passed, ctx.pid, passed.folder.create, parent, name, flags, _creator(mode, ctx)
         )
         inode = passed.folder.counted(parent, name, status)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         handle = self._opened(passed, PassedFile(inode, descriptor, writes))
-        return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entry(inode, status)
+        return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entry(passed, inode, status)
 
     async def read(self, fh: int, offset: int, length: int) -> bytes:
         passed, opened = self._files[fh]
@@ -286,36 +298,36 @@ class PassedRequests:
     async def mknod(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
         kind, creator = stat.S_IFMT(mode) or stat.S_IFREG, _creator(mode, ctx)
-        status = await self._call(passed, ctx.pid, passed.folder.mknod, parent, name, kind, creator)
+        status = await self._change(passed, ctx.pid, passed.folder.mknod, parent, name, kind, creator)
         return self._new(passed, parent, name, status)
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
-        status = await self._call(passed, ctx.pid, passed.folder.mkdir, parent, name, _creator(mode, ctx))
+        status = await self._change(passed, ctx.pid, passed.folder.mkdir, parent, name, _creator(mode, ctx))
         return self._new(passed, parent, name, status)
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
-        status = await self._call(passed, ctx.pid, passed.folder.symlink, parent, name, target, _creator(0, ctx))
+        status = await self._change(passed, ctx.pid, passed.folder.symlink, parent, name, target, _creator(0, ctx))
         return self._new(passed, parent, name, status)
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         passed, parent = self._inode(parent_inode)
-        await self._call(passed, ctx.pid, passed.folder.unlink, parent, name)
+        await self._change(passed, ctx.pid, passed.folder.unlink, parent, name)
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         passed, parent = self._inode(parent_inode)
-        await self._call(passed, ctx.pid, passed.folder.rmdir, parent, name)
+        await self._change(passed, ctx.pid, passed.folder.rmdir, parent, name)
 
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int, ctx: RequestContext
     ) -> None:
         passed, parent, to_parent = self._both(old_parent, new_parent)
-        await self._call(passed, ctx.pid, passed.folder.rename, parent, old_name, to_parent, new_name, flags)
+        await self._change(passed, ctx.pid, passed.folder.rename, parent, old_name, to_parent, new_name, flags)
 
     async def link(self, number: int, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, inode, parent = self._both(number, parent_inode)
-        status = await self._call(passed, ctx.pid, passed.folder.link, inode, parent, name)
+        status = await self._change(passed, ctx.pid, passed.folder.link, inode, parent, name)
         return self._new(passed, parent, name, status)
 
     def _both(self, number: int, other: int) -> tuple[Passed, PassedInode, PassedInode]:
@@ -337,11 +349,11 @@ class PassedRequests:
 
     async def setxattr(self, number: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         passed, inode = self._inode(number)
-        await self._call(passed, ctx.pid, passed.folder.setxattr, inode, name, value)
+        await self._change(passed, ctx.pid, passed.folder.setxattr, inode, name, value)
 
     async def removexattr(self, number: int, name: bytes, ctx: RequestContext) -> None:
         passed, inode = self._inode(number)
-        await self._call(passed, ctx.pid, passed.folder.removexattr, inode, name)
+        await self._change(passed, ctx.pid, passed.folder.removexattr, inode, name)
 
     async def room(self, ctx: RequestContext) -> Room | None:
         """Return the room of the folder that has the least left, or None if no folder tells."""

@@ -234,6 +234,11 @@ class ResourceManager:
             handler.watch(partial(self._invalidation.announced, source))
         return source
 
+    def let_others_in(self) -> None:
+        """Let the files of local folders decide what each user may do. Call this before the mount is served."""
+        for source in self.sources.values():
+            source.judged_by_files = True
+
     async def add_description(self, name: str, data: DataSource, handler: Handler) -> None:
         """Take in a source with files at the root, and a file called `name` below the URI prefix of each other source.
 

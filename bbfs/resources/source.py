@@ -52,6 +52,8 @@ class Source:
         before.
     loads_while_wanted: a load ends with the last program that waits for it.
     overlay: the names that the mount has changed, if the source can be written.
+    judged_by_files: other users than the mount's get in, so the owners, modes and access control lists of the files of
+        a local folder must decide what each of them may do.
     """
 
     data: DataSource
@@ -64,6 +66,7 @@ class Source:
     unsized: str | None = None
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
     overlay: Overlay | None = None
+    judged_by_files: bool = False
     waiters: Waiters = field(init=False)
     loads: CanLoad | None = field(init=False)
     revalidates: CanLoadIfChanged | None = field(init=False)
@@ -170,8 +173,8 @@ class Source:
 
     @property
     def is_passed(self) -> bool:
-        """Return whether a mount passes the source through: a local folder that can be written."""
-        return self.writes is not None and self.data.type == "filesystem"
+        """Return whether a mount passes the source through: a local folder that can be written or has other users."""
+        return (self.writes is not None or self.judged_by_files) and self.data.type == "filesystem"
 
     @property
     def makes_directories(self) -> bool:

@@ -172,7 +172,7 @@ def _state(source: Source) -> str:
     state, problem = source.state, source.problem
     words = {"idle": "Not in use", "connecting": "Connecting", "up": "Up", "down": "Down"}[state.state]
     if source.is_passed and state.state == "idle":
-        return "Programs read and write the folder itself."
+        return f"Programs {'read' if source.writes is None else 'read and write'} the folder itself."
     protocol = f", protocol {_text(state.protocol_version)}" if state.protocol_version else ""
     return f"{words}{protocol}." + (f" Last error: {_text(problem)}" if problem else "")
 
@@ -199,7 +199,7 @@ def _contents(source: Source) -> Iterator[str]:
         yield "- Reading is off: the option `capabilities` of this source does not grant `read`."
     if not granted.list:
         yield "- Listing is off: the option `capabilities` of this source does not grant `list`."
-    if source.is_passed:
+    if source.is_passed and source.writes is not None:
         yield "- It can be written, as the folder itself."
     elif source.writes is not None:
         yield "- It can be written. What it does not take is kept: `bbfs pending`."

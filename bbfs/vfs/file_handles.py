@@ -17,6 +17,7 @@ class Attributes:
     """Attributes for stat, with the seconds for which the kernel may cache the name (`entry_timeout`) and the rest.
 
     ino: 0 for an absent name, which the kernel may cache as well. size: bytes. writable: its source accepts changes.
+    private: only the user of the daemon may use it, whoever else gets in.
     packed: the adapter's form of the rest without timeouts, kept for the next listing.
     """
 
@@ -27,6 +28,7 @@ class Attributes:
     entry_timeout: float
     attr_timeout: float
     writable: bool = False
+    private: bool = False
     packed: Any = field(default=None, repr=False, compare=False)
 
 

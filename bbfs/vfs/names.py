@@ -28,6 +28,7 @@ from bbfs.resources.catalog.record import (
     inode_version,
     loads_each_open,
 )
+from bbfs.resources.documents import SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.publish import ABSENT_FOR
 from bbfs.resources.writing.temporary import is_temporary
@@ -133,6 +134,7 @@ class Names:
         """The files that are being written, by inode number."""
         self.passed: Mapping[str, int] = {}
         """The inode numbers of the folders that are passed through, by their names at the root."""
+        self.judged_by_files = any(source.judged_by_files for source in manager.sources.values())
 
     def lookup(
         self, parent: int, raw_name: bytes, ended: Ended = (), *, asker: Asker | None = None
@@ -323,6 +325,20 @@ class Names:
 
     def attributes(self, ino: int, path: Path, node: Node) -> Attributes:
         """Return the attributes as cached. A size that only a load can tell has no validity (S9)."""
+        found = self._attributes(ino, path, node)
+        if self.judged_by_files and path:
+            found.private = self._is_private(path)
+        return found
+
+    def _is_private(self, path: Path) -> bool:
+        """Return whether only the daemon's user may use a path: bbfs makes it of files that others may not read.
+
+        These are the searches and the texts of documents of folders that are judged by their files, and the searches of
+        the root, which search in such folders as well.
+        """
+        return bool(self.passed) and (path[0] in self.passed or path[0] == SEARCH)
+
+    def _attributes(self, ino: int, path: Path, node: Node) -> Attributes:
         if node.draft is not None:
             return Attributes(ino, "file", node.draft.size, node.draft.modified_ns, 0.0, 0.0, writable=True)
         entry_timeout = self.validity(path[:-1]) if path else FOREVER

@@ -36,7 +36,7 @@ class Requests:
         self.changed: list[Passed] = []
         self.folders = [
             Passed(
-                cast(Source, None),
+                cast(Source, SimpleNamespace(writes=True, judged_by_files=False)),
                 PassedFolder(Root(os.fsencode(root), None), number, hidden=True),
                 root.name,
                 timeout,

@@ -234,6 +234,7 @@ def test_every_write_is_refused_with_erofs(mounted: Mounts, tmp_path: Path) -> N
 @pytest.mark.parametrize("allowed", [False, True])
 def test_other_users_get_in_only_when_they_are_allowed_to(mounted: Mounts, tmp_path: Path, allowed: bool) -> None:
     (tmp_path / "file").write_text("x")
+    tmp_path.chmod(0o755)
     mount = mounted(folder("local", tmp_path), tables={"mount": {"allow_other": allowed}})
     mount.path.parent.stat()
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]

@@ -22,6 +22,8 @@ NOREPLACE = 1
 """Flag of renameat2(2): the new name must not exist."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_ACL = "system.posix_acl_access"
+"""The extended attribute of a file's access control list (acl(5))."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -43,7 +45,9 @@ class Replacement:
         self._name = path[-1]
         remove_left(self._directory.number)
         self._temporary = new_name().encode()
-        self._file = Descriptor(os.open(self._temporary, _NEW, 0o666, dir_fd=self._directory.number))
+        # What replaces a file is its writer's alone until it has the rights of that file.
+        mode = 0o600 if _is_there(self._directory.number, self._name) else 0o666
+        self._file = Descriptor(os.open(self._temporary, _NEW, mode, dir_fd=self._directory.number))
         self._is_there = True
 
     def write(self, data: bytes) -> None:
@@ -55,8 +59,8 @@ class Replacement:
         at, number = self._directory.number, self._file.number
         old = _compared(at, self._name, expected)
         if old is not None:
-            os.fchmod(number, stat.S_IMODE(old.st_mode))
             _copy_attributes(at, self._name, number)
+            _copy_rights(at, self._name, number)
         os.fsync(number)
         _compared(at, self._name, expected)
         if expected.exists is False:
@@ -74,8 +78,16 @@ class Replacement:
                 os.unlink(self._temporary, dir_fd=self._directory.number)
 
 
+def _is_there(at: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=at, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
 def _copy_attributes(at: int, name: bytes, to: int) -> None:
-    """Give a new file the owner's extended attributes of the old one, and its group where that is allowed."""
+    """Give a new file the owner's extended attributes of the old one."""
     with Descriptor(os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)) as old:
         way = f"/proc/self/fd/{old.number}"
         try:
@@ -85,6 +97,47 @@ def _copy_attributes(at: int, name: bytes, to: int) -> None:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
+
+
+def _copy_rights(at: int, name: bytes, to: int) -> None:
+    """Give a new file the owner, group, mode and access control list of the old one, and no right beyond these.
+
+    Other bytes must not run with the owner's rights, so a set-user-ID or set-group-ID bit goes, as with write(2). If
+    this process may not give the file to its group, no member of another group gains by it.
+    """
+    with Descriptor(os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)) as old:
+        way, status = f"/proc/self/fd/{old.number}", os.fstat(old.number)
+        mode, acl = stat.S_IMODE(status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID), _acl(way)
+        if not _given(to, status):
+            others = mode & 0o007 if acl is None else 0
+            mode, acl = mode & (0o1700 | others * 0o11), None
+        if acl is None and _acl(to) is not None:  # that of its directory for new files; a mode would widen its mask
+            os.removexattr(to, _ACL)
+        os.fchmod(to, mode)
+        if acl is not None:
+            os.setxattr(to, _ACL, acl)
+
+
+def _given(number: int, to: os.stat_result) -> bool:
+    """Give a file to the owner and the group of another one, if this process may. Return whether it has the group."""
+    now = os.fstat(number)
+    for uid, gid in ((to.st_uid, to.st_gid), (-1, to.st_gid)):
+        if (now.st_uid, now.st_gid) == (to.st_uid, to.st_gid):
+            return True
+        with suppress(PermissionError):
+            os.fchown(number, uid, gid)
+        now = os.fstat(number)
+    return now.st_gid == to.st_gid
+
+
+def _acl(file: int | str) -> bytes | None:
+    """Return the access control list of a file, given by a descriptor or a path, or None if its mode says all."""
+    try:
+        return os.getxattr(file, _ACL)
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
+            return None
+        raise
 
 
 def _compared(at: int, name: bytes, expected: Expected) -> os.stat_result | None:

@@ -392,24 +392,20 @@ class PassedFolder:
     def create(
         self, parent: PassedInode, name: bytes, flags: int, creator: Creator
     ) -> tuple[Descriptor, os.stat_result]:
-        """Create a file and open it, or open one that is there unless `flags` has O_EXCL."""
+        """Create a file and open it. Raise ESTALE if there is one by now, unless `flags` has O_EXCL.
+
+        The kernel had the name as free, so it has not checked whether the program may open what has it. After ESTALE it
+        looks the name up again, and opens that.
+        """
         at = self._to_change(parent, name)
-        is_new, new = True, flags & _KEPT_FLAGS | _OPEN | os.O_CREAT | os.O_EXCL
+        new = flags & _KEPT_FLAGS | _OPEN | os.O_CREAT | os.O_EXCL
         try:
             found = Descriptor(os.open(name, new, creator.mode, dir_fd=at.number))
         except FileExistsError:
             if flags & os.O_EXCL:
                 raise
-            is_new = False
-            found = Descriptor(os.open(name, flags & _KEPT_FLAGS | _OPEN, dir_fd=at.number))
-        status = os.fstat(found.number)
-        if is_new:
-            status = self._given(found, at, status, creator)
-        elif not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
-        elif flags & os.O_TRUNC and status.st_size:
-            os.truncate(_way_to(found), 0)
-            status = os.fstat(found.number)
+            raise _stale() from None
+        status = self._given(found, at, os.fstat(found.number), creator)
         self.changes.append((parent, name))
         return found, status
 
@@ -428,7 +424,7 @@ class PassedFolder:
                 os.chown(way, uid, gid)
             except PermissionError:
                 pass  # only root gives files away: this one is that of the user who mounted
-        if masked:
+        if masked and not _has_default_acl(at):
             os.chmod(way, creator.mode | stat.S_IMODE(status.st_mode) & stat.S_ISGID)
         return os.fstat(found.number)
 
@@ -452,7 +448,20 @@ class PassedFolder:
 
     def write(self, opened: PassedFile, offset: int, data: bytes) -> int:
         opened.written = True
+        self._drop_rights(opened.descriptor)
         return os.pwrite(opened.descriptor.number, data, offset)
+
+    def _drop_rights(self, written: Descriptor) -> None:
+        """Let a file that a program writes no longer run with its owner's or group's rights, as write(2) does.
+
+        The kernel does so for a user, but not for a privileged process as this one may be; and for direct I/O, which an
+        append here is, it asks no file system to.
+        """
+        if self._own[0] == 0:
+            mode = stat.S_IMODE(os.fstat(written.number).st_mode)
+            runs_as_group = mode & stat.S_ISGID and mode & stat.S_IXGRP
+            if mode & stat.S_ISUID or runs_as_group:
+                os.chmod(_way_to(written), mode & ~(stat.S_ISUID | (stat.S_ISGID if runs_as_group else 0)))
 
     def _settled(self, inode: PassedInode, status: os.stat_result) -> bool:
         """Return whether the kernel's pages of a file are still right, as it is opened."""
@@ -582,6 +591,14 @@ class PassedFolder:
         inode = self.inodes.known(key_of(status))
         if inode is not None and inode is not self.inodes.root:
             inode.is_at((parent, name), directory=stat.S_ISDIR(status.st_mode))
+
+
+def _has_default_acl(directory: Descriptor) -> bool:
+    """Return whether a directory has an access control list for new files. To those, no umask applies (acl(5))."""
+    try:
+        return bool(os.getxattr(_way_to(directory), "system.posix_acl_default"))
+    except OSError:
+        return False
 
 
 def _is_as_made(found: Descriptor, status: os.stat_result) -> bool:

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,61 @@ async def test_a_write_that_fails_leaves_the_old_file(
         await write(handler, "file:./a", b"new")
     assert (tmp_path / "root" / "a").read_bytes() == b"old"
     assert os.listdir(tmp_path / "root") == ["a"]
+
+
+def set_acl(path: Path, entries: str) -> None:
+    subprocess.run(["setfacl", "-m", entries, path], check=True)
+
+
+def acl(path: Path) -> str:
+    return subprocess.run(["getfacl", "-cpnE", path], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("given", ["", "u:21002:---", "u:21002:rw-,g::---,m:rw-"])
+async def test_a_replaced_file_gives_no_user_more_or_fewer_rights(
+    handler: FilesystemHandler, tmp_path: Path, given: str
+) -> None:
+    """Neither do those that its directory has for new files."""
+    path = tmp_path / "root" / "file"
+    path.write_text("old")
+    os.chown(path, 21001, 21100)
+    path.chmod(0o6660)
+    if given:
+        set_acl(path, given)
+    set_acl(path.parent, "d:u:21003:rwx")
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o6000)
+    before = acl(path)
+    path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o6000)
+    await write(handler, "file:./file", b"new")
+    status = path.stat()
+    assert (path.read_bytes(), status.st_uid, status.st_gid, status.st_mode & 0o7000) == (b"new", 21001, 21100, 0)
+    assert acl(path) == before
+
+
+@pytest.mark.parametrize("denied", [{21001}, {21001, 21100}])
+async def test_a_file_that_cannot_be_given_away_opens_to_no_other_group(
+    handler: FilesystemHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: set[int]
+) -> None:
+    path = tmp_path / "root" / "file"
+    path.write_text("old")
+    path.chmod(0o664)
+    status = path.stat()
+    monkeypatch.setattr(writing, "_given", lambda _number, _to: 21100 not in denied)
+    await write(handler, "file:./file", b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == (0o644 if 21100 in denied else 0o664)
+    assert status.st_uid == path.stat().st_uid
+
+
+async def test_a_replacement_is_not_readable_by_others_before_it_has_its_name(
+    handler: FilesystemHandler, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    (root / "secret").touch(0o600)
+    replacement = writing.Replacement(handler.root, (b"secret",))
+    try:
+        replacement.write(b"x")
+        (unfinished,) = {*os.listdir(root)} - {"secret"}
+        assert stat.S_IMODE((root / unfinished).stat().st_mode) == 0o600
+    finally:
+        replacement.drop()

@@ -1,0 +1,195 @@
+"""Other users of a mount of root's: what a local folder denies a user, the mount denies that user, too.
+
+The oracle is a plain directory with the same owners, modes and access control lists, and the same programs.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from harness import Mount, Mounts, folder
+from programs import run
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+ALICE, BOB, CAROL, TEAM = 21001, 21002, 21003, 21100
+USERS = {
+    "alice": (ALICE, []),
+    "bob": (BOB, [TEAM]),
+    "carol": (CAROL, []),
+}
+WRITTEN, READ = "bb-filesystem+work+file", "bb-filesystem+plain+file"
+WRITE = ["read", "list", "write"]
+DIRECTORIES = {
+    "open": (ALICE, TEAM, 0o755, ""),
+    "sticky": (ALICE, TEAM, 0o1777, ""),
+    "team": (ALICE, TEAM, 0o770, f"u:{BOB}:---"),
+    "given": (ALICE, ALICE, 0o700, f"u:{CAROL}:rwx"),
+    "search": (ALICE, TEAM, 0o711, f"u:{BOB}:---"),
+    "default": (ALICE, TEAM, 0o777, f"d:u:{BOB}:r--,d:g::---,d:m:r--,d:o::---"),
+}
+FILES = {
+    "all": (ALICE, TEAM, 0o666, ""),
+    "own": (ALICE, ALICE, 0o600, ""),
+    "denied": (ALICE, TEAM, 0o664, f"u:{BOB}:---"),
+    "mask": (ALICE, TEAM, 0o600, f"u:{CAROL}:rw-,m:rw-,g::---"),
+    "masked": (ALICE, TEAM, 0o600, f"u:{CAROL}:rw-,m:r--"),
+    "group": (ALICE, ALICE, 0o644, f"g:{TEAM}:---"),
+    "bobs": (BOB, TEAM, 0o640, f"u:{CAROL}:r--"),
+}
+READS = ["cat {}", "head -c1 {}", "test -r {}", "test -w {}", "getfattr -d -m user.mine {}"]
+CHANGES = [
+    "printf x >> {}", "printf x > {}", "truncate -s 1 {}", "chmod 777 {}", "touch -d @1 {}", "touch {}", "mv {} {}.new",
+    "ln {} {}.hard", "rm -f {}.new", "setfattr -n user.mine -v x {}", "printf n > {}.made", "mkdir {}.dir",
+    "ln -s x {}.link", "rm -f {}", "rm -f {}.made",
+]  # fmt: skip
+
+
+def _made(path: Path, owner: int, group: int, mode: int, acl: str) -> None:
+    os.chown(path, owner, group)
+    path.chmod(mode)
+    if acl:
+        subprocess.run(["setfacl", "-m", acl, path], check=True)
+
+
+def tree(root: Path) -> None:
+    """Make directories and files of three users, each directory with all files."""
+    root.chmod(0o755)
+    for name, rights in DIRECTORIES.items():
+        directory = root / name
+        directory.mkdir()
+        for each, of in FILES.items():
+            file = directory / each
+            file.write_text(f"{name} {each}\n")
+            os.setxattr(file, "user.mine", b"y")
+            _made(file, *of)
+        _made(directory, *rights)
+
+
+def tried(user: str, directory: Path, commands: list[str]) -> list[tuple[str, int, bytes]]:
+    """Run commands as a user, in each directory for each file. Return them with their status and output."""
+    uid, groups = USERS[user]
+    lines = "\n".join(
+        f"( {command.format(*[f'{name}/{file}'] * command.count('{}'))} ) 2>/dev/null; printf '\\n%s %s\\n' $? "
+        f"'{name} {file} {number}'"
+        for name in DIRECTORIES
+        for file in FILES
+        for number, command in enumerate(commands)
+    )
+    more = ["--groups=" + ",".join(map(str, groups))] if groups else ["--clear-groups"]
+    with_umask = (
+        f"umask 0\ncd {directory} || exit 1\n{lines}\nfor d in {' '.join(DIRECTORIES)}; do ls $d; echo $?; done"
+    )
+    done = run("setpriv", f"--reuid={uid}", f"--regid={uid}", *more, "sh", "-c", with_umask, timeout=50)
+    return [(user, 0, line) for line in done.out.splitlines()]
+
+
+@pytest.fixture
+def others(mounted: Mounts, tmp_path: Path) -> Mount:
+    for name in ("work", "plain", "oracle"):
+        (tmp_path / name).mkdir()
+        tree(tmp_path / name)
+    for each in (tmp_path, *tmp_path.parents):
+        if each.stat().st_mode & 0o001 == 0:
+            each.chmod(each.stat().st_mode | 0o011)
+    return mounted(
+        folder("work", tmp_path / "work", capabilities=WRITE),
+        folder("plain", tmp_path / "plain"),
+        tables={"mount": {"allow_other": True}},
+    )
+
+
+def rights(root: Path) -> dict[str, str]:
+    """Return the owners, modes, access control lists and contents below a directory."""
+    listed = subprocess.run(["getfacl", "-R", "-n", "."], cwd=root, check=True, capture_output=True, text=True).stdout
+    texts = {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*")) if path.is_file()}
+    return texts | {block.splitlines()[0]: block for block in listed.split("\n\n") if block}
+
+
+@pytest.mark.semantics("S28")
+@pytest.mark.parametrize("user", USERS)
+def test_a_written_folder_lets_each_user_do_what_the_folder_itself_does(
+    others: Mount, tmp_path: Path, user: str
+) -> None:
+    for commands in (READS, CHANGES):
+        expected = tried(user, tmp_path / "oracle", commands)
+        assert tried(user, others / WRITTEN, commands) == expected
+    assert rights(tmp_path / "work") == rights(tmp_path / "oracle")
+
+
+@pytest.mark.semantics("S28")
+def test_a_read_only_folder_lets_each_user_read_what_the_folder_itself_does(others: Mount, tmp_path: Path) -> None:
+    reads = [READS[0], READS[1], READS[4]]
+    before = rights(tmp_path / "plain")
+    for user in USERS:
+        assert tried(user, others / READ, reads) == tried(user, tmp_path / "oracle", reads)
+        tried(user, others / READ, CHANGES)
+    script = f"cd {others / READ}; echo x > open/all; rm open/all; mkdir x; chmod 0 open"
+    tried_by_root = run("sh", "-c", script, status=None)
+    assert tried_by_root.err.count(b"Read-only file system") == 4
+    assert rights(tmp_path / "plain") == before
+
+
+@pytest.mark.semantics("S28")
+def test_searches_and_texts_of_folders_are_not_for_others(others: Mount, tmp_path: Path) -> None:
+    (tmp_path / "plain/open/page.html").write_text("<p>a secret of alice</p>")
+    (tmp_path / "plain/open/page.html").chmod(0o600)
+    nobody = ["setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups"]
+    for made in (".search/alice", f"{READ}/.search/alice", f"{READ}/open/.search/alice", f"{READ}/open/page.html.md"):
+        assert run("ls", others / made, status=None).status == 0, made
+        assert run(*nobody, "cat", others / made, status=None).status == 1, made
+    assert run(*nobody, "cat", others / f"{READ}/open/all").out == b"open all\n"
+
+
+def test_a_file_that_was_made_after_its_name_was_free_is_not_opened_unasked(others: Mount, tmp_path: Path) -> None:
+    """The kernel caches that a name is free, and asks for no permission where it creates a file."""
+    for number in range(5):
+        name = f"sticky/new{number}"
+        script = f"import os,sys; os.path.exists({name!r}); print(flush=True); sys.stdin.read(1); " + (
+            f"os.read(os.open({name!r}, os.O_RDWR | os.O_CREAT), 9)"
+        )
+        bob = subprocess.Popen(
+            ["setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups", "/usr/bin/python3", "-c", script],
+            cwd=others / WRITTEN, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert bob.stdout is not None
+        bob.stdout.read(1)
+        secret = tmp_path / "work" / name
+        secret.touch(0o600)
+        secret.write_text("secret")
+        _, said = bob.communicate(b"x", timeout=20)
+        assert b"PermissionError" in said
+
+
+def test_a_file_that_was_closed_to_others_just_now_is_closed_at_once(others: Mount, tmp_path: Path) -> None:
+    bob = ["setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups"]
+    file = others / WRITTEN / "open/all"
+    for _ in range(3):
+        assert run(*bob, "cat", file).status == 0
+        (tmp_path / "work/open/all").chmod(0o600)
+        assert run(*bob, "cat", file, status=None).status == 1
+        subprocess.run(["setfacl", "-m", f"u:{BOB}:r", tmp_path / "work/open/all"], check=True)
+        assert run(*bob, "cat", file).status == 0
+        subprocess.run(["setfacl", "-b", tmp_path / "work/open/all"], check=True)
+        (tmp_path / "work/open/all").chmod(0o644)
+
+
+@pytest.mark.parametrize("way", [">", ">>", "1<>", "dd"])
+def test_other_bytes_do_not_run_with_the_owners_rights(others: Mount, tmp_path: Path, way: str) -> None:
+    """As write(2) of a user without the privilege CAP_FSETID does on a local disk."""
+    program = tmp_path / "work/open/program"
+    shutil.copy("/bin/true", program)
+    os.chown(program, ALICE, TEAM)
+    program.chmod(0o6777)
+    command = {"dd": "dd if=/dev/zero of=program bs=4096 count=1 conv=notrunc oflag=direct"}.get(
+        way, f"echo x {way} program"
+    )
+    bob = ["setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups"]
+    before = program.read_bytes()
+    run(*bob, "sh", "-c", f"cd {others / WRITTEN}/open; {command}")
+    assert program.read_bytes() != before
+    assert stat.S_IMODE(program.stat().st_mode) == 0o777
+    assert time.time() - program.stat().st_mtime < 60
