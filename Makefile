@@ -28,6 +28,7 @@ soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing m
 	.venv/bin/python benchmarks/soak.py
 
 kills: $(TEST)  ## kill daemons and sources at 200 steps of saves, for each kind of source (about half an hour)
+	DAEMON_KILLS=50 .venv/bin/pytest tests/mount/test_daemon_kills.py -q -n 0
 	ROUNDS=200 .venv/bin/pytest tests/mount/test_save_kills.py tests/mount/test_save_steps.py -q -n 0
 
 saves: $(SAVES)  ## every way in which programs save, in every source that is written (about eight minutes)

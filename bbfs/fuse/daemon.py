@@ -2,7 +2,7 @@
 
 One nursery and one exit stack own connections, requests under way and the FUSE loop. Order matters twice. pyfuse3 is
 initialised first, because a daemon must fork after that and before any task or thread. Invalidations of the kernel go
-through a thread of their own, since they wait for requests that this loop answers.
+through a process of their own, since they wait for requests that this loop answers (see `notifier`).
 """
 
 import errno
@@ -19,13 +19,13 @@ import pyfuse3
 import trio
 
 from bbfs.config import Config
-from bbfs.fuse import mountpoint, request_queue
+from bbfs.fuse import mountpoint, notifications, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
 from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.control.server import Control
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.neighbours import Neighbours
-from bbfs.fuse.notifications import Notifications
+from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts
@@ -86,10 +86,12 @@ def _mount(config: Config, path: str, *, background: bool, told: Callable[[], No
     service = ServiceManager(os.environ)
     composition = compose(config, path, lasting=True)
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
+    others = notifications.devices()
     try:
         pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config, composition.handlers))
     except RuntimeError as error:
         raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
+    (adapter.device,) = notifications.devices() - others
     if background:
         forked = _fork(path, told)
         if isinstance(forked, int):
@@ -129,6 +131,8 @@ class _Adapter:
     def __init__(self, *, lets_others_in: bool = False) -> None:
         self.enable_acl = lets_others_in
         self._mounted = True
+        self.device = -1
+        """The descriptor of `/dev/fuse`."""
         self.greeted = trio.Event()
         """Set when the kernel has greeted the daemon. It has the answer when a task that waits for this goes on."""
 
@@ -218,13 +222,14 @@ async def _serve(
         manager.is_lower = is_lower
         if config.mount.allow_other:
             manager.let_others_in()
-        notifications = Notifications()
-        files = FileSystem(manager, notifications.invalidate, notifications.invalidate_below)
+        notifier = Notifier(adapter.device)
+        queue = Notifications(notifier.send)
+        files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
         adapter.become(Operations(files, owner, interrupts))
         with stop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(interrupts.run)
-                nursery.start_soon(notifications.run, files.held_below, files.locks)
+                nursery.start_soon(queue.run, files.held_below, files.locks)
                 nursery.start_soon(manager.keep_flushing)
                 neighbours = Neighbours(path)
                 manager.writer.told = neighbours.tell
@@ -242,7 +247,9 @@ async def _serve(
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources close, so that no request comes meanwhile.
         files.unwatch()
+        notifier.end()
         adapter.unmount()
+        notifier.reap()
     log.info("unmounted %s", path)
 
 

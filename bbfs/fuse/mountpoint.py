@@ -1,5 +1,6 @@
 """Mount points: the bbfs mounts of this machine, dead ones, unmounting, and what a machine lacks for mounting."""
 
+import ctypes
 import errno
 import os
 import re
@@ -23,6 +24,11 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 _USER = re.compile(r"[ ,]user_id=(\d+)(?:,|\Z)")
 MOUNT_TABLE = "/etc/mtab"
 UMOUNT_TIMEOUT = 10.0
+PATIENCE = 10.0
+"""Seconds without an answer after which a mount that is to be unmounted counts as one that hangs."""
+CONNECTIONS = Path("/sys/fs/fuse/connections")
+"""The connections of FUSE, by the minor numbers of their mounts (fuse.rst in the kernel's documentation)."""
+_MNT_FORCE, _UMOUNT_NOFOLLOW = 1, 8
 READ_AHEAD = 1024
 """KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
 
@@ -33,6 +39,10 @@ class MountError(BbfsError):
 
 class DeadMount(MountError):
     """The daemon behind the mount is gone."""
+
+
+class SilentMount(MountError):
+    """The mount does not answer: its daemon hangs, is stopped, or was killed and cannot end."""
 
 
 class ForeignMount(MountError):
@@ -113,20 +123,81 @@ def read_further_ahead(path: str, bdi: Path = Path("/sys/class/bdi")) -> None:
 
 
 def is_dead(path: str) -> bool:
-    """Return whether the daemon behind a FUSE mount is gone. A live one that hangs is not dead."""
+    """Return whether the daemon of a FUSE mount is gone, or was killed and cannot end. One that hangs is not dead."""
     try:
         names(path)
     except DeadMount:
         return True
+    except SilentMount:
+        return _was_killed(path)
     except MountError:
         return False
     return False
 
 
+def _was_killed(path: str) -> bool:
+    from bbfs.fuse.control.address import was_killed  # noqa: PLC0415 - platformdirs
+
+    try:
+        return was_killed(path)
+    except OSError:
+        return False  # no directory of control sockets
+
+
+def _hangs(path: str) -> bool:
+    """Return whether programs wait in a mount in vain."""
+    try:
+        names(path)
+    except SilentMount:
+        if _was_killed(path):
+            return True
+    except MountError:
+        return False
+    else:
+        return False
+    try:
+        names(path, PATIENCE)
+    except SilentMount:
+        return True
+    except MountError:
+        pass
+    return False
+
+
+def abort(mount: Mount) -> bool:
+    """Let all requests of a FUSE mount fail, now and from now on. Return whether this user may.
+
+    A program that waits for the mount cannot be killed before its request ends, and a thread of a killed daemon that
+    waits for such a program keeps the connection open. The user who mounted may abort where the file system of
+    connections is mounted, and root everywhere.
+    """
+    try:
+        number = os.open(CONNECTIONS / str(os.minor(mount.device)) / "abort", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        if mount_at(mount.path) != mount:
+            return False
+        libc = ctypes.CDLL(None, use_errno=True)
+        done = libc.umount2(os.fsencode(mount.path), _MNT_FORCE | _UMOUNT_NOFOLLOW)
+        return done == 0 or ctypes.get_errno() == errno.EBUSY
+    try:
+        os.write(number, b"1")
+    finally:
+        os.close(number)
+    return True
+
+
+def release(path: str) -> None:
+    """Abort a mount at a path if programs wait in it in vain. Raise MountError if this user may not."""
+    mount = mount_at(path)
+    if mount is not None and mount.type.startswith("fuse") and _hangs(path) and not abort(mount):
+        raise MountError(f"{path} hangs, and only root can end that: 'umount -f {path}' as root")
+
+
 def unmount(path: str) -> bool:
     """Unmount, lazily if it is in use. Raise MountError. A path without a mount is no error.
 
-    Return whether it was in use: then its daemon goes on until the last file in it is closed.
+    Return whether it was in use: then its daemon goes on until the last file in it is closed. If programs wait in it in
+    vain, all their requests fail first: nothing could end them once no path leads to the mount.
     """
     path = canonical(path)
     in_use = False
@@ -138,6 +209,8 @@ def unmount(path: str) -> bool:
         for command in commands:
             if mount_at(path) != mount:
                 break  # a second unmount would remove the mount below
+            if command is not commands[0]:
+                release(path)
             if shutil.which(command[0]):
                 said.append(_run(command))
                 in_use = len(said) > 1
@@ -163,7 +236,9 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
             lister.stdout.close()
         # The hung mount blocks it until its daemon answers or is gone; a background thread waits for its end.
         threading.Thread(target=lister.wait, daemon=True).start()
-        raise MountError(f"{path} does not answer: its daemon hangs or is stopped") from None
+        raise SilentMount(
+            f"{path} does not answer: its daemon hangs, is stopped, or was killed and cannot end"
+        ) from None
     if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):
         raise DeadMount(f"{path} is dead: its daemon is gone")
     if lister.returncode in (errno.EACCES, errno.EPERM):
@@ -220,7 +295,7 @@ def missing_table(path: str = MOUNT_TABLE) -> str | None:
 def prepare(path: str) -> str:
     """Make `path` fit for mounting: a directory without a mount of bbfs. Return its canonical path.
 
-    A dead bbfs mount is cleared. Raise MountError with the remedy.
+    A dead bbfs mount is cleared, and programs that wait in it go on. Raise MountError with the remedy.
     """
     path = canonical(path)
     lack = missing()

@@ -1,20 +1,26 @@
-"""The notifications to the kernel that names have changed: a bounded queue, and the thread that sends them.
+"""The notifications to the kernel that names have changed: a bounded queue, and the process that sends them.
 
-The kernel takes a notification only when no request has locked the directory, so sending one may block. A thread that
-is blocked there cannot be killed. If the daemon were, its connection would stay open with that thread, and the program
-whose request has the lock would wait for ever. So a name waits here as long as a request for its directory does, and
-for a moment while programs change names there. (What a program has changed itself needs no notification in time: the
-kernel has invalidated its attributes, asks for them, and is sent on by ESTALE.)
+The kernel takes a notification only when no request has locked the directory, so sending one may block. `notifier` says
+why a process of its own sends. A name waits here as long as a request for its directory does, so that it delays no name
+of another directory; and for a moment while programs change names there, so that many names are sent at once. (What a
+program has changed itself needs no notification in time: the kernel has invalidated its attributes, asks for them, and
+is sent on by ESTALE.)
 """
 
+import fcntl
 import logging
-import threading
-from collections.abc import Callable, Iterator
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 
-import pyfuse3
 import trio
 
+from bbfs.fuse import notifier
 from bbfs.model.values import Change
 from bbfs.vfs.names import DirectoryLocks
 
@@ -30,22 +36,100 @@ AT_ONCE = 200
 """Names that are sent before the queue is looked at."""
 
 Names = list[tuple[int, bytes]]
+"""Names, with the inode numbers of their directories."""
+
+DEVICE = "/dev/fuse"
+_CLONE = 0x8004E500
+"""FUSE_DEV_IOC_CLONE of <linux/fuse.h>: connects a new descriptor of the device to an existing connection."""
+ENDS_WITHIN = 1.0
+"""Seconds for the notifier to end. A request that it waits for ends with the unmount at the latest."""
 
 
-def _send(parent: int, name: bytes) -> None:
-    pyfuse3.invalidate_entry(pyfuse3.InodeT(parent), pyfuse3.FileNameT(name))
+def devices() -> set[int]:
+    """Return the descriptors of `/dev/fuse` that this process has."""
+    found: set[int] = set()
+    for entry in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one that lists
+            if os.readlink(f"/proc/self/fd/{entry}") == DEVICE:
+                found.add(int(entry))
+    return found
+
+
+class Notifier:
+    """The notifier process of one mount, from the first notification on. It is started again if it was killed."""
+
+    def __init__(self, device: int) -> None:
+        """device: the daemon's descriptor of `/dev/fuse`."""
+        self._device = device
+        self._started: tuple[trio.socket.SocketType, subprocess.Popen[bytes]] | None = None
+
+    def _start(self) -> tuple[trio.socket.SocketType, subprocess.Popen[bytes]]:
+        """Start the process. Raise OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        device = -1
+        try:
+            device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.ioctl(device, _CLONE, struct.pack("I", self._device))
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", notifier.__file__, str(device), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(device, theirs.fileno()),
+                cwd="/",
+                start_new_session=True,  # the signals of a terminal do not reach it
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            if device >= 0:
+                os.close(device)
+        return trio.socket.from_stdlib_socket(ours), process
+
+    async def send(self, names: Names) -> None:
+        """Send notifications of names, and return when the kernel has taken them. Raise OSError."""
+        batch = b"".join(notifier.notification(parent, name) for parent, name in names)
+        try:
+            await self._send(batch)
+        except ConnectionError:
+            log.warning("the process that notifies the kernel was killed; it is started again")
+            self.end()
+            self.reap()
+            await self._send(batch)
+
+    async def _send(self, batch: bytes) -> None:
+        if self._started is None:
+            self._started = self._start()
+        link, _ = self._started
+        await link.send(batch)
+        if await link.recv(len(notifier.DONE)) != notifier.DONE:
+            raise ConnectionResetError
+
+    def end(self) -> None:
+        """Let the process end: now, or when the kernel has taken what it is sending."""
+        if self._started is not None:
+            self._started[0].close()
+
+    def reap(self) -> None:
+        """Wait a moment for the end of the process."""
+        if self._started is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._started[1].wait(ENDS_WITHIN)
+            self._started = None
 
 
 class Notifications:
     """The names of which the kernel has yet to be notified. What still waits at the end is dropped."""
 
-    def __init__(self, send: Callable[[int, bytes], None] = _send) -> None:
+    def __init__(self, send: Callable[[Names], Awaitable[None]]) -> None:
+        """send: sends notifications of names to the kernel. It may raise OSError."""
         self._send = send
         self._names: dict[int, dict[bytes, None]] = {}  # by directory: a busy one may have thousands that wait
         self._count = 0
         self._below: dict[tuple[str, ...], None] = {}
         self._filled = trio.Event()
-        self._limiter = trio.CapacityLimiter(1)
         self._locks = DirectoryLocks()
         self._kept_back: dict[int, float] = {}  # directories in use, with the time (trio's) until which names wait
 
@@ -75,24 +159,20 @@ class Notifications:
     async def run(self, held_below: Callable[[Change], Iterator[Names]], locks: DirectoryLocks) -> None:
         """Send until cancelled, one by one changes first. held_below: see `KernelCache`."""
         self._locks = locks
-        ended = threading.Event()
-        try:
-            while True:
-                await self._filled.wait()
-                self._filled = trio.Event()
-                while self:
-                    await self._send_few(ended)
-                    below, self._below = self._below, {}
-                    if below:
-                        for names in held_below(Change("", "changed", None, frozenset(below), below=True)):
-                            await trio.lowlevel.checkpoint()
-                            for parent, name in names:
-                                self._add(parent, name)
-                            await self._send_few(ended)
-        finally:
-            ended.set()
+        while True:
+            await self._filled.wait()
+            self._filled = trio.Event()
+            while self:
+                await self._send_few()
+                below, self._below = self._below, {}
+                if below:
+                    for names in held_below(Change("", "changed", None, frozenset(below), below=True)):
+                        await trio.lowlevel.checkpoint()
+                        for parent, name in names:
+                            self._add(parent, name)
+                        await self._send_few()
 
-    async def _send_few(self, ended: threading.Event) -> None:
+    async def _send_few(self) -> None:
         while self._names:
             free = [directory for directory in self._names if not self._waits(directory)]
             if not free:
@@ -100,7 +180,7 @@ class Notifications:
                 await trio.sleep(max(LOOK_EVERY, soonest))
             for directory in free:
                 if not self._locks.locked(directory):  # the last ones took a while to send
-                    await self._send_all(self._taken(directory), ended)
+                    await self._send_all(self._taken(directory))
 
     def _waits(self, directory: int) -> bool:
         """Return whether the names of a directory have to wait."""
@@ -125,19 +205,9 @@ class Notifications:
         self._count -= len(names)
         return [(directory, name) for name in names]
 
-    async def _send_all(self, names: Names, ended: threading.Event) -> None:
-        """Send names in a thread. It ends with the name that it is at when this is cancelled."""
-
-        def send() -> None:
-            for parent, name in names:
-                if ended.is_set():
-                    return
-                try:
-                    self._send(parent, name)
-                except FileNotFoundError:
-                    pass  # the kernel does not hold it
-                except OSError as error:
-                    log.debug("the kernel was not notified of a name in inode %d: %s", parent, error)
-
+    async def _send_all(self, names: Names) -> None:
         if names:
-            await trio.to_thread.run_sync(send, abandon_on_cancel=True, limiter=self._limiter)
+            try:
+                await self._send(names)
+            except OSError as error:
+                log.warning("the kernel was not notified of %d names: %s", len(names), error)

@@ -1,5 +1,6 @@
 """The commands with a mount, in processes of their own."""
 
+import ctypes
 import json
 import os
 import pty
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from programs import waits_in_fuse
 from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
@@ -21,6 +23,7 @@ from bbfs.cli.commands import mount as mount_command
 from bbfs.cli.target import mounted
 from bbfs.fuse import mountpoint
 
+SYS_PIDFD_GETFD = 438
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
 Until = Callable[..., None]
@@ -218,6 +221,55 @@ def test_mounting_over_a_dead_mount_repairs_it(mount: Mount, process: Process, o
         assert b"already" in second.stderr
     finally:
         assert process("umount", point).returncode == 0
+
+
+@pytest.mark.semantics("S26")
+def test_umount_frees_the_programs_that_wait_for_a_daemon_that_hangs(
+    mount: Mount, bbfs: Callable[..., Result], only: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mount_command, "ENDS_WITHIN", 0.1)
+    monkeypatch.setattr(mountpoint, "PATIENCE", 0.1)
+    point, daemon = mount(*only)
+    daemon.send_signal(signal.SIGSTOP)
+    waiting = subprocess.Popen(["stat", point / "bb-filesystem+notes+file/none"], stderr=subprocess.DEVNULL)
+    until(lambda: waits_in_fuse(waiting.pid))
+    found = {row["finding"]: row.get("remedy") for row in json.loads(bbfs("doctor", "--json", *only).stdout)}
+    remedy = next(remedy for finding, remedy in found.items() if finding.startswith(f"{point} does not answer"))
+    assert remedy.startswith(f"'bbfs umount {point}'")
+    assert bbfs("umount", point).exit_code == 0
+    assert waiting.wait(60) == 1
+    assert mountpoint.mount_at(str(point)) is None
+
+
+@pytest.mark.semantics("S26")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may abort a connection on every machine")
+@pytest.mark.parametrize("command", ["umount", "mount"])
+def test_a_killed_daemon_whose_connection_lasts_is_cleared(
+    mount: Mount, process: Process, only: list[str], until: Until, command: str
+) -> None:
+    """As a thread of it does that waits in the kernel, this test keeps the daemon's descriptor of the connection."""
+    point, daemon = mount(*only)
+    (device,) = [
+        int(entry.name) for entry in Path(f"/proc/{daemon.pid}/fd").iterdir() if os.readlink(entry) == "/dev/fuse"
+    ]
+    pidfd = os.pidfd_open(daemon.pid)
+    kept = ctypes.CDLL(None).syscall(SYS_PIDFD_GETFD, pidfd, device, 0)
+    os.close(pidfd)
+    assert kept >= 0
+    try:
+        daemon.kill()
+        daemon.communicate(timeout=20)
+        waiting = subprocess.Popen(["stat", point / "bb-filesystem+notes+file/none"], stderr=subprocess.DEVNULL)
+        until(lambda: waits_in_fuse(waiting.pid))
+        if command == "mount":
+            assert text(process("mount", point, "--background", *only)) == ""
+            assert mountpoint.names(str(point), timeout=20) == ["bb-filesystem+notes+file"]
+        assert waiting.poll() is not None or command == "umount"
+        assert process("umount", point).returncode == 0
+        assert waiting.wait(20) == 1
+    finally:
+        os.close(kept)
+    assert mountpoint.mount_at(str(point)) is None
 
 
 def test_background_returns_once_mounted_and_not_0_if_that_failed(

@@ -88,3 +88,27 @@ def daemon_process(mount_point: str) -> int | None:
                 if uid == os.geteuid():
                     return os.pidfd_open(pid)
     return None
+
+
+def was_killed(mount_point: str) -> bool:
+    """Return whether a control socket of this user tells that the daemon of a mount was killed.
+
+    Nobody listens there, or only a daemon that a signal has ended, but for a thread that the kernel blocks.
+    """
+    found = False
+    for address in _sockets(runtime_directory(), mount_point):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(address))
+                pid, _ = peer(probe)
+                status = Path(f"/proc/{pid}/stat").read_text()
+            except (ConnectionRefusedError, FileNotFoundError, ProcessLookupError):
+                found = True
+            except OSError:
+                return False
+            else:
+                if status.rpartition(")")[2].split()[0] not in "ZX":
+                    return False
+                found = True
+    return found

@@ -100,7 +100,11 @@ def _await_end(scratch: Scratch, mount_point: str, daemon: Child) -> None:
 
 
 def unmount(mount_point: str, scratch: Scratch) -> bool:
-    """Unmount a scratch and what is below it. Return whether it was in use. Raise MountError."""
+    """Unmount a scratch and what is below it. Return whether it was in use. Raise MountError.
+
+    If programs wait there in vain, their requests fail first.
+    """
+    mountpoint.release(scratch.lower)
     in_use = overlay.unmount(mount_point)
     if not scratch.await_end():
         raise MountError(f"{mount_point}: unmounted, but the processes of its scratch have not ended")

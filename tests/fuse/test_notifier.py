@@ -1,0 +1,118 @@
+"""A killed daemon whose notification waits for a program in the kernel, which waits for the daemon."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from programs import wait_until, waits_in_fuse
+
+from bbfs.fuse import mountpoint
+
+BOUND = 30.0
+DAEMON = """
+import errno, os, stat, sys
+
+import pyfuse3
+import trio
+
+from bbfs.fuse.notifications import Notifier, devices
+from bbfs.fuse.notifier import notification
+
+
+class Hanging(pyfuse3.Operations):
+    async def getattr(self, inode, ctx):
+        entry = pyfuse3.EntryAttributes()
+        entry.st_ino, entry.st_mode, entry.attr_timeout = inode, stat.S_IFDIR | 0o755, 3600
+        return entry
+
+    async def lookup(self, parent, name, ctx):
+        raise pyfuse3.FUSEError(errno.ENOENT)
+
+    async def mkdir(self, parent, name, mode, ctx):
+        print("asked", flush=True)
+        await trio.sleep_forever()
+
+
+async def serve():
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pyfuse3.main)
+        notifier = Notifier(device)
+        await notifier.send([(4711, b"the kernel has no such directory")])
+        print("serves", flush=True)
+        if sys.argv[2] == "unread":  # no request is read any more
+            sys.stdin.readline()
+        else:
+            await trio.to_thread.run_sync(sys.stdin.readline)
+        os.write(notifier._started[0].fileno(), notification(pyfuse3.ROOT_INODE, b"name"))
+        sys.stdin.readline()
+
+
+others = devices()
+pyfuse3.init(Hanging(), sys.argv[1], {"fsname=bbfs", "subtype=bbfs"})
+(device,) = devices() - others
+trio.run(serve)
+"""
+
+
+@pytest.fixture
+def point() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="bbfs-mnt-"))
+    yield path
+    while (mount := mountpoint.mount_at(str(path))) is not None:
+        mountpoint.abort(mount)
+        mountpoint.unmount(str(path))
+    path.rmdir()
+
+
+def blocked() -> set[int]:
+    """Return the threads that wait in the kernel for the lock of a directory, in order to drop a name there."""
+    found: set[int] = set()
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with suppress(OSError):
+            if "fuse_reverse_inval_entry" in (task / "wchan").read_text():
+                found.add(int(task.name))
+    return found
+
+
+@pytest.mark.semantics("S26", "S22")
+@pytest.mark.timeout(150)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees in which function of the kernel a thread waits")
+@pytest.mark.parametrize("request_is", ["read", "unread"])
+def test_a_killed_daemon_frees_the_program_that_its_notification_waits_for(point: Path, request_is: str) -> None:
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", DAEMON, point, request_is], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert daemon.stdin is not None
+    assert daemon.stdout is not None
+    program: subprocess.Popen[bytes] | None = None
+    try:
+        assert daemon.stdout.readline() == "serves\n"
+        program = subprocess.Popen(["mkdir", point / "new"], stderr=subprocess.DEVNULL)
+        if request_is == "read":
+            assert daemon.stdout.readline() == "asked\n"
+        wait_until(lambda: program and waits_in_fuse(program.pid), "the program waits", BOUND)
+        already = blocked()
+        daemon.stdin.write("\n")
+        daemon.stdin.flush()
+        wait_until(lambda: blocked() - already, "the notification waits for the lock", BOUND)
+        daemon.kill()
+        assert daemon.wait(BOUND) == -signal.SIGKILL
+        assert program.wait(BOUND) == 1
+        wait_until(lambda: not blocked() - already, "no thread hangs", BOUND)
+        wait_until(lambda: mountpoint.is_dead(str(point)), "the connection ends", BOUND)
+    finally:
+        daemon.kill()
+        mount = mountpoint.mount_at(str(point))
+        if mount is not None:
+            mountpoint.abort(mount)
+        if program is not None:
+            program.wait(BOUND)
+        daemon.wait(BOUND)
+        daemon.stdin.close()
+        daemon.stdout.close()
