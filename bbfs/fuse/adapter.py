@@ -131,20 +131,28 @@ class Operations(pyfuse3.Operations):
             return await self._files.go_on(partial(change, *arguments))
         raise FUSEError(errno.EINTR)
 
+    async def _change_names(
+        self, ctx: RequestContext, change: Callable[[], Awaitable[T]], *places: tuple[InodeT, bytes]
+    ) -> T:
+        """As `_change`, of names whose directories the kernel holds until the answer."""
+        with self._locks.held(*(parent for parent, _ in places)), self.interrupts.watching(ctx.pid):
+            return await self._writes.in_time(change, *places)
+        raise FUSEError(errno.EINTR)
+
     async def _made(
-        self, ctx: RequestContext, make: Callable[..., Awaitable[Attributes]], *arguments: Any
+        self, ctx: RequestContext, make: Callable[..., Awaitable[Attributes]], parent: InodeT, name: bytes, mode: int
     ) -> EntryAttributes:
         """Await the entry of what a program makes. The kernel counts no lookup of it if it is not answered."""
         waits = True
 
         async def change() -> Attributes:
-            found = await make(*arguments)
+            found = await make(parent, name, mode & ~ctx.umask)
             if not waits:
                 self._files.forget(found.ino, 1)
             return found
 
         try:
-            return self._entry(await self._change(ctx, change))
+            return self._entry(await self._change_names(ctx, change, (parent, name)))
         finally:
             waits = False
 
@@ -390,7 +398,7 @@ class Operations(pyfuse3.Operations):
         if parent_inode >= PASSED:
             return await self._passed.create(parent_inode, name, mode, flags, ctx)
         with self._locks.held(parent_inode), self.interrupts.watching(ctx.pid):
-            handle, found = await self._writes.create(parent_inode, name, flags, mode & ~ctx.umask)
+            handle, found = await self._writes.create_in_time(parent_inode, name, flags, mode & ~ctx.umask)
             self._writers[handle] = ctx.pid
             return FileInfo(fh=FileHandleT(handle), keep_cache=True), self._entry(found)
         raise FUSEError(errno.EINTR)
@@ -403,8 +411,7 @@ class Operations(pyfuse3.Operations):
             return await self._passed.mknod(parent_inode, name, mode, ctx)
         if not stat.S_ISREG(mode):
             raise NotSupported("no source has devices, pipes and sockets")
-        with self._locks.held(parent_inode):
-            return await self._made(ctx, self._writes.make_node, parent_inode, name, mode & ~ctx.umask)
+        return await self._made(ctx, self._writes.make_node, parent_inode, name, mode)
 
     @answers
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
@@ -438,23 +445,22 @@ class Operations(pyfuse3.Operations):
         if parent_inode >= PASSED:
             await self._passed.unlink(parent_inode, name, ctx)
         else:
-            with self._locks.held(parent_inode):
-                await self._change(ctx, self._writes.remove, parent_inode, name)
+            change = partial(self._writes.remove, parent_inode, name)
+            await self._change_names(ctx, change, (parent_inode, name))
 
     @answers
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: int, ctx: RequestContext) -> EntryAttributes:
         if parent_inode >= PASSED:
             return await self._passed.mkdir(parent_inode, name, mode, ctx)
-        with self._locks.held(parent_inode):
-            return await self._made(ctx, self._writes.make_directory, parent_inode, name, mode & ~ctx.umask)
+        return await self._made(ctx, self._writes.make_directory, parent_inode, name, mode)
 
     @answers
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         if parent_inode >= PASSED:
             await self._passed.rmdir(parent_inode, name, ctx)
         else:
-            with self._locks.held(parent_inode):
-                await self._change(ctx, self._writes.remove_directory, parent_inode, name)
+            change = partial(self._writes.remove_directory, parent_inode, name)
+            await self._change_names(ctx, change, (parent_inode, name))
 
     @answers
     async def rename(
@@ -469,9 +475,8 @@ class Operations(pyfuse3.Operations):
         if parent_inode_old >= PASSED or parent_inode_new >= PASSED:
             await self._passed.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
         else:
-            with self._locks.held(parent_inode_old, parent_inode_new):
-                rename = self._writes.rename
-                await self._change(ctx, rename, parent_inode_old, name_old, parent_inode_new, name_new, flags)
+            rename = partial(self._writes.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags)
+            await self._change_names(ctx, rename, (parent_inode_old, name_old), (parent_inode_new, name_new))
 
     @answers
     async def link(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TypeVar, cast
 
 import pyfuse3
@@ -39,6 +40,7 @@ from bbfs.vfs.names import SHORT
 from bbfs.vfs.passthrough.folder import Creator, MayCrossMount, PassedDirectory, PassedFile
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
+from bbfs.vfs.writing.writes import HELD
 
 T = TypeVar("T")
 _BESIDE = (SEARCH.encode(), ABOUT.encode())
@@ -77,10 +79,17 @@ class PassedRequests:
         """Return whether a close may have an error to tell: on a network file system."""
         return any(not each.folder.direct for each in self._folders)
 
-    async def _call(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
-        """Call a function of a folder, in a thread unless it ends soon. pid: of the thread that waits."""
+    async def _change_names(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+        """As `_change`, of names: the kernel holds their directory until the answer."""
+        return await self._change(passed, pid, call, *arguments, most=HELD)
+
+    async def _call(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf) -> T:
+        """Call a function of a folder, in a thread unless it ends soon. pid: of the thread that waits.
+
+        most: seconds, where the source's `timeout` is longer.
+        """
         try:
-            answer = await self._answer(passed, pid, call, *arguments)
+            answer = await self._answer(passed, pid, call, *arguments, most=most)
         except OSError as error:
             raise FUSEError(error.errno or errno.EIO) from None
         finally:
@@ -88,25 +97,32 @@ class PassedRequests:
                 self._changed(passed)
         return answer
 
-    async def _change(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+    async def _change(
+        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
+    ) -> T:
         """As `_call`, for what changes the folder. Raise ReadOnly."""
         if passed.source.writes is None:
             raise ReadOnly(passed.source.why_read_only)
-        return await self._call(passed, pid, call, *arguments)
+        return await self._call(passed, pid, call, *arguments, most=most)
 
-    async def _answer(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+    async def _answer(
+        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
+    ) -> T:
         if passed.folder.direct:
             with suppress(MayCrossMount):
                 return call(*arguments)
-        return await self._in_thread(passed, pid, call, *arguments)
+        return await self._in_thread(passed, pid, call, *arguments, most=most)
 
-    async def _in_thread(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+    async def _in_thread(
+        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
+    ) -> T:
+        within = min(passed.timeout, most)
         with self._interrupts.watching(pid, until_gone=pid != 0):
-            with trio.move_on_after(passed.timeout):
+            with trio.move_on_after(within):
                 return await trio.to_thread.run_sync(
                     partial(call, *arguments), abandon_on_cancel=True, limiter=passed.limiter
                 )
-            raise DeadlineExceeded(f"{passed.prefix}: no answer of the folder in {passed.timeout:g} s")
+            raise DeadlineExceeded(f"{passed.prefix}: no answer of the folder in {within:g} s")
         raise FUSEError(errno.EINTR)
 
     def _inode(self, number: int) -> tuple[Passed, PassedInode]:
@@ -211,7 +227,7 @@ class PassedRequests:
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         passed, parent = self._inode(parent_inode)
-        descriptor, status = await self._change(
+        descriptor, status = await self._change_names(
             passed, ctx.pid, passed.folder.create, parent, name, flags, _creator(mode, ctx)
         )
         inode = passed.folder.counted(parent, name, status)
@@ -298,36 +314,38 @@ class PassedRequests:
     async def mknod(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
         kind, creator = stat.S_IFMT(mode) or stat.S_IFREG, _creator(mode, ctx)
-        status = await self._change(passed, ctx.pid, passed.folder.mknod, parent, name, kind, creator)
+        status = await self._change_names(passed, ctx.pid, passed.folder.mknod, parent, name, kind, creator)
         return self._new(passed, parent, name, status)
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
-        status = await self._change(passed, ctx.pid, passed.folder.mkdir, parent, name, _creator(mode, ctx))
+        status = await self._change_names(passed, ctx.pid, passed.folder.mkdir, parent, name, _creator(mode, ctx))
         return self._new(passed, parent, name, status)
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
-        status = await self._change(passed, ctx.pid, passed.folder.symlink, parent, name, target, _creator(0, ctx))
+        status = await self._change_names(
+            passed, ctx.pid, passed.folder.symlink, parent, name, target, _creator(0, ctx)
+        )
         return self._new(passed, parent, name, status)
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         passed, parent = self._inode(parent_inode)
-        await self._change(passed, ctx.pid, passed.folder.unlink, parent, name)
+        await self._change_names(passed, ctx.pid, passed.folder.unlink, parent, name)
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         passed, parent = self._inode(parent_inode)
-        await self._change(passed, ctx.pid, passed.folder.rmdir, parent, name)
+        await self._change_names(passed, ctx.pid, passed.folder.rmdir, parent, name)
 
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int, ctx: RequestContext
     ) -> None:
         passed, parent, to_parent = self._both(old_parent, new_parent)
-        await self._change(passed, ctx.pid, passed.folder.rename, parent, old_name, to_parent, new_name, flags)
+        await self._change_names(passed, ctx.pid, passed.folder.rename, parent, old_name, to_parent, new_name, flags)
 
     async def link(self, number: int, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, inode, parent = self._both(number, parent_inode)
-        status = await self._change(passed, ctx.pid, passed.folder.link, inode, parent, name)
+        status = await self._change_names(passed, ctx.pid, passed.folder.link, inode, parent, name)
         return self._new(passed, parent, name, status)
 
     def _both(self, number: int, other: int) -> tuple[Passed, PassedInode, PassedInode]:

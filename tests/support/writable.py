@@ -170,7 +170,7 @@ class Program(Kernel):
         self.writes = world.core.writes
         self._held: int | None = None
 
-    async def _parent(self, path: str) -> tuple[int, bytes]:
+    async def place(self, path: str) -> tuple[int, bytes]:
         directory, _, name = path.rpartition("/")
         return (await self.walk(directory, Aim.PASSES)).ino, name.encode()
 
@@ -180,7 +180,7 @@ class Program(Kernel):
 
     async def begin(self, path: str, flags: int) -> int:
         """open(2)."""
-        parent, name = await self._parent(path)
+        parent, name = await self.place(path)
         aim = Aim.CREATES if flags & os.O_CREAT else Aim.OTHER
         found = await self.lookup(parent, name.decode(), aim)
         if found.kind == "file" and found.ino and not found.attr_timeout and not flags & os.O_EXCL:
@@ -242,19 +242,19 @@ class Program(Kernel):
         await self._again(path, lambda ino: self.writes.set_attributes(ino, None, _size(size)))
 
     async def unlink(self, path: str) -> None:
-        await self.writes.remove(*await self._parent(path))
+        await self.writes.remove(*await self.place(path))
 
     async def rename(self, path: str, to: str, flags: int = 0) -> None:
-        parent, name = await self._parent(path)
+        parent, name = await self.place(path)
         await self.lookup(parent, name.decode())
-        await self.writes.rename(parent, name, *await self._parent(to), flags)
+        await self.writes.rename(parent, name, *await self.place(to), flags)
 
     async def mkdir(self, path: str) -> None:
-        made = await self.writes.make_directory(*await self._parent(path), 0o755)
+        made = await self.writes.make_directory(*await self.place(path), 0o755)
         self.references[made.ino] += 1
 
     async def rmdir(self, path: str) -> None:
-        await self.writes.remove_directory(*await self._parent(path))
+        await self.writes.remove_directory(*await self.place(path))
 
 
 def _size(size: int) -> NewAttributes:

@@ -3,10 +3,11 @@
 import errno
 import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -39,7 +40,9 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.names import Aim
+from bbfs.vfs.writing.writes import HELD
 
+T = TypeVar("T")
 TREE = "bb-scripted+tree+file"
 MEMORY = 64 << 20
 FLAT = "mcp-server+docs/test"
@@ -774,6 +777,70 @@ async def test_what_cannot_be_written_is_refused(tree: Tree) -> None:
         await program.writes.symlink((await program.walk(TREE)).ino, b"link", b"a.txt")
     with pytest.raises(NotFound):
         await program.unlink(f"{TREE}/absent")
+
+
+async def given_up(
+    clock: trio.testing.MockClock, program: Program, change: Callable[..., Awaitable[None]], *paths: str
+) -> None:
+    """A change of names, as the adapter asks for it, of which the source says nothing."""
+    places = [await program.place(each) for each in paths]
+    arguments = [part for place in places for part in place]
+    ended = trio.Event()
+
+    async def changes() -> None:
+        with pytest.raises(DeadlineExceeded, match="the change goes on"):
+            await program.writes.in_time(partial(change, *arguments, *((0,) if len(paths) > 1 else ())), *places)
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(changes)
+        await settled()
+        clock.jump(HELD - 0.1)
+        await settled()
+        assert not ended.is_set()
+        clock.jump(0.1)
+
+
+@pytest.mark.semantics("S22")
+async def test_no_change_of_a_name_keeps_its_directory_locked(
+    tree: Tree, mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, program, world = tree
+    await program.save(f"{TREE}/.a.txt.Ab12Cd", b"renamed")
+    source.released = trio.Event()
+    await given_up(mock_clock, program, program.writes.rename, f"{TREE}/.a.txt.Ab12Cd", f"{TREE}/a.txt")
+    await given_up(mock_clock, program, program.writes.remove, f"{TREE}/.a.txt.Ab12Cd")  # as rsync does then
+    [item] = world.manager.writer.pending.items()
+    assert world.manager.writer.pending.content_path(item).read_bytes() == b"renamed"
+    assert item.path == (TREE, "a.txt")
+    assert "a.txt: not changed within 5 s; the change goes on" in caplog.text
+    source.released.set()
+    await settled()
+    assert source.contents["file:./a.txt"] == b"renamed"
+    assert "that no program waits for any more is made" in caplog.text
+    assert "that no program waits for any more was not made" in caplog.text, "the removal came too late"
+    assert await program.cat(f"{TREE}/a.txt") == b"renamed"
+    assert await program.ls(TREE) == ["a.txt", "d"]
+    assert not [*world.manager.writer.pending.items()]
+
+
+@pytest.mark.semantics("S22", "S32")
+async def test_a_change_that_goes_on_and_fails_leaves_a_pending_write(
+    tree: Tree, mock_clock: trio.testing.MockClock
+) -> None:
+    source, program, world = tree
+    pending = world.manager.writer.pending
+    await program.save(f"{TREE}/x.tmp", b"refused")
+    source.released, source.refused["file:./a.txt"] = trio.Event(), NoSpace("full")
+    await given_up(mock_clock, program, program.writes.rename, f"{TREE}/x.tmp", f"{TREE}/a.txt")
+    source.released.set()
+    await settled()
+    assert [each.error for each in pending.items()] == ["NoSpace: full"]
+    assert await program.cat(f"{TREE}/x.tmp") == b"refused"
+    await program.unlink(f"{TREE}/x.tmp")
+    assert await program.ls(TREE) == ["a.txt", "d"]
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    assert [pending.content_path(each).read_bytes() for each in pending.items()] == [b"refused"]
 
 
 @pytest.mark.semantics("S23", "S32")

@@ -7,10 +7,12 @@ the adapter, raises BbfsError, and may wait for a source.
 
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import TypeVar
 
 import trio
 
@@ -18,6 +20,7 @@ from bbfs.model.errors import (
     BbfsError,
     Conflict,
     CrossesSources,
+    DeadlineExceeded,
     Exists,
     IsADirectory,
     NameTooLong,
@@ -56,6 +59,10 @@ from bbfs.vfs.writing.drafts import Draft
 log = logging.getLogger(__name__)
 _NOREPLACE, _EXCHANGE = 1, 2
 """Flags of renameat2(2)."""
+HELD = 5.0
+"""Seconds for a request during which the kernel holds a directory. A lookup of any other name there waits for the
+answer, and nothing can kill its program."""
+T = TypeVar("T")
 
 
 class Writes:
@@ -73,6 +80,12 @@ class Writes:
         self._numbers = count(1)
 
     # -- open files --------------------------------------------------------------------------------------------------
+
+    async def create_in_time(self, parent: int, raw_name: bytes, flags: int, mode: int) -> tuple[int, Attributes]:
+        """As `create`, for `HELD` seconds at most. Raise DeadlineExceeded: then nothing is created."""
+        with trio.move_on_after(HELD):
+            return await self.create(parent, raw_name, flags, mode)
+        raise DeadlineExceeded(f"{'/'.join(self._path(parent, raw_name))}: not created within {HELD:g} s")
 
     async def create(self, parent: int, raw_name: bytes, flags: int, mode: int) -> tuple[int, Attributes]:
         """Create a file, or open one that is there unless `flags` has O_EXCL. Count one lookup of it."""
@@ -432,6 +445,45 @@ class Writes:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
+    async def in_time(self, change: Callable[[], Awaitable[T]], *places: tuple[int, bytes]) -> T:
+        """Await a change of names, for `HELD` seconds at most: the kernel holds their directories meanwhile.
+
+        The change goes on, whatever becomes of the wait. Then the log has its outcome, and the kernel looks the names
+        up again. places: directory and name. Raise DeadlineExceeded.
+        """
+        paths = [self._path(*place) for place in places]
+        shown = " to ".join("/".join(path) for path in paths)
+        waits, level = True, logging.INFO
+
+        async def go_on() -> T:
+            try:
+                value = await change()
+            except BbfsError as error:
+                if not waits:
+                    log.log(level, "%s: a change that no program waits for any more was not made: %s", shown, error)
+                raise
+            finally:
+                if not waits:
+                    self._notify_of(paths)
+            if not waits:
+                log.log(level, "%s: a change that no program waits for any more is made", shown)
+            return value
+
+        try:
+            with trio.move_on_after(HELD):
+                return await self._manager.go_on(go_on)
+        finally:
+            waits = False
+        level = logging.WARNING
+        log.warning("%s: not changed within %g s; the change goes on", shown, HELD)
+        raise DeadlineExceeded(f"{shown}: not changed within {HELD:g} s; the change goes on")
+
+    def _notify_of(self, paths: list[Path]) -> None:
+        for path in paths:
+            with suppress(BbfsError):
+                source, below = self._place(path)
+                self._manager.notify_of(source, [below])
+
     async def remove(self, parent: int, raw_name: bytes) -> None:
         path = self._path(parent, raw_name)
         source, below = self._place(path)
@@ -444,6 +496,7 @@ class Writes:
             await self._remove_stored(source, node.record, below)
             return
         async with draft.lock:  # a close may be handing it over
+            _require_name(draft, path)
             await self._filled_for_its_users(draft)
             if draft.temporary or draft.expected.exists is False:
                 await self._forget_hidden(draft)
@@ -630,7 +683,7 @@ class Writes:
             if replaced is not None:
                 await self._forget_hidden(replaced)
         elif draft is not None and draft.temporary:
-            await self._keep(draft, to, to_below, there)
+            await self._keep(draft, path, (to, to_below), there)
         else:
             await self._rename_stored(source, node, draft, place, to_place, there)
 
@@ -649,6 +702,7 @@ class Writes:
             draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
             draft.modified_ns, draft.version = record.modified_ns, f"+{next(self._numbers)}"
         async with draft.lock:
+            _require_name(draft, path)
             await self._store_dirty(draft)
             await draft.filled()
             draft.temporary, draft.hides = True, (below, draft.record, draft.expected)
@@ -667,9 +721,9 @@ class Writes:
         draft.path, draft.below = to, to_below
         overlay.put(to_below, Node("file", draft.record, draft=draft))
 
-    async def _keep(self, draft: Draft, to: Path, to_below: Path, there: Node | None) -> None:
+    async def _keep(self, draft: Draft, path: Path, to_place: tuple[Path, Path], there: Node | None) -> None:
         """Hand over a draft that lived in the mount under the name that it is renamed to."""
-        source = draft.source
+        source, (to, to_below) = draft.source, to_place
         handler, overlay = _writable(source)
         hidden, was = self._hidden(to)
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
@@ -677,6 +731,7 @@ class Writes:
         if ("create" if expected.exists is False else "replace") not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot write it")
         async with draft.lock:
+            _require_name(draft, path)
             buffer = await draft.filled()
             if hidden is not None and self._aside[to] is draft and not draft.dirty:
                 del self._aside[to]  # it goes back to the name that it had
@@ -707,11 +762,12 @@ class Writes:
         there: Node | None,
     ) -> None:
         """Rename a resource at its source, or copy it there and remove the old one."""
-        (_, below), (to, to_below) = place, to_place
+        (path, below), (to, to_below) = place, to_place
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
         async with AsyncExitStack() as locks:
             if draft is not None:
                 await locks.enter_async_context(draft.lock)  # it must not be handed over under its old name meanwhile
+                _require_name(draft, path)
                 await self._store_dirty(draft)
                 await draft.filled()
             record = node.record if draft is None else draft.record
@@ -819,6 +875,12 @@ class Writes:
         if node is None:
             raise NotFound("/".join(path))
         return node
+
+
+def _require_name(draft: Draft, path: Path) -> None:
+    """Raise NotFound if a draft has lost its name while a program waited for its lock."""
+    if draft.path != path or draft.removed:
+        raise NotFound("/".join(path))
 
 
 def _writable(source: Source) -> tuple[CanWrite, Overlay]:
