@@ -2,10 +2,11 @@
 
 import json
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b, scrypt
-from typing import Any
+from typing import Any, cast
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.values import DataSource, SourceState
@@ -202,7 +203,8 @@ def fingerprint(source: DataSource) -> str:
     """Return the name of a source where its contents are kept. Only the same definition is the same source.
 
     The definition is all that decides what the source answers: the values that references gave included, so a source
-    that is asked with another user's token is another one. It is the same on every machine that is configured alike.
+    that is asked with another user's token is another one, and so is a program that is started in another directory. It
+    is the same on every machine that is configured alike.
     It is a hash, so nothing of the definition can be read from it; where secrets are part of it, one that is slow to
     compute, since others may see it (`cache.shared`) and try out what it could be made from.
     """
@@ -210,17 +212,34 @@ def fingerprint(source: DataSource) -> str:
     personal: dict[str, Any] = {"auth": dict(source.auth)}
     secret = bool(source.auth)
     if server is not None:
-        where = [server.transport, server.command, server.args, server.cwd, server.url, server.roots]
+        cwd = server.cwd or (_current_directory() if server.command is not None else None)
+        where = [server.transport, server.command, server.args, cwd, server.url, server.roots]
         personal["env"] = dict(server.env)
         personal["headers"] = {name.lower(): value for name, value in server.headers.items()}
         in_url = server.url is not None and not {"?", "@"}.isdisjoint(server.url)
         secret = bool(secret or server.env or server.headers or server.secrets or in_url)
     if source.base is not None:
         personal["base"] = source.base
+    elif _may_have_relative_path(source.config):
+        personal["base"] = _current_directory()
     text = _canonical([source.uri_prefix, dict(source.config), where, source.tools, source.prompts, personal])
     if secret:
         text = scrypt(text, salt=b"bbfs source", n=1 << 12, r=8, p=1, dklen=32)
     return f"{source.base_prefix} {blake2b(text, digest_size=12).hexdigest()}"
+
+
+def _current_directory() -> str:
+    """Return the current directory, also one that is gone."""
+    return os.readlink("/proc/self/cwd")
+
+
+def _may_have_relative_path(value: object) -> bool:
+    """Return whether a text among options may be a path that starts at the current directory."""
+    if isinstance(value, str):
+        return not value.startswith(("/", "~")) and "://" not in value
+    if isinstance(value, Mapping):
+        return any(map(_may_have_relative_path, cast(Mapping[str, object], value).values()))
+    return isinstance(value, list | tuple) and any(map(_may_have_relative_path, cast(Iterable[object], value)))
 
 
 def _canonical(value: Any) -> bytes:

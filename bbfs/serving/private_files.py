@@ -4,9 +4,12 @@ A file or directory of another user is refused, and so is a file behind a symbol
 """
 
 import errno
+import logging
 import os
 import stat
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """The flags of every opening. A pipe or device in place of the file does not block it."""
@@ -15,13 +18,21 @@ _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 def own_directory(path: str | Path) -> None:
     """Make a directory and its parents if need be, and take it from all other users."""
     os.makedirs(path, mode=0o700, exist_ok=True)
+    take_directory(path)
+
+
+def take_directory(path: str | Path) -> None:
+    """Take a directory from all other users. Say so if they could write there."""
     _require_own(path, os.lstat(path))  # a link of this user's may lead to a disk with more room
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         _require_own(path, status)
-        if stat.S_IMODE(status.st_mode) != 0o700:
+        mode = stat.S_IMODE(status.st_mode)
+        if mode != 0o700:
             os.fchmod(descriptor, 0o700)
+        if mode & 0o022:
+            log.warning("%s was open to other users (mode %04o); it is closed to them now", path, mode)
     finally:
         os.close(descriptor)
 

@@ -53,7 +53,7 @@ def test_a_full_disk_gets_its_room_back(store: PendingStore, full: str, monkeypa
 
     earlier = item(new_id())
     store.keep(earlier, CONTENT)
-    monkeypatch.setattr(pending, "_private", opened)
+    monkeypatch.setattr(pending, "open_own", opened)
     with pytest.raises(NoSpace):
         store.keep(item(new_id()), CONTENT)
     with pytest.raises(NoSpace):

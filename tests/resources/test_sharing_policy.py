@@ -1,6 +1,7 @@
 """Which sources are shared, and what makes two of them the same one."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +111,35 @@ def test_what_a_reference_gives_counts_and_not_how_it_is_written(part: str) -> N
     assert made("one", "${env:A}") != made("two", "${env:A}")
     assert made("one", "${env:A}") == made("one", "${env:B}") == made("one", "one")
     assert "one" not in made("one", "${env:A}")
+
+
+@pytest.mark.semantics("S20")
+@pytest.mark.parametrize(
+    ("made", "differs"),
+    [
+        (source(PROGRAM), True),
+        (source(replace(PROGRAM, cwd="/srv")), False),
+        (source(), False),
+        (folder(), False),
+        (replace(folder(), type="database", config={"url": "sqlite:///srv/notes.db"}), False),
+        (replace(folder(), type="storage", config={"url": "sftp://host/", "known_hosts": "hosts"}), True),
+        (replace(folder(), type="storage", config={"keys": ["~/key", "key"]}), True),
+        (replace(folder(), type="storage", config={"keys": ["key"]}, base="/etc/bbfs"), False),
+    ],
+)
+def test_what_starts_at_the_current_directory_is_another_source_in_another_one(
+    made: DataSource, differs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: set[str] = set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        found.add(fingerprint(made))
+    assert len(found) == (2 if differs else 1)
+
+
+def test_a_current_directory_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert fingerprint(source(PROGRAM))

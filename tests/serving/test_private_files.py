@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +12,14 @@ import pytest
 from bbfs.cli.options import log_to_file, log_to_stderr
 from bbfs.fuse.control.address import runtime_directory
 from bbfs.knowledge.database.store import Store
+from bbfs.model.errors import BbfsError
+from bbfs.model.values import Expected
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
 from bbfs.serving.http import ListenError, token_of_file
 from bbfs.serving.private_files import open_own, own_database, own_directory
+from bbfs.sources.content.memory import MemoryContent
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +31,12 @@ def generous_umask() -> Iterator[None]:
 
 def open_to_others(directory: Path) -> list[Path]:
     return [path for path in (directory, *directory.rglob("*")) if stat.S_IMODE(path.lstat().st_mode) & 0o077]
+
+
+def kept(store: PendingStore) -> PendingWrite:
+    item = PendingWrite(new_id(), "notes", "x://a", "x://a", ("notes", "a"), Expected(), 4, 1.0, "EIO: no")
+    store.keep(item, MemoryContent(b"text"))
+    return item
 
 
 def caches(home: Path) -> None:
@@ -61,6 +72,35 @@ def test_a_new_knowledge_base_and_log_are_private(tmp_path: Path) -> None:
         log_to_stderr(logging.WARNING)
         assert open_to_others(tmp_path / "log") == []
         assert [path for path in open_to_others(tmp_path) if path != tmp_path] == []
+
+
+@pytest.mark.semantics("S32")
+def test_pending_writes_take_an_earlier_directory_from_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = PendingStore(tmp_path / "pending")
+    for number, use in enumerate((lambda: list(store.items()), lambda: kept(store))):
+        shutil.rmtree(store.directory, ignore_errors=True)
+        store.directory.mkdir(0o777)
+        use()
+        assert open_to_others(store.directory) == []
+        assert caplog.text.count(f"{store.directory} was open to other users (mode 0777)") == number + 1
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_among_pending_writes_hangs_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    store = PendingStore(tmp_path / "pending")
+    item = kept(store)
+    make(store.directory / "0123456789ab.json")
+    assert list(store.items()) == [item]
+    (store.directory / item.id).unlink()
+    make(store.directory / item.id)
+    with pytest.raises(OSError, match=r"regular|symbolic"):
+        store.open_content(item)
+    make(store.directory / f"{item.id}.bytes")
+    with pytest.raises(BbfsError, match="could not be kept"):
+        store.keep(item, MemoryContent(b"again"))
+    assert list(store.items()) == [item]
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, os.mkfifo])

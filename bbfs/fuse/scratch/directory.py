@@ -19,7 +19,7 @@ from typing import Any
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import Mount, MountError
-from bbfs.serving.private_files import own_directory
+from bbfs.serving.private_files import open_own, own_directory
 
 _STATE = "scratch.json"
 _LARGEST_STATE = 64 << 20
@@ -110,7 +110,7 @@ class Scratch:
     @property
     def state(self) -> Mapping[str, Any]:
         """Return what is noted about it: `begun_ns`, `kind`, `mounted_at`, `control`, `applied`."""
-        with open(os.path.join(self.path, _STATE), "rb") as file:
+        with open(os.path.join(self.path, _STATE), "rb", opener=open_own) as file:
             read = file.read(_LARGEST_STATE)
         try:
             found = json.loads(read)

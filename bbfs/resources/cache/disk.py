@@ -141,7 +141,7 @@ class DiskCache:
     def _content(self, digest: str, size: int, *, whole: bool) -> MemoryContent | StoredContent | None:
         """Return a content, or None if its file is missing or has another digest."""
         try:
-            number = os.open(self._path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            number = os.open(self._path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return None
         descriptor = Descriptor(number)

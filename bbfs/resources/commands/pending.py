@@ -14,6 +14,7 @@ from bbfs.model.errors import BbfsError, NotFound, ProtocolViolation
 from bbfs.model.values import Expected
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing.pending import PendingWrite
+from bbfs.serving.private_files import open_own
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent
 
@@ -43,7 +44,7 @@ async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, 
 def _content(manager: ResourceManager, item: PendingWrite) -> StoredContent:
     path = manager.writer.pending.content_path(item)
     try:
-        file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        file = Descriptor(open_own(path, os.O_RDONLY))
         return StoredContent(file, os.fstat(file.number).st_size, item.id, trio.CapacityLimiter(1))
     except OSError as error:
         raise BbfsError(f"{path}: {error.strerror}") from error

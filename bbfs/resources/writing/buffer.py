@@ -12,6 +12,7 @@ import trio
 from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, NoSpace
 from bbfs.model.values import Content
+from bbfs.serving.private_files import own_directory
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import IN_MEMORY, unnamed
@@ -136,7 +137,7 @@ class Buffer:
         if self._space.files >= self._space.most_files:
             raise NoSpace(f"{self._space.files} files that are too large for memory are being written already")
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own_directory(directory)
             file = Descriptor(unnamed(directory))
             _write_all(file.number, 0, self._data)
         except OSError as error:

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
 from bbfs.model.values import Expected
+from bbfs.serving.private_files import open_own, own_directory, take_directory
 
 if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources
     from bbfs.sources.content.fd import Descriptor
@@ -86,11 +87,11 @@ class PendingStore:
         path = self.directory / write.id
         beside = path.with_suffix(".bytes")
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own_directory(self.directory)
             with self._shared():
                 try:
                     if isinstance(content, MemoryContent):
-                        with open(beside, "wb", opener=_private) as file:
+                        with open(beside, "wb", opener=open_own) as file:
                             file.write(content.data)
                     else:
                         beside.unlink(missing_ok=True)
@@ -114,7 +115,7 @@ class PendingStore:
         beside = path.with_suffix(".new")
         with self._shared():
             try:
-                with open(beside, "w", opener=_private, encoding="utf-8") as file:
+                with open(beside, "w", opener=open_own, encoding="utf-8") as file:
                     json.dump(asdict(write), file)
                 beside.rename(path)
             except OSError:
@@ -148,7 +149,7 @@ class PendingStore:
     def sync(self, write: PendingWrite) -> None:
         """Wait until the disk has an item: its program got an error, and may end now. Raise OSError."""
         for path in (self.directory / write.id, self.directory / f"{write.id}.json", self.directory):
-            number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 os.fsync(number)
             finally:
@@ -171,9 +172,10 @@ class PendingStore:
         """Yield all items, the oldest first. Files that are no items are passed over."""
         found: list[PendingWrite] = []
         with suppress(OSError):
+            take_directory(self.directory)
             for path in self.directory.glob("*.json"):
                 with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-                    with open(path, encoding="utf-8") as file:
+                    with open(path, encoding="utf-8", opener=open_own) as file:
                         item = described(file.read(LARGEST_DESCRIPTION))
                     if item.id == path.stem:
                         found.append(item)
@@ -200,6 +202,10 @@ class PendingStore:
     def content_path(self, write: PendingWrite) -> Path:
         return self.directory / write.id
 
+    def open_content(self, write: PendingWrite) -> BinaryIO:
+        """Open the content of an item. Raise OSError, also if it is no regular file of this user."""
+        return open(self.content_path(write), "rb", opener=open_own)
+
 
 def described(text: str) -> PendingWrite:
     """Return the item of a description. Raise ValueError, TypeError, KeyError or RecursionError if it is none."""
@@ -224,7 +230,3 @@ def described(text: str) -> PendingWrite:
 
 def new_id() -> str:
     return secrets.token_hex(6)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -97,7 +97,7 @@ def _why(item: "PendingWrite") -> str:
 def show(write_id: str) -> None:
     """Print what should have been written."""
     store = _store()
-    with open(store.content_path(store.get(write_id)), "rb") as file:
+    with store.open_content(store.get(write_id)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
 
 
@@ -113,7 +113,8 @@ def diff(choice: SourceChoice, ids: tuple[str, ...]) -> None:
             await (target := await opened.target(item.uri)).tree.copy(target, there.extend)
         except (NotFound, FileNotFoundError):
             pass  # it is all new
-        mine = _store().content_path(item).read_bytes()
+        with _store().open_content(item) as file:
+            mine = file.read()
         for line in _difference(bytes(there), mine, item):
             click.echo(line, nl=False)
 

@@ -14,6 +14,7 @@ from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.target.access import ends_with_its_process
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
+from bbfs.serving.private_files import own_directory
 
 if TYPE_CHECKING:
     from bbfs.fuse.scratch.directory import Scratch
@@ -105,7 +106,7 @@ def _directory() -> str:
     import platformdirs  # noqa: PLC0415 - as above
 
     parent = os.path.join(platformdirs.user_state_dir("bbfs"), "scratches")  # a cache may be cleared at any time
-    os.makedirs(parent, mode=0o700, exist_ok=True)
+    own_directory(parent)
     return tempfile.mkdtemp(prefix="run-", dir=parent)
 
 
