@@ -1,0 +1,32 @@
+"""Programs write on a mount while a stranger writes at its source, requests fail, and daemon and source are killed (S32).
+
+`make faults` has more rounds: `make faults KIND=webdav SEEDS=200 FIRST=0`. What a round was is in `REPORTS`, if given.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from fault_plans import plan_of
+from fault_rounds import play
+from fault_sources import KINDS, PLANS
+
+FIRST, SEEDS = int(os.environ.get("FIRST", "0")), int(os.environ.get("SEEDS", "2"))
+REPORTS = os.environ.get("REPORTS")
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60 + 60 * SEEDS)
+@pytest.mark.parametrize("kind", [each for each in KINDS if os.environ.get("KIND", each) == each])
+def test_what_is_acknowledged_is_there_and_what_is_not_is_pending(fuse: None, kind: str) -> None:
+    found: list[str] = []
+    for seed in range(FIRST, FIRST + SEEDS):
+        began = time.monotonic()
+        problems, report = play(kind, plan_of(seed, PLANS[kind]))
+        print(f"{kind} {seed}: {time.monotonic() - began:.1f} s, {len(problems)} problems", flush=True)
+        found += [f"{kind} {seed}: {problem}" for problem in problems]
+        if problems and REPORTS:
+            Path(REPORTS).mkdir(exist_ok=True)
+            (Path(REPORTS) / f"{kind}-{seed}").write_text("\n".join([*problems, "", report]))
+    assert not found, "\n".join(found)

@@ -1,0 +1,89 @@
+"""Contents that prove themselves: records, each with writer, number, length and a checksum. Pure.
+
+A record is one line. A content is a sequence of records, for rows of a database in a property of a JSON object.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+_HEAD = 12
+"""Hexadecimal digits of a checksum."""
+LEAST = 48
+"""Bytes that a record has at least."""
+Records = tuple[str, ...]
+"""The names of the records in a content, in order: `w3.17` is the 17th of the program w3."""
+
+
+class Torn(ValueError):
+    """A content that no program wrote as a whole."""
+
+
+def record(name: str, size: int) -> str:
+    """Return the record of a name, with about `size` bytes."""
+    length = max(size, LEAST)
+    body = f"{name} {length} ".ljust(length - _HEAD - 2, name[-1])
+    return f"{body} {_sum(body)}\n"
+
+
+def _sum(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:_HEAD]
+
+
+def names_of(text: str) -> Records:
+    """Return the names of the records in a text. Raise Torn if a byte of it belongs to none."""
+    names: list[str] = []
+    *lines, rest = text.split("\n")
+    for line in lines:
+        body, _, checksum = line.rpartition(" ")
+        if len(line) < LEAST - 1 or checksum != _sum(body) or f" {len(line) + 1} " not in body:
+            raise Torn(f"no record of {len(line)} bytes after {names[-3:]}: {line[:80]!r} … {line[-40:]!r}")
+        names.append(body.partition(" ")[0])
+    if rest:
+        raise Torn(f"{len(rest)} bytes after the last record {names[-3:]}: {rest[:80]!r}")
+    return tuple(names)
+
+
+class Plain:
+    """Files of text, to which programs append."""
+
+    appends = True
+
+    def encode(self, file: str, text: str) -> bytes:
+        """Return the content of a file with a text."""
+        return text.encode()
+
+    def decode(self, data: bytes) -> str:
+        """Return the text of a content. Raise Torn."""
+        try:
+            return data.decode()
+        except ValueError as error:
+            raise Torn(str(error)) from None
+
+
+class Rows(Plain):
+    """Rows as JSON objects with the columns `id` and `what`."""
+
+    appends = False
+
+    def encode(self, file: str, text: str) -> bytes:
+        return json.dumps({"id": int(file.partition(".")[0]), "what": text}).encode() + b"\n"
+
+    def decode(self, data: bytes) -> str:
+        try:
+            return str(json.loads(data)["what"]) if data else ""
+        except (ValueError, KeyError, TypeError) as error:
+            raise Torn(f"{error}: {data[:80]!r}") from None
+
+
+CODECS: dict[str, Plain] = {"plain": Plain(), "rows": Rows()}
+
+
+def names_in(codec: Plain, data: bytes) -> Records:
+    """Return the names of the records in a content. Raise Torn."""
+    return names_of(codec.decode(data))
+
+
+def is_within(some: Sequence[str], more: Sequence[str]) -> bool:
+    """Return whether all records of one content are in another."""
+    return set(some) <= set(more)

@@ -1,0 +1,204 @@
+"""One round of a model of writing with faults: programs on a mount, a stranger, kills, and what they leave."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from fault_contents import CODECS, Torn, names_in
+from fault_oracle import Event, History, Pending, problems
+from fault_plans import Plan
+from fault_sources import FaultSource, source_of
+from harness import Mount, Mounts, State
+from programs import run
+
+from bbfs.resources.writing.pending import PendingStore
+
+_SCRIPT = Path(__file__).with_name("fault_programs.py")
+BOUND = 90
+"""Seconds for all programs of a round."""
+_DOWN = 0.2
+"""Seconds that a source or a daemon is away."""
+_UNEXPECTED = r"^(?!.*(Traceback|unforeseen|Error\())"
+
+
+class Round:
+    """One plan under way. directory: for everything that it needs, beside the mount."""
+
+    def __init__(self, kind: str, plan: Plan, directory: Path) -> None:
+        self.plan = plan
+        self.source = source_of(kind, plan, directory)
+        self._directory = directory
+        self._state = directory / "state"
+        self._state.write_bytes(b"\0")
+        (directory / "locks").mkdir()
+        self._home = State(Path(tempfile.mkdtemp(prefix="bbfs-faults-")))
+        self._mounts = Mounts()
+        self.told: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+
+    def close(self) -> None:
+        """End the mount and the source. Raise ExceptionGroup for what the mount leaves behind."""
+        try:
+            self._mounts.close()
+        finally:
+            self.source.close()
+            shutil.rmtree(self._home.home, ignore_errors=True)
+
+    # -- the mount ---------------------------------------------------------------------------------------------------
+
+    def mount(self, path: Path | None = None) -> Mount:
+        return self._mounts(self.source.table(), state=self._home, mount_point=path, expected=[_UNEXPECTED])
+
+    def _kill(self, mount: Mount, what: str) -> Mount:
+        """Kill the daemon or the source, and start it again. Return the mount."""
+        self.notes.append(f"{time.monotonic():.3f} {what} killed")
+        if what == "source":
+            self.source.kill()
+            time.sleep(_DOWN)
+            self.source.start()
+            return mount
+        self._generation(1)
+        mount.kill()
+        again = self.mount(mount.path)
+        self._generation(1)
+        self.notes.append(f"{time.monotonic():.3f} {what} is back")
+        return again
+
+    def _generation(self, more: int) -> None:
+        with self._state.open("r+b", buffering=0) as file:
+            number = file.read(1)[0]
+            file.seek(0)
+            file.write(bytes([number + more]))
+
+    # -- the programs ------------------------------------------------------------------------------------------------
+
+    def _programs(self, name: str, mount: Mount, programs: dict[str, Any]) -> "subprocess.Popen[str]":
+        log = self._directory / f"log-{name}"
+        log.mkdir()
+        given = {
+            "programs": programs,
+            "directory": str(mount.path / self.source.directory),
+            "codec": self.source.codec,
+            "locks": str(self._directory / "locks"),
+            "log": str(log),
+            "state": str(self._state),
+            "bound": BOUND,
+        }
+        file = self._directory / f"{name}.json"
+        file.write_text(json.dumps(given))
+        line = [sys.executable, "-S", "-E", str(_SCRIPT), str(file)]
+        return subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def _events(self, name: str) -> list[Event]:
+        told = [
+            json.loads(line)
+            for file in (self._directory / f"log-{name}").iterdir()
+            for line in file.read_text().splitlines()
+        ]
+        self.told += told
+        return [Event.of(each) for each in told]
+
+    def _strange(self) -> None:
+        for number, step in enumerate(self.plan.stranger):
+            time.sleep(step.pause)
+            self.source.strange(number, step)
+
+    def play(self) -> History:
+        """Run all programs to their end, and return what came of it."""
+        mount = self.mount()
+        programs = self._programs("main", mount, self.plan.as_json())
+        stranger = threading.Thread(target=self._strange)
+        stranger.start()
+        kills = list(self.plan.kills)
+        deadline = time.monotonic() + BOUND
+        while programs.poll() is None:
+            assert time.monotonic() < deadline, "the programs did not end"
+            if kills and self.source.changes() >= kills[0][0]:
+                mount = self._kill(mount, kills.pop(0)[1])
+            time.sleep(0.005)
+        stranger.join()
+        said = programs.communicate()[1]
+        assert programs.returncode == 0, said
+        self.source.quiet()
+        time.sleep(0.2)  # for what a server has accepted
+        events = self._events("main")
+        last = self._last(mount)
+        self.log = mount.log()
+        pending = self._pending(mount)
+        return History(
+            self.source.states(),
+            events,
+            pending,
+            self.plan.ledgers,
+            list(self.source.seen()),
+            list(self.source.asked()),
+            last,
+            self.source.sees,
+            self.source.checks_late,
+        )
+
+    def _last(self, mount: Mount) -> dict[str, Any]:
+        """Return what the mount shows of each file after a refresh."""
+        run(sys.executable, "-m", "bbfs", "refresh", mount.path, env=mount.environ())
+        steps = [{"action": "read", "name": name, "pause": 0, "locks": []} for name in self.plan.uses]
+        programs = self._programs("last", mount, {"z": steps})
+        said = programs.communicate(timeout=BOUND)[1]
+        assert programs.returncode == 0, said
+        return {
+            event.name: event.read if event.error is None else None if event.error == "ENOENT" else (event.error,)
+            for event in self._events("last")
+        }
+
+    def _pending(self, mount: Mount) -> list[Pending]:
+        codec = CODECS[self.source.codec]
+        (directory,) = {*self._home.home.rglob("pending")} or {Path("/nonexistent")}
+        store = PendingStore(directory)
+        found: list[Pending] = []
+        for item in store.items():
+            data = store.content_path(item).read_bytes()
+            try:
+                records = names_in(codec, data)
+            except Torn:
+                records = None
+            found.append(Pending(item.path[-1] if item.path else item.native_uri.rpartition("/")[2], records, item.error))
+        return found
+
+
+def play(kind: str, plan: Plan) -> tuple[list[str], str]:
+    """Play a round. Return its problems, and a report with all that happened."""
+    with tempfile.TemporaryDirectory(prefix="bbfs-round-") as directory:
+        with closing(Round(kind, plan, Path(directory))) as played:
+            history = played.play()
+            return problems(history), report(played, history)
+
+
+def report(played: Round, history: History) -> str:
+    """Return all that happened in a round, in the order of time."""
+    lines = [(state.at, f"STATE   {state.name} by {state.by}: {_short(state.records)}") for state in history.states]
+    lines += [(asked.at, f"asked   {asked.name}: {_short(asked.records)}") for asked in history.asked]
+    for event in history.events:
+        lines.append((event.began, f"begin   {event}"))
+        got = event.torn or (f"{event.error} at {event.stage}" if event.error else "ok")
+        more = f"{_short(event.read)} {_short(event.wrote)}{' interrupted' if event.interrupted else ''}"
+        lines.append((event.ended, f"end     {event}: {got} {more}"))
+    for line in (*played.source.met(), *played.notes):
+        at, _, text = line.partition(" ")
+        lines.append((float(at), f"FAULT   {text}"))
+    told = [f"{at:.3f} {text}" for at, text in sorted(lines)]
+    told += [f"pending {item.name}: {_short(item.records)} {item.error}" for item in history.pending]
+    told += [f"last    {name}: {_short(records)}" for name, records in history.last.items()]
+    return "\n".join([*told, "--- the log of the daemon:", played.log])
+
+
+def _short(records: Any) -> str:
+    return "-" if records is None else f"{len(records)}:{','.join(records[-3:])}"

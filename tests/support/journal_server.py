@@ -1,0 +1,441 @@
+"""Servers of HTTP that keep a journal of every state they ever had, and fail as a plan says: WebDAV and S3.
+
+They compare strictly (If-Match, If-None-Match) and store in one step. A fault is by the number of a request.
+"""
+
+import contextlib
+import hashlib
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from fault_contents import Plain, Records, Torn, names_in
+from fault_oracle import Asked, Seen, State
+
+_LATE = 0.15
+"""Seconds after which a server stores what it has only accepted."""
+
+
+class Refused(Exception):
+    """A request that the store refuses, with a status of HTTP."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Held:
+    """A file of the store. position: of this state among those of its name."""
+
+    data: bytes
+    etag: str
+    position: int
+    modified: float = field(default_factory=time.time)
+
+
+class JournalStore:
+    """Files in memory, with each state that they had. Every method is one step."""
+
+    def __init__(self, codec: Plain) -> None:
+        self.codec = codec
+        self.lock = threading.RLock()
+        self.held: dict[str, Held] = {}
+        self.states: list[State] = []
+        self.seen: list[Seen] = []
+        self.asked: list[Asked] = []
+        self._positions: dict[str, int] = defaultdict(lambda: -1)
+
+    def names_in(self, data: bytes) -> Records:
+        """Return the records of a content, of which a torn one has none."""
+        try:
+            return names_in(self.codec, data)
+        except Torn:
+            return ()
+
+    def _note(self, name: str, data: bytes | None, by: str) -> None:
+        self._positions[name] += 1
+        records = None if data is None else self.names_in(data)
+        self.states.append(State(time.monotonic(), name, records, by))
+        if data is None:
+            self.held.pop(name, None)
+        else:
+            etag = hashlib.sha256(f"{name} {self._positions[name]}".encode()).hexdigest()[:16]
+            self.held[name] = Held(data, etag, self._positions[name])
+
+    def look(self, name: str) -> Held | None:
+        """Return a file, and note that the mount has seen it."""
+        with self.lock:
+            found = self.held.get(name)
+            self.seen.append(Seen(time.monotonic(), name, self._positions[name]))
+            return found
+
+    def check(self, name: str, match: str | None, none_match: str | None) -> None:
+        """Raise Refused unless the conditions of a request hold."""
+        found = self.held.get(name)
+        if match is not None and (found is None or (match != "*" and match.strip('"') != found.etag)):
+            raise Refused(412)
+        if none_match == "*" and found is not None:
+            raise Refused(412)
+
+    def put(self, name: str, data: bytes, by: str, match: str | None = None, none_match: str | None = None) -> Held:
+        with self.lock:
+            self.check(name, match, none_match)
+            self._note(name, data, by)
+            return self.held[name]
+
+    def remove(self, name: str, by: str, match: str | None = None) -> None:
+        with self.lock:
+            self.check(name, match, None)
+            if name not in self.held:
+                raise Refused(404)
+            self._note(name, None, by)
+
+    def move(self, name: str, to: str, by: str, *, replace: bool = True) -> None:
+        with self.lock:
+            if name not in self.held:
+                raise Refused(404)
+            if to in self.held and not replace:
+                raise Refused(412)
+            data = self.held[name].data
+            self._note(to, data, by)
+            self._note(name, None, by)
+
+    def edit(self, name: str, change: Callable[[str], str]) -> None:
+        """Change the text of a file in one step, as the stranger."""
+        with self.lock:
+            old = self.codec.decode(self.held[name].data)
+            self._note(name, self.codec.encode(name, change(old)), "stranger")
+
+
+@dataclass
+class Faults:
+    """What happens to requests. changes, looks: by number. stall: seconds after which a client has given up."""
+
+    changes: Mapping[int, str] = field(default_factory=dict[int, str])
+    looks: Mapping[int, str] = field(default_factory=dict[int, str])
+    stall: float = 1.5
+    quiet: bool = False
+    changed: int = 0
+    looked: int = 0
+    met: list[str] = field(default_factory=list[str])
+
+    def next(self, what: str, *, is_change: bool) -> str:
+        """Count a request, and return the fault that it meets."""
+        if self.quiet:
+            return ""
+        if is_change:
+            self.changed += 1
+            fault = self.changes.get(self.changed, "")
+        else:
+            self.looked += 1
+            fault = self.looks.get(self.looked, "")
+        if fault:
+            self.met.append(f"{time.monotonic():.3f} {what}: {fault}")
+        return fault
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class JournalServer:
+    """A server in threads of this process. `down` and `up` kill and start it again."""
+
+    def __init__(self, handler: "type[Handler]", store: JournalStore, faults: Faults) -> None:
+        self.store, self.faults = store, faults
+        self._class = type("Bound", (handler,), {"store": store, "faults": faults, "server_of": self})
+        self.open: set[socket.socket] = set()
+        self.port = 0
+        self._server: _Listening | None = None
+        self.up()
+
+    def up(self) -> None:
+        self._server = _Listening(("127.0.0.1", self.port), self._class)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def down(self) -> None:
+        """End all connections, and refuse new ones."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+        for each in list(self.open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+class _Listening(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Connections end here all the time."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests, or fails them. What is answered is in `changed` and `looked`."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    timeout = 30
+    store: ClassVar[JournalStore]
+    faults: ClassVar[Faults]
+    server_of: ClassVar[JournalServer]
+    CHANGES: ClassVar[frozenset[str]] = frozenset({"PUT", "DELETE", "MOVE", "MKCOL", "POST"})
+
+    def setup(self) -> None:
+        super().setup()
+        self.server_of.open.add(self.connection)
+
+    def finish(self) -> None:
+        self.server_of.open.discard(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        if name.startswith("do_"):
+            return self._handle
+        raise AttributeError(name)
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        is_change = self.is_change(body)
+        if is_change:
+            self.note_asked(body)
+        fault = self.faults.next(f"{self.command} {self.path}", is_change=is_change)
+        answer = self._met(fault, body)
+        if answer is None:
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if "content-length" not in answer.headers:
+            self.send_header("content-length", str(len(answer.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def _met(self, fault: str, body: bytes) -> Answer | None:
+        """Return the answer to a request that meets a fault, None if its connection ends."""
+        kind, _, status = fault.partition(" ")
+        match kind:
+            case "drop":
+                if status == "after":
+                    self._done(body)
+                return None
+            case "accept":
+                if status == "late":
+                    threading.Timer(_LATE, self._done, (body,)).start()
+                return Answer(202)
+            case "refuse":
+                return self.failure(int(status))
+            case "fail":
+                self._done(body)
+                return self.failure(500)
+            case "stall":
+                if status == "after":
+                    self._done(body)
+                time.sleep(self.faults.stall)
+                return None
+            case "delay":
+                time.sleep(0.05)
+        return self._done(body)
+
+    def _done(self, body: bytes) -> Answer:
+        try:
+            return self.changed(body) if self.is_change(body) else self.looked(body)
+        except Refused as refused:
+            return self.failure(refused.status)
+
+    def failure(self, status: int) -> Answer:
+        return Answer(status, b"the server fails" if status >= 500 else b"")
+
+    def is_change(self, body: bytes) -> bool:
+        return self.command in self.CHANGES
+
+    def name(self) -> str:
+        """Return the name of the file that a request is for."""
+        raise NotImplementedError
+
+    def note_asked(self, body: bytes) -> None:
+        """Note what the mount asks to store."""
+        if self.command == "PUT" and "x-amz-copy-source" not in self.headers:
+            asked = Asked(time.monotonic(), self.name(), self.store.names_in(body))
+            self.store.asked.append(asked)
+
+    def changed(self, body: bytes) -> Answer:
+        raise NotImplementedError
+
+    def looked(self, body: bytes) -> Answer:
+        raise NotImplementedError
+
+    def content(self) -> Answer:
+        """Return the answer to GET and HEAD, also of a range."""
+        found = self.store.look(self.name())
+        if found is None:
+            raise Refused(404)
+        match = self.headers.get("if-match")
+        if match is not None and match.strip('"') != found.etag:
+            raise Refused(412)
+        headers = {
+            "etag": f'"{found.etag}"',
+            "last-modified": formatdate(found.modified, usegmt=True),
+            "content-type": "text/plain",
+        }
+        wanted = self.headers.get("range")
+        if self.command == "HEAD" or not wanted:
+            return Answer(200, found.data, headers | {"content-length": str(len(found.data))})
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        begin, end = int(first), min(int(last) + 1, len(found.data))
+        if begin >= len(found.data):
+            return Answer(416, b"", {"content-range": f"bytes */{len(found.data)}"})
+        headers["content-range"] = f"bytes {begin}-{end - 1}/{len(found.data)}"
+        return Answer(206, found.data[begin:end], headers)
+
+    def conditions(self) -> dict[str, str | None]:
+        return {"match": self.headers.get("if-match"), "none_match": self.headers.get("if-none-match")}
+
+
+class WebDav(Handler):
+    """WebDAV (RFC 4918) with one collection."""
+
+    def name(self) -> str:
+        return unquote(urlsplit(self.path).path).strip("/")
+
+    def changed(self, body: bytes) -> Answer:
+        match self.command:
+            case "PUT":
+                with self.store.lock:
+                    is_new = self.name() not in self.store.held
+                    held = self.store.put(self.name(), body, "mount", **self.conditions())
+                return Answer(201 if is_new else 204, b"", {"etag": f'"{held.etag}"'})
+            case "DELETE":
+                self.store.remove(self.name(), "mount", self.conditions()["match"])
+                return Answer(204)
+            case "MOVE":
+                to = unquote(urlsplit(self.headers["destination"]).path).strip("/")
+                self.store.move(self.name(), to, "mount", replace=self.headers.get("overwrite") != "F")
+                return Answer(201)
+            case _:
+                raise Refused(405)
+
+    def looked(self, body: bytes) -> Answer:
+        if self.command == "PROPFIND":
+            return self._described()
+        if not self.name():
+            raise Refused(405)
+        return self.content()
+
+    def _described(self) -> Answer:
+        name = self.name()
+        entries: list[str] = []
+        with self.store.lock:
+            if name:
+                found = self.store.look(name)
+                if found is None:
+                    raise Refused(404)
+                entries.append(_entry(name, found))
+            else:
+                entries.append(_entry("", None))
+                if self.headers.get("depth") != "0":
+                    for each in sorted(self.store.held):
+                        found = self.store.look(each)
+                        assert found is not None
+                        entries.append(_entry(each, found))
+        text = f'<?xml version="1.0"?><multistatus xmlns="DAV:">{"".join(entries)}</multistatus>'
+        return Answer(207, text.encode(), {"content-type": "application/xml"})
+
+
+def _entry(name: str, held: Held | None) -> str:
+    kind = "<resourcetype><collection/></resourcetype>"
+    if held is not None:
+        kind = (
+            f"<resourcetype/><getcontentlength>{len(held.data)}</getcontentlength>"
+            f"<getetag>&quot;{held.etag}&quot;</getetag>"
+            f"<getlastmodified>{formatdate(held.modified, usegmt=True)}</getlastmodified>"
+        )
+    status = "<status>HTTP/1.1 200 OK</status>"
+    return f"<response><href>/{quote(name)}</href><propstat><prop>{kind}</prop>{status}</propstat></response>"
+
+
+class S3(Handler):
+    """S3 with one bucket, `data`."""
+
+    def name(self) -> str:
+        return unquote(urlsplit(self.path).path).removeprefix("/data").strip("/")
+
+    def changed(self, body: bytes) -> Answer:
+        if self.command == "DELETE":
+            with contextlib.suppress(Refused):
+                self.store.remove(self.name(), "mount", self.conditions()["match"])
+                return Answer(204)
+            self.store.check(self.name(), self.conditions()["match"], None)
+            return Answer(204)
+        origin = self.headers.get("x-amz-copy-source")
+        if origin is not None:
+            return self._copied(unquote(origin).removeprefix("/data/"))
+        if "content-md5" in self.headers:  # which clients send to find out if conditions come first
+            self.store.check(self.name(), **self.conditions())
+            return self.failure(400)
+        held = self.store.put(self.name(), body, "mount", **self.conditions())
+        return Answer(200, b"", {"etag": f'"{held.etag}"'})
+
+    def _copied(self, origin: str) -> Answer:
+        with self.store.lock:
+            found = self.store.held.get(origin)
+            if found is None:
+                raise Refused(404)
+            self.store.check(origin, self.headers.get("x-amz-copy-source-if-match"), None)
+            held = self.store.put(self.name(), found.data, "mount", **self.conditions())
+        text = f"<CopyObjectResult><ETag>&quot;{held.etag}&quot;</ETag></CopyObjectResult>"
+        return Answer(200, text.encode(), {"content-type": "application/xml"})
+
+    def looked(self, body: bytes) -> Answer:
+        if self.name():
+            return self.content()
+        asked = parse_qs(urlsplit(self.path).query)
+        prefix = asked.get("prefix", [""])[0]
+        with self.store.lock:
+            found = {name: self.store.look(name) for name in sorted(self.store.held) if name.startswith(prefix)}
+        entries = "".join(
+            f"<Contents><Key>{escape(quote(name))}</Key><Size>{len(held.data)}</Size>"
+            f"<ETag>&quot;{held.etag}&quot;</ETag><StorageClass>STANDARD</StorageClass>"
+            f"<LastModified>{_iso(held.modified)}</LastModified></Contents>"
+            for name, held in found.items()
+            if held is not None
+        )
+        space = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+        text = (
+            f"<ListBucketResult {space}><Name>data</Name><Prefix>{escape(prefix)}</Prefix><EncodingType>url"
+            f"</EncodingType><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+        )
+        return Answer(200, text.encode(), {"content-type": "application/xml"})
+
+    def failure(self, status: int) -> Answer:
+        code = {404: "NoSuchKey", 412: "PreconditionFailed", 503: "SlowDown", 400: "BadDigest"}.get(status, "InternalError")
+        return Answer(status, f"<Error><Code>{code}</Code></Error>".encode(), {"content-type": "application/xml"})
+
+
+def _iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
