@@ -11,6 +11,7 @@ from typing import Any
 from fault_contents import Records, is_within
 
 _CLOSES = ("close", "fsync")
+_CREATES = ("create", *_CLOSES)
 _MOMENT = 0.02
 """Seconds by which a source may note a change later than the mount hears of it."""
 
@@ -200,6 +201,8 @@ class _Oracle:
 
     def _refused(self, event: Event) -> Iterator[str]:
         """What a close has refused is pending, or at the source all the same."""
+        if event.error == "ENOENT" and event.stage in _CREATES and not event.interrupted:
+            yield f"{event}: ENOENT at {event.stage}, which makes the file if there is none"
         if event.wrote is None or event.interrupted:
             return
         if event.stage in _CLOSES and not self._stored(event.name, event.wrote):

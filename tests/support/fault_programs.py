@@ -133,7 +133,8 @@ class Worker:
         try:
             data = self._content(descriptor)
         finally:
-            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
         return {"read": names_in(self._codec, data)}
 
     def list(self, step: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +176,7 @@ class Worker:
     def redirect(self, step: dict[str, Any]) -> dict[str, Any]:
         """`>`"""
         name, text = self._new(step)
-        with calling("open"):
+        with calling("create"):
             descriptor = os.open(self.path(step["name"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         self._put(descriptor, step, (name,), self._codec.encode(step["name"], text))
         return {}
@@ -210,13 +211,16 @@ class Worker:
         path = self.path(step["name"])
         with calling("set aside"):
             os.rename(path, path + "~")
-        with calling("create"):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
+            with calling("create"):
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             self._put(descriptor, step, (name,), self._codec.encode(step["name"], text))
-        finally:
+        except Failed:
             with contextlib.suppress(OSError):
-                os.unlink(path + "~")
+                os.rename(path + "~", path)  # as editors do
+            raise
+        with calling("remove the backup"):
+            os.unlink(path + "~")
         return {}
 
     def remove(self, step: dict[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class HttpSource(FaultSource):
         self.faults.quiet = True
 
     def met(self) -> Sequence[str]:
-        return self.faults.met
+        return [*self.faults.met, *self.store.notes]
 
     def close(self) -> None:
         self.server.down()

@@ -52,13 +52,15 @@ class JournalStore:
         self.states: list[State] = []
         self.seen: list[Seen] = []
         self.asked: list[Asked] = []
+        self.notes: list[str] = []
         self._positions: dict[str, int] = defaultdict(lambda: -1)
 
     def names_in(self, data: bytes) -> Records:
-        """Return the records of a content, of which a torn one has none."""
+        """Return the records of a content, of which a torn one has none. Note what is torn."""
         try:
             return names_in(self.codec, data)
-        except Torn:
+        except Torn as torn:
+            self.notes.append(f"{time.monotonic():.3f} torn: {torn}")
             return ()
 
     def _note(self, name: str, data: bytes | None, by: str) -> None:
