@@ -373,16 +373,31 @@ class Names:
         return exists if isinstance(exists, Wait) else None
 
     def shown(self, path: Path, node: Node | None) -> Attributes:
-        """Return the attributes of an entry, counting one reference. Without a node, look it up."""
+        """Return the attributes of an entry, counting one reference.
+
+        node: of the name when its directory was opened; None to look the name up. While programs write files, and for a
+        file that one was writing then, the name is looked up again: the kernel appends at the size that it gets here,
+        and a draft that has ended must not get an inode again.
+        """
         if node is None:
             found = self.find(path)
             if isinstance(found, Wait):
                 raise NotFound("/".join(path))
             node = found
+        elif self.drafts or node.draft is not None:
+            node = self._now(path, node)
         record = node.record
         if node.kind == "file" and record is not None and record.parts is not None:
             node = Node("directory", record)
         return self.counted(path, node)
+
+    def _now(self, path: Path, node: Node) -> Node:
+        """Return the node that a name has now, or `node` without its draft if the name leads nowhere any more."""
+        with suppress(NotFound):
+            found = self.find(path)
+            if not isinstance(found, Wait):
+                return found
+        return node if node.draft is None else Node(node.kind, node.record)
 
 
 def identity_below_an_overlay(version: str) -> str:

@@ -10,7 +10,10 @@ import pytest
 import trio
 
 from bbfs.model.errors import NoSpace
+from bbfs.model.values import Expected
 from bbfs.resources.writing.buffer import FILES_SHARE, Buffer, BufferSpace, Written
+from bbfs.resources.writing.pending import PendingStore, PendingWrite
+from bbfs.sources.content.spool import IN_MEMORY
 
 
 def test_a_buffer_has_the_bytes_of_a_file(tmp_path: Path) -> None:
@@ -116,3 +119,33 @@ def test_buffers_leave_most_descriptors_to_others(tmp_path: Path) -> None:
     another.truncate(5 << 20)
     assert another.read(0, 5) == b"text\0"
     assert (space.files, space.held) == (64, 0)
+
+
+@pytest.mark.semantics("S32")
+async def test_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
+    """What a source has refused is pending in this file, and the program goes on writing."""
+    buffer = Buffer(BufferSpace(tmp_path))
+    buffer.truncate(2 << 20)
+    snapshot = buffer.snapshot()
+    for change in (lambda: buffer.write(0, b"later"), lambda: buffer.truncate(IN_MEMORY + 1)):
+        await buffer.part()
+        change()
+    assert (snapshot.size, snapshot.read(0, 5)) == (2 << 20, bytes(5))
+    assert isinstance(snapshot, Written)
+    assert os.fstat(snapshot.fileno()).st_size == 2 << 20
+    assert (buffer.size, buffer.read(0, 6)) == (IN_MEMORY + 1, b"later\0")
+
+
+@pytest.mark.semantics("S32")
+async def test_a_file_is_kept_as_often_as_it_is_handed_over(tmp_path: Path) -> None:
+    """linkat(2) gives no name to a file that had one and lost it."""
+    store, buffer = PendingStore(tmp_path / "pending"), Buffer(BufferSpace(tmp_path))
+    item = PendingWrite("0123456789ab", "s", "s:a", "bb://s/a", (), Expected(), 2 << 20, 1.0)
+    for number in range(3):
+        if number != 1:
+            await buffer.part()
+            buffer.write((2 << 20) - 1, str(number).encode())
+        content = buffer.snapshot()
+        store.keep(item, content)
+        assert store.content_path(item).read_bytes() == content.read(0, 2 << 20)
+        store.drop(item.id)

@@ -1106,3 +1106,64 @@ async def test_the_kernel_keeps_the_directory_that_a_program_has_made(tree: Tree
     assert (within, b"made") not in world.told
     await program.rmdir(f"{TREE}/made")
     assert (within, b"made") in world.told
+
+
+def sizes_in(world: World, handle: int) -> dict[bytes, int]:
+    return {name: attributes.size for name, attributes, _ in world.files.readdir(handle, 0)}
+
+
+@pytest.mark.semantics("S32", "S33")
+async def test_names_read_from_an_open_directory_have_the_size_of_what_is_being_written(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    """The kernel appends at the size that it was told last, and READDIR tells one too."""
+    _, program, world = tree
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    await program.writes.write(handle, 5, b" and more")
+    assert sizes_in(world, directory)[b"a.txt"] == len(b"first and more")
+    await program.close(handle)
+    assert sizes_in(world, directory)[b"a.txt"] == len(b"first and more")
+
+
+@pytest.mark.semantics("S32")
+async def test_a_draft_that_has_ended_does_not_come_back_with_the_names_of_an_open_directory(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    source, program, world = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    await program.writes.write(handle, 5, b" and more")
+    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    await program.close(handle)
+    await program.save(f"{TREE}/a.txt", b"replaced by a longer content")
+    assert sizes_in(world, directory)[b"a.txt"] == len(b"replaced by a longer content")
+    assert not world.files.names.drafts
+    assert source.contents["file:./a.txt"] == b"replaced by a longer content"
+
+
+@pytest.mark.semantics("S32")
+async def test_a_removed_draft_does_not_come_back_with_the_names_of_an_open_directory(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    _, program, world = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    await program.writes.write(handle, 5, b" and more")
+    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    await program.close(handle)
+    await program.unlink(f"{TREE}/a.txt")
+    assert b"d" in sizes_in(world, directory)
+    assert not world.files.names.drafts
+
+
+@pytest.mark.semantics("S33")
+async def test_an_open_of_a_name_that_is_gone_sends_the_kernel_to_look_again(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    """After ENOENT, open(2) with O_CREAT fails; after ESTALE it creates the file."""
+    source, program, world = tree
+    found = await program.walk(f"{TREE}/a.txt")
+    del source.contents["file:./a.txt"]
+    world.manager.refresh(())
+    with pytest.raises(Outdated):
+        await program.writes.open(found.ino, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

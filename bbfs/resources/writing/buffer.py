@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -15,7 +16,7 @@ from bbfs.model.values import Content
 from bbfs.serving.private_files import own_directory
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.spool import IN_MEMORY, unnamed
+from bbfs.sources.content.spool import IN_MEMORY, copy_bytes, unnamed
 
 MEMORY = 64 << 20
 """Bytes that all buffers of a mount may have in memory."""
@@ -54,10 +55,26 @@ class Buffer:
         self._size = 0
         self._has_rest = False
         """True if a write that found no room has left bytes behind the end of the file."""
+        self._is_given = False
+        """True if a snapshot has the file, which may be a pending write by now."""
 
     @property
     def size(self) -> int:
         return self._size
+
+    async def part(self) -> None:
+        """Go on in a copy of the file if a snapshot has it: a snapshot never changes. Raise NoSpace, BbfsError."""
+        if self._file is not None and self._is_given:
+            self._file = await trio.to_thread.run_sync(self._copy, self._file)
+            self._is_given = False
+
+    def _copy(self, file: Descriptor) -> Descriptor:
+        try:
+            copy = Descriptor(unnamed(self._space.directory))
+            copy_bytes(file.number, copy.number, self._size)
+        except OSError as error:
+            raise self._error(error) from error
+        return copy
 
     def write(self, offset: int, data: bytes) -> None:
         """Write at `offset`; a gap before it reads as zeros. Raise NoSpace, BbfsError."""
@@ -108,9 +125,12 @@ class Buffer:
             self.write(offset, await content.read_waiting(offset, PIECE))
 
     def snapshot(self) -> "MemoryContent | Written":
-        """Return the bytes as a content. It holds until the next change. Raise NoSpace, BbfsError."""
+        """Return the bytes as a content. It holds if `part` comes before the next change. Raise NoSpace, BbfsError."""
         self._cut()
-        return MemoryContent(bytes(self._data)) if self._file is None else Written(self, self._file)
+        if self._file is None:
+            return MemoryContent(bytes(self._data))
+        self._is_given = True
+        return Written(self._file, self._size, self._error)
 
     def _cut(self) -> None:
         if self._has_rest and self._file is not None:
@@ -161,16 +181,13 @@ def _write_all(number: int, offset: int, data: bytes | bytearray) -> None:
 
 
 class Written:
-    """The bytes of a buffer in its file, while nothing changes them."""
+    """The bytes of a buffer in its file. error: makes the error for an OSError."""
 
-    def __init__(self, buffer: Buffer, file: Descriptor) -> None:
-        self._buffer = buffer
+    def __init__(self, file: Descriptor, size: int, error: Callable[[OSError], BbfsError]) -> None:
         self._file = file
+        self._error = error
+        self.size = size
         self._version: str | None = None
-
-    @property
-    def size(self) -> int:
-        return self._buffer.size
 
     @property
     def version(self) -> str:
@@ -178,7 +195,7 @@ class Written:
         if self._version is None:
             digest = blake2b(digest_size=DIGEST_BYTES)
             for offset in range(0, self.size, PIECE):
-                digest.update(self._buffer.read(offset, PIECE))
+                digest.update(self.read(offset, PIECE))
             self._version = digest.hexdigest()
         return self._version
 
@@ -187,7 +204,10 @@ class Written:
         return self._file.number
 
     def read(self, offset: int, length: int) -> bytes:
-        return self._buffer.read(offset, max(0, min(length, self.size - offset)))
+        try:
+            return os.pread(self._file.number, max(0, min(length, self.size - offset)), offset)
+        except OSError as error:
+            raise self._error(error) from error
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
         return await trio.to_thread.run_sync(self.read, offset, length)

@@ -164,10 +164,26 @@ class HasFile(Protocol):
 
 
 def name_file(content: HasFile, path: Path) -> None:
-    """Give the file of a content a name on the same file system. Raises OSError."""
+    """Give the file of a content a name on the same file system, or a copy of the file. Raises OSError."""
     # With a directory's descriptor Python calls linkat(2), and only that can follow the link in /proc.
     with Descriptor(os.open("/proc/self/fd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptors:
-        os.link(str(content.fileno()), path, src_dir_fd=descriptors.number, follow_symlinks=True)
+        try:
+            os.link(str(content.fileno()), path, src_dir_fd=descriptors.number, follow_symlinks=True)
+            return
+        except FileNotFoundError:
+            pass  # linkat(2): a file whose last name was removed gets none again, unless it never had one (O_TMPFILE)
+    with Descriptor(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)) as copy:
+        copy_bytes(content.fileno(), copy.number, os.fstat(content.fileno()).st_size)
+
+
+def copy_bytes(number: int, to: int, size: int) -> None:
+    """Copy the first bytes of a file to a new one. Raises OSError."""
+    done = 0
+    while done < size:
+        copied = os.sendfile(to, number, done, size - done)
+        if not copied:
+            raise OSError(errno.EIO, "a file became shorter while it was copied")
+        done += copied
 
 
 def unnamed(directory: Path) -> int:

@@ -98,6 +98,7 @@ class Draft:
         """Take what a program writes. Raise NoSpace, BbfsError."""
         buffer = await self.filled()
         try:
+            await buffer.part()
             buffer.write(offset, data)
         except BbfsError as error:
             if self.lacks is None or offset < self.lacks[0]:
@@ -112,7 +113,9 @@ class Draft:
         if size == 0:
             self.emptied()
         else:
-            (await self.filled()).truncate(size)
+            buffer = await self.filled()
+            await buffer.part()
+            buffer.truncate(size)
         if self.lacks is not None and size <= self.lacks[0]:
             self.lacks = None
 

@@ -123,10 +123,10 @@ class Writes:
         if draft is None:
             path, version = self._inodes.get(ino)
             source, below = self._place(path)
-            node = await answered(self._names.find(path), self._names.find, path)
+            node = await self._still(path)
             if not flags & os.O_TRUNC and node.draft is None and node.kind == "file" and node.record is not None:
                 await self._confirm(node.record)
-                node = await answered(self._names.find(path), self._names.find, path)
+                node = await self._still(path)
             draft = self._names.drafts.get(ino)  # another open may have made it meanwhile
             if draft is None and isinstance(node.draft, Draft):
                 draft = node.draft
@@ -143,6 +143,16 @@ class Writes:
                 self.released(self._files.remove(handle))
                 raise
         return handle
+
+    async def _still(self, path: Path) -> Node:
+        """Return what a name leads to that the kernel has looked up. Raise BbfsError; Outdated if it is gone.
+
+        For Outdated the kernel looks the name up again, and creates the file where the program asks for that.
+        """
+        try:
+            return await answered(self._names.find(path), self._names.find, path)
+        except NotFound as error:
+            raise Outdated(str(error)) from None
 
     async def _confirm(self, record: Record) -> None:
         """Have a record that may be outdated tell its version and size. Raise BbfsError.
