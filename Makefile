@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak kills saves hostile passed fuzz install lock clean
+.PHONY: demo test check bench beside soak kills faults saves hostile passed fuzz install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -30,6 +30,9 @@ soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing m
 kills: $(TEST)  ## kill daemons and sources at 200 steps of saves, for each kind of source (about half an hour)
 	DAEMON_KILLS=50 .venv/bin/pytest tests/mount/test_daemon_kills.py -q -n 0
 	ROUNDS=200 .venv/bin/pytest tests/mount/test_save_kills.py tests/mount/test_save_steps.py -q -n 0
+
+faults: $(TEST)  ## random programs, strangers, failing requests and kills, for each kind of source; make faults SEEDS=200 KIND=s3
+	SEEDS=$(or $(SEEDS),20) FIRST=$(or $(FIRST),0) KIND=$(KIND) .venv/bin/pytest tests/mount/test_write_faults.py -q -s -n 0 $(ARGS)
 
 saves: $(SAVES)  ## every way in which programs save, in every source that is written (about eight minutes)
 	.venv/bin/pytest tests/mount/test_saves.py --saves -v -n 0

@@ -3,6 +3,7 @@
 Times are those of one monotonic clock, in seconds.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -225,19 +226,19 @@ class _Oracle:
         """In a ledger, each state has the records of the one before."""
         if not states or states[0].name not in self._history.ledgers:
             return
-        for before, after in zip(states, states[1:], strict=False):
-            if lost := set(before.records or ()) - set(after.records or ()):
-                if not self._is_late(states, after):
-                    yield (
-                        f"{after.name}: the state of {after.at:.3f} by the {after.by}, {(after.records or ())[-2:]}, "
-                        f"lacks {sorted(lost)} of the one before, by the {before.by} at {before.at:.3f}"
-                    )
+        for before, after in itertools.pairwise(states):
+            lost = set(before.records or ()) - set(after.records or ())
+            if lost and not self._is_late(states, after):
+                yield (
+                    f"{after.name}: the state of {after.at:.3f} by the {after.by}, {(after.records or ())[-2:]}, "
+                    f"lacks {sorted(lost)} of the one before, by the {before.by} at {before.at:.3f}"
+                )
 
     def _unseen(self, states: Sequence[State]) -> Iterator[str]:
         """The mount replaces or removes only states that the source has told it of."""
         if not self._history.sees:
             return
-        for position, (before, after) in enumerate(zip(states, states[1:], strict=False)):
+        for position, (before, after) in enumerate(itertools.pairwise(states)):
             if before.by == "mount" or after.by != "mount" or before.records is None:
                 continue
             if not self._was_seen(before.name, position, after.at) and not self._is_late(states, after):
@@ -247,12 +248,10 @@ class _Oracle:
                 )
 
     def _was_seen(self, name: str, position: int, until: float) -> bool:
-        return any(
-            each.name == name and each.position == position and each.at <= until for each in self._history.seen
-        )
+        return any(each.name == name and each.position == position and each.at <= until for each in self._history.seen)
 
     def _is_late(self, states: Sequence[State], after: State) -> bool:
-        """Return whether the mount changed a state that came after its last look: the source cannot compare and store."""
+        """Return whether the mount changed a state that came after its last look, at a source that compares before."""
         if not self._history.checks_late:
             return False
         before = states[states.index(after) - 1]
@@ -300,10 +299,10 @@ class _Oracle:
                 return
             shown = "absent" if event.read is None else event.read[-2:]
             if position is None:
-                if event.read is not None or states and states[0].at < event.began:
+                if event.read is not None or (states and states[0].at < event.began):
                     yield f"{event}: read {shown}, which the source never had by then"
             else:
-                yield f"{event}: read {shown}, state {position} of {states[position].at:.3f}; state {bound} was had by {who}"
+                yield f"{event}: read {shown}, the state {position}; the state {bound} was had by {who}"
 
     def _is_being_written(self, event: Event) -> bool:
         """Return whether programs were changing the file then, so that it shows what they have written so far."""

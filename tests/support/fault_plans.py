@@ -54,9 +54,9 @@ class Kind:
 
 @dataclass(frozen=True)
 class Plan:
-    """One round. uses: of files, by name. faults: by number of the request that changes something, and of each other. ttl: of contents.
+    """One round. uses: of files, by name. faults: by number of the request that changes something, and of each other.
 
-    kills: after how many changes the daemon or the source is killed.
+    ttl: of contents. kills: after how many changes the daemon or the source is killed.
     """
 
     seed: int

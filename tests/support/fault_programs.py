@@ -135,7 +135,7 @@ class Worker:
         finally:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-        return {"read": names_in(self._codec, data)}
+        return {"read": names_in(self._codec, data, step["name"])}
 
     def list(self, step: dict[str, Any]) -> dict[str, Any]:
         with calling("list"), os.scandir(self._given["directory"]) as entries:

@@ -7,14 +7,14 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from fault_contents import CODECS, Torn, names_in
 from fault_oracle import Event, History, Pending, problems
 from fault_plans import Plan
-from fault_sources import FaultSource, source_of
+from fault_sources import source_of
 from harness import Mount, Mounts, State
 from programs import run
 
@@ -165,12 +165,12 @@ class Round:
         store = PendingStore(directory)
         found: list[Pending] = []
         for item in store.items():
-            data = store.content_path(item).read_bytes()
+            name = item.path[-1] if item.path else item.native_uri.rpartition("/")[2]
             try:
-                records = names_in(codec, data)
+                records = names_in(codec, store.content_path(item).read_bytes(), name)
             except Torn:
                 records = None
-            found.append(Pending(item.path[-1] if item.path else item.native_uri.rpartition("/")[2], records, item.error))
+            found.append(Pending(name, records, item.error))
         return found
 
 

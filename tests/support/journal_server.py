@@ -55,17 +55,17 @@ class JournalStore:
         self.notes: list[str] = []
         self._positions: dict[str, int] = defaultdict(lambda: -1)
 
-    def names_in(self, data: bytes) -> Records:
-        """Return the records of a content, of which a torn one has none. Note what is torn."""
+    def names_in(self, name: str, data: bytes) -> Records:
+        """Return the records of the content of a file, of which a torn one has none. Note what is torn."""
         try:
-            return names_in(self.codec, data)
+            return names_in(self.codec, data, name)
         except Torn as torn:
             self.notes.append(f"{time.monotonic():.3f} torn: {torn}")
             return ()
 
     def _note(self, name: str, data: bytes | None, by: str) -> None:
         self._positions[name] += 1
-        records = None if data is None else self.names_in(data)
+        records = None if data is None else self.names_in(name, data)
         self.states.append(State(time.monotonic(), name, records, by))
         if data is None:
             self.held.pop(name, None)
@@ -209,8 +209,8 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             super().finish()
 
-    def log_message(self, *_: Any) -> None:
-        pass
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write nothing."""
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         if name.startswith("do_"):
@@ -283,7 +283,7 @@ class Handler(BaseHTTPRequestHandler):
     def note_asked(self, body: bytes) -> None:
         """Note what the mount asks to store."""
         if self.command == "PUT" and "x-amz-copy-source" not in self.headers:
-            asked = Asked(time.monotonic(), self.name(), self.store.names_in(body))
+            asked = Asked(time.monotonic(), self.name(), self.store.names_in(self.name(), body))
             self.store.asked.append(asked)
 
     def changed(self, body: bytes) -> Answer:
@@ -435,7 +435,9 @@ class S3(Handler):
         return Answer(200, text.encode(), {"content-type": "application/xml"})
 
     def failure(self, status: int) -> Answer:
-        code = {404: "NoSuchKey", 412: "PreconditionFailed", 503: "SlowDown", 400: "BadDigest"}.get(status, "InternalError")
+        code = {404: "NoSuchKey", 412: "PreconditionFailed", 503: "SlowDown", 400: "BadDigest"}.get(
+            status, "InternalError"
+        )
         return Answer(status, f"<Error><Code>{code}</Code></Error>".encode(), {"content-type": "application/xml"})
 
 
