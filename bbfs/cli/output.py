@@ -26,6 +26,18 @@ _CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]"
 )
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_DECEIVING = re.compile(rf'["\\]|{_CONTROL.pattern}|{_SURROGATE.pattern}')
+_ESCAPES = {
+    "\\": r"\\",
+    '"': r"\"",
+    "\a": r"\a",
+    "\b": r"\b",
+    "\t": r"\t",
+    "\n": r"\n",
+    "\v": r"\v",
+    "\f": r"\f",
+    "\r": r"\r",
+}
 
 
 def _bytes_of_names(error: UnicodeError, *, terminal: bool) -> tuple[bytes, int]:
@@ -104,6 +116,24 @@ def errno_name(error: BaseException) -> str:
 def printable(text: str) -> str:
     """Return `text` with escapes for the characters that control a terminal or the direction of a line."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def quoted(name: str) -> str:
+    """Return a name as git prints one: in double quotes with escapes if a character in it could deceive its reader.
+
+    Those are control characters, line feeds, what turns the direction of a line, bytes that are not UTF-8, `"`, `\\`.
+    """
+    if not (_CONTROL.search(name) or _SURROGATE.search(name) or '"' in name or "\\" in name):
+        return name
+    return f'"{_DECEIVING.sub(_escape, name)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    """Return an escape of C: of one letter, or octal for each byte."""
+    known = _ESCAPES.get(found.group())
+    if known is not None:
+        return known
+    return "".join(f"\\{byte:03o}" for byte in found.group().encode("utf-8", "bbfs.names"))
 
 
 def line(text: str) -> None:

@@ -33,6 +33,7 @@ from pyfuse3 import (
 
 from bbfs.fuse.passed import PassedRequests
 from bbfs.fuse.scratch import origin
+from bbfs.fuse.scratch.bases import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
 from bbfs.model.errors import BbfsError, NoAttribute, NotSupported
 from bbfs.model.inode_number import PASSED
@@ -55,7 +56,7 @@ _XATTR_PREFIX = b"user."
 _OWN_PREFIX = b"user.bbfs."
 _ACLS = frozenset((b"system.posix_acl_access", b"system.posix_acl_default"))
 """The attributes with the access control lists of a file (acl(5)). The kernel asks for them where others get in."""
-_ORIGIN, _METADATA = origin.ATTRIBUTE.encode(), origin.METADATA.encode()
+_ORIGIN = origin.ATTRIBUTE.encode()
 READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
 """The answer of poll(2) for a regular file: always ready (POSIX), as the kernel answers without a poll method."""
 CHANGED = select.POLLPRI | select.POLLERR
@@ -104,8 +105,10 @@ class Operations(pyfuse3.Operations):
     enable_writeback_cache = False
     enable_acl = False
 
-    def __init__(self, files: FileSystem, owner: Ownership, interrupts: Interrupts) -> None:
+    def __init__(self, files: FileSystem, owner: Ownership, interrupts: Interrupts, shown: Shown | None = None) -> None:
         super().__init__()
+        self._shown = shown
+        self._shown_paths: dict[int, str] = {}  # by handle, while `shown` keeps the note of the path
         self.interrupts = interrupts
         self._calls = SystemCalls()
         self._files = files
@@ -115,7 +118,7 @@ class Operations(pyfuse3.Operations):
         self._directories = files.directories
         self._uncached = files.uncached
         self._owner = owner
-        self._passed = PassedRequests(files, interrupts)
+        self._passed = PassedRequests(files, interrupts, shown)
         self._writers: dict[int, int] = {}  # by handle: the thread that opened a file which a close may hand over
         self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 
@@ -207,7 +210,21 @@ class Operations(pyfuse3.Operations):
             ask = partial(self._names.lookup, asker=partial(self._calls.aim, ctx.pid, name))
             with self._locks.held(parent_inode):
                 found = await self._waited(ctx, ask(parent_inode, name), ask, parent_inode, name)
+        if self._shown is not None:
+            self._note(found, parent_inode, name)
         return self._entry(found)
+
+    def _note(self, found: Attributes, parent: int = 0, name: bytes = b"") -> None:
+        """Note the version of an entry that is shown, or its absence. parent, name: of an entry that may be absent."""
+        assert self._shown is not None
+        with suppress(BbfsError):
+            if found.ino == 0:
+                self._shown.note_absent(os.fsdecode(b"/".join((*map(os.fsencode, self._names.path(parent)), name))))
+            elif found.ino < PASSED and (state := self._files.state(found.ino)) is not None:
+                path, kind, version = state
+                if kind == "symlink":
+                    version = {"modified_ns": found.modified_ns, "changed_ns": found.modified_ns, "size": found.size}
+                self._shown.note("/".join(path), kind, version)
 
     async def _beside(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         """Return the entry of a name that a passed folder does not have: a description, a search, a text, or none."""
@@ -246,6 +263,8 @@ class Operations(pyfuse3.Operations):
         if type(found) is Wait:
             ask = partial(self._files.getattr, asker=partial(self._calls.wanted, ctx.pid))
             found = await self._waited(ctx, ask(inode), ask, inode)
+        if self._shown is not None:
+            self._note(found)
         return self._entry(found)
 
     @answers
@@ -273,7 +292,7 @@ class Operations(pyfuse3.Operations):
             return
         if start_id == 0:
             self._directories.begin(fh)
-        ready = self._directories.ready(fh, self._entry)
+        ready = self._directories.ready(fh, self._entry) if self._shown is None else None
         if ready is not None:
             for position in range(start_id, len(ready)):
                 name, entry, inode = ready[position]
@@ -287,6 +306,8 @@ class Operations(pyfuse3.Operations):
                 return
         last = entry = None
         for name, found, following in self._directories.readdir(fh, start_id):
+            if self._shown is not None:
+                self._note(found)
             if found is last and entry is not None:
                 entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
             else:
@@ -316,6 +337,9 @@ class Operations(pyfuse3.Operations):
         handle = self._files.open(inode)
         if type(handle) is Wait:
             handle = await self._waited(ctx, handle, self._files.open, inode)
+        if self._shown is not None:
+            path = self._shown_paths[handle] = "/".join(self._names.path(inode))
+            self._shown.opened(path)
         if self._files.writable_roots:
             self._writers[handle] = ctx.pid  # its fsync may hand over what another program has written
         # An inode is one version of its content, so its pages stay true however often it is opened.
@@ -346,6 +370,8 @@ class Operations(pyfuse3.Operations):
             await self._passed.release(fh)
             return
         self._openers.pop(fh, None)
+        if self._shown is not None and (path := self._shown_paths.pop(fh, None)) is not None:
+            self._shown.closed(path)
         if self._writers:
             self._writers.pop(fh, None)
         self._files.release(fh)
@@ -514,11 +540,11 @@ class Operations(pyfuse3.Operations):
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
     async def _origin(self, inode: InodeT, ctx: RequestContext) -> bytes:
-        state: dict[str, int] | None = None
         if inode >= PASSED:
-            found = await self._passed.getattr(inode, ctx)
-            state = {"modified_ns": found.st_mtime_ns, "size": found.st_size}
-        value = origin.origin(await self._xattr(inode, _METADATA, ctx), state)
+            value = await self._passed.origin(inode, ctx)
+        else:
+            found = self._files.state(inode)
+            value = None if found is None or found[1] != "file" else origin.origin("/".join(found[0]), found[2] or {})
         if value is None:
             raise NoAttribute(origin.ATTRIBUTE)
         return value

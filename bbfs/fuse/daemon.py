@@ -26,6 +26,8 @@ from bbfs.fuse.control.server import Control
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications, Notifier
+from bbfs.fuse.scratch.bases import Shown
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts
@@ -69,19 +71,20 @@ def mount(
     *,
     background: bool = False,
     ready: Callable[[], None] | None = None,
-    is_lower: bool = False,
+    scratch: Scratch | None = None,
 ) -> int:
     """Mount and serve until an ending signal or an unmount. Return the exit status.
 
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
-    process once the mount answers. is_lower: it is the lower layer of an overlay, so every file and directory shows the
-    owner's permission to write. Raise MountError and ConfigError before anything is mounted.
+    process once the mount answers. scratch: the mount is the lower layer of its overlay. So every file and directory
+    shows the owner's permission to write, and the versions that are shown are noted. Raise MountError and ConfigError
+    before anything is mounted.
     """
     with mountpoint.prepared(mount_point) as path:
-        return _mount(config, path, background=background, told=ready or (lambda: None), is_lower=is_lower)
+        return _mount(config, path, background=background, told=ready or (lambda: None), scratch=scratch)
 
 
-def _mount(config: Config, path: str, *, background: bool, told: Callable[[], None], is_lower: bool) -> int:
+def _mount(config: Config, path: str, *, background: bool, told: Callable[[], None], scratch: Scratch | None) -> int:
     """Mount at a prepared path; as `mount`."""
     service = ServiceManager(os.environ)
     composition = compose(config, path, lasting=True)
@@ -104,7 +107,7 @@ def _mount(config: Config, path: str, *, background: bool, told: Callable[[], No
     for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
     try:
-        trio.run(_serve, config, composition, path, adapter, service, told, early, is_lower)
+        trio.run(_serve, config, composition, path, adapter, service, told, early, scratch)
     finally:
         adapter.unmount()
     return 0
@@ -200,9 +203,10 @@ async def _serve(
     service: ServiceManager,
     ready: Callable[[], None],
     early: list[int],
-    is_lower: bool,
+    scratch: Scratch | None,
 ) -> None:
     interrupts = Interrupts()
+    is_lower = scratch is not None
     owner = Ownership(
         os.getuid() if config.mount.uid is None else config.mount.uid,
         os.getgid() if config.mount.gid is None else config.mount.gid,
@@ -225,7 +229,7 @@ async def _serve(
         notifier = Notifier(adapter.device)
         queue = Notifications(notifier.send)
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
-        adapter.become(Operations(files, owner, interrupts))
+        adapter.become(Operations(files, owner, interrupts, None if scratch is None else Shown(scratch)))
         with stop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(interrupts.run)

@@ -28,6 +28,8 @@ from pyfuse3 import (
     RequestContext,
 )
 
+from bbfs.fuse.scratch import origin
+from bbfs.fuse.scratch.bases import Shown, status_version
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NotSupported, Outdated, ReadOnly
 from bbfs.model.inode_number import PASSED, ROOT
@@ -63,13 +65,16 @@ class Room:
 class PassedRequests:
     """The requests for passed folders. Numbers of inodes and handles are from `PASSED` up.
 
-    changed: called with a folder after a program has changed something in it.
+    changed: called with a folder after a program has changed something in it. shown: notes the versions that the lower
+    layer of a scratch shows.
     """
 
-    def __init__(self, files: FileSystem, interrupts: Interrupts) -> None:
+    def __init__(self, files: FileSystem, interrupts: Interrupts, shown: Shown | None = None) -> None:
         self._folders = files.passed
         self._changed = files.note_changes
         self._interrupts = interrupts
+        self._shown = shown
+        self._opened_paths: dict[int, str] = {}
         self._files: dict[int, tuple[Passed, PassedFile]] = {}
         self._directories: dict[int, tuple[Passed, PassedDirectory]] = {}
         self._next = PASSED
@@ -152,6 +157,9 @@ class PassedRequests:
         return entry
 
     def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
+        if self._shown is not None:
+            with suppress(OSError):  # the directory is gone
+                self._shown.note_status(passed.raw_path(parent, name), status)
         return self._entry(passed, passed.folder.counted(parent, name, status), status)
 
     # -- names and attributes ----------------------------------------------------------------------------------------
@@ -165,6 +173,9 @@ class PassedRequests:
             return None
         except FUSEError as error:
             if error.errno == errno.ENOENT:
+                if self._shown is not None:
+                    with suppress(OSError):
+                        self._shown.note_absent(passed.raw_path(parent, name))
                 return None
             raise
         return self._new(passed, parent, name, status)
@@ -184,6 +195,17 @@ class PassedRequests:
         except OSError as error:
             raise Outdated(f"inode {number}") from error
 
+    async def origin(self, number: int, ctx: RequestContext) -> bytes | None:
+        """Return path and version of a regular file, for a copy of it; None for anything else."""
+        passed, inode = self._inode(number)
+        status = await self._call(passed, ctx.pid, passed.folder.getattr, inode)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        try:
+            return origin.origin(passed.raw_path(inode), status_version(status))
+        except OSError:
+            return None
+
     def forget(self, number: int, lookups: int) -> None:
         self._folders[folder_of(number)].folder.forget(number, lookups)
 
@@ -195,6 +217,9 @@ class PassedRequests:
             if inode is not passed.folder.inodes.root:
                 raise
             return _directory(number)  # that of a source is there, whatever the source does (S6)
+        if self._shown is not None:
+            with suppress(OSError):
+                self._shown.note_status(passed.raw_path(inode), status)
         return self._entry(passed, inode, status)
 
     async def setattr(self, number: int, wanted: NewAttributes, fh: int | None, ctx: RequestContext) -> EntryAttributes:
@@ -221,6 +246,12 @@ class PassedRequests:
         self._next = handle + 1
         self._files[handle] = passed, opened
         opened.inode.handles[handle] = opened.descriptor
+        if self._shown is not None:
+            with suppress(OSError):
+                path = passed.raw_path(opened.inode)
+                self._shown.note_status(path, os.fstat(opened.descriptor.number))
+                self._shown.opened(path)
+                self._opened_paths[handle] = path
         return FileHandleT(handle)
 
     async def create(
@@ -267,6 +298,8 @@ class PassedRequests:
     async def release(self, fh: int) -> None:
         passed, opened = self._files.pop(fh)
         opened.inode.handles.pop(fh, None)
+        if self._shown is not None and (path := self._opened_paths.pop(fh, None)) is not None:
+            self._shown.closed(path)
         await self._call(passed, 0, passed.folder.closed, opened)
 
     # -- directories -------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ under any inode. An inode is a path and a version of the content (S7); what it a
 Between two awaits a task is alone; handles and tables need no lock.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, Literal
 
 from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotFound, NotSupported, Outdated
 from bbfs.model.values import WAITS_FOR_SOURCE, Change, Content
@@ -225,6 +226,22 @@ class FileSystem:
         if node.kind != "symlink" or node.target is None:
             raise Outdated("no longer a symbolic link")
         return as_bytes(node.target)
+
+    def state(self, ino: int) -> tuple[Path, Literal["directory", "file", "symlink"], Mapping[str, Any] | None] | None:
+        """Return path, kind and version of an inode, as far as the source states it; None if nothing is cached of it.
+
+        Raise BbfsError.
+        """
+        path, version = self.inodes.get(ino)
+        node = self._manager.cached(path) if len(path) > 1 and version != CREATED_VERSION else None
+        if node is None or node.draft is not None:
+            return None
+        if node.kind != "file" or node.record is None:
+            return path, node.kind, None
+        said = self._manager.described(node.record)
+        if said.etag is not None:
+            return path, "file", {"etag": said.etag}
+        return path, "file", {"modified_ns": said.modified_ns, "size": said.size}
 
     # -- files -------------------------------------------------------------------------------------------------------
 

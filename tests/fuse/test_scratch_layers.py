@@ -6,19 +6,19 @@ A plain directory is the lower layer here; an overlay needs a machine that may m
 import errno
 import json
 import os
-import shutil
 import stat
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from bbfs.cli.commands.writing import scratch as commands
 from bbfs.fuse.mountpoint import MountError
-from bbfs.fuse.scratch import settling
-from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes
+from bbfs.fuse.scratch import copying, settling
+from bbfs.fuse.scratch.bases import Notes, Shown
+from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
 from bbfs.model.errors import TooLarge
@@ -36,10 +36,36 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scratch:
     made = Scratch.made(str(tmp_path / "scratch"), str(tmp_path / "mnt"))
     for path in ("file", "old", "directory/one", "directory/two", "directory/deep/three"):
         write(made.lower, path, f"{path}\n")
-    made.note(
-        kind="kernel in a user namespace", begun_ns=2**62
-    )  # the sources have not changed since, whatever the clock's resolution
+    made.note(kind="kernel in a user namespace")
+    see(made)
     return made
+
+
+def origin_at(root: str, path: str, version: str) -> None:
+    """Let a file of the lower layer have a version, as its daemon states it."""
+    os.setxattr(Path(root, path), ORIGIN, json.dumps({"path": path, "etag": version}).encode())
+
+
+def see(scratch: Scratch) -> None:
+    """Note what the lower layer has, as its daemon does when programs look at all of it."""
+    shown = Shown(scratch)
+    for file in sorted(Path(scratch.lower).rglob("*")):
+        path = str(file.relative_to(scratch.lower))
+        found = file.lstat()
+        if file.is_file() and not file.is_symlink():
+            if not os.listxattr(file):
+                origin_at(scratch.lower, path, f"first {path}")
+            shown.note(path, "file", {"etag": json.loads(os.getxattr(file, ORIGIN))["etag"]})
+        else:
+            shown.note_status(path, found)
+
+
+def changed_by_the_source(scratch: Scratch, path: str, text: str) -> None:
+    """Let the source replace a file. Neither its time nor its size need tell it."""
+    file, before = Path(scratch.lower, path), Path(scratch.lower, path).stat()
+    file.write_text(text)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    origin_at(scratch.lower, path, f"another {path}")
 
 
 def write(root: str, path: str, text: str) -> Path:
@@ -91,7 +117,7 @@ def test_made_changed_removed_touched(scratch: Scratch) -> None:
     assert listed(scratch) == [
         "T  directory/one",
         "M  file",
-        "A  link",
+        "A  link  [link to /etc/passwd, leads out of the source]",
         "A  new/",
         "A  new/inside",
         "D  old",
@@ -199,6 +225,7 @@ def test_only_an_entry_of_what_was_removed_is_an_old_name(scratch: Scratch, tmp_
     victim = write(str(tmp_path), "victim", "precious")
     for link in ("directory/link", "link"):
         Path(scratch.lower, link).symlink_to(tmp_path)
+    see(scratch)
     os.setxattr(write(scratch.upper, "new", "x"), ORIGIN, json.dumps({"path": path}).encode())
     whiteout(scratch.upper, "directory")
     whiteout(scratch.upper, "link")
@@ -225,8 +252,12 @@ def test_symbolic_links_in_the_layers_lead_nowhere(scratch: Scratch, tmp_path: P
     write(str(outside), "secret", "secret")
     Path(scratch.upper, "link").symlink_to(outside)
     Path(scratch.lower, "way out").symlink_to(outside)
+    see(scratch)
     write(scratch.upper, "way out/secret", "overwritten")
-    assert listed(scratch) == ["A  link", "D  way out", "A  way out/", "A  way out/secret"]
+    assert listed(scratch) == [
+        f"A  link  [link to {outside}, leads out of the source]",
+        *("D  way out", "A  way out/", "A  way out/secret"),
+    ]
     assert set(applied(scratch).values()) == {None}
     assert (outside / "secret").read_text() == "secret"
     assert Path(scratch.lower, "way out", "secret").read_text() == "overwritten"
@@ -283,18 +314,17 @@ def test_discarding_some_changes_leaves_the_others(scratch: Scratch) -> None:
 
 
 def test_what_a_source_has_changed_is_a_conflict_until_it_is_overwritten(scratch: Scratch) -> None:
-    base = write(scratch.lower, "based", "1").stat()
-    lower = Path(scratch.lower, "based")
-    os.setxattr(lower, ORIGIN, b'{"path": "based", "etag": "1"}')
-    os.setxattr(write(scratch.upper, "based", "mine"), ORIGIN, b'{"path": "based", "etag": "1"}')
-    os.setxattr(lower, ORIGIN, b'{"path": "based", "etag": "2"}')
-    scratch.note(begun_ns=base.st_mtime_ns - 1)
+    write(scratch.lower, "based", "1")
+    see(scratch)
+    # What a program says of the version that it has changed counts nothing.
+    os.setxattr(write(scratch.upper, "based", "mine"), ORIGIN, b'{"path": "based", "etag": "another based"}')
+    changed_by_the_source(scratch, "based", "theirs")
     write(scratch.upper, "new", "mine")
     write(scratch.lower, "new", "the source's, and other")
     whiteout(scratch.upper, "old")
-    write(scratch.lower, "old", "changed")
+    changed_by_the_source(scratch, "old", "changed")
     errors = applied(scratch)
-    assert all(error and "meanwhile" in error for error in errors.values()), errors
+    assert all(error and ("meanwhile" in error or "not known" in error) for error in errors.values()), errors
     assert set(errors) == {"based", "new", "old"}
     assert set(applied(scratch, overwrite=True).values()) <= {None}
     assert tree(scratch.lower)["based"] == tree(scratch.lower)["new"] == "mine"
@@ -303,18 +333,73 @@ def test_what_a_source_has_changed_is_a_conflict_until_it_is_overwritten(scratch
 
 
 @pytest.mark.semantics("S39")
-@pytest.mark.parametrize("seconds", [-100, 100])
-def test_a_change_of_the_source_is_a_conflict_although_its_time_is_before_the_scratch(
-    scratch: Scratch, seconds: int
-) -> None:
-    """Programs set earlier times, as `cp -p` and applying another scratch do; stores round them down to seconds."""
-    lower = write(scratch.lower, "file", "the source's")
-    changed = lower.stat().st_ctime_ns // 1_000_000_000
-    os.utime(lower, (changed + seconds, changed + seconds))
-    scratch.note(begun_ns=max(changed, changed + seconds) * 1_000_000_000 + 1)
+@pytest.mark.parametrize("seconds", [-100_000_000, 100_000_000])
+def test_no_clock_decides_what_is_a_conflict(scratch: Scratch, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    """Neither the time of a source nor that of this machine, set back or forward by three years."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + seconds)
+    for path, text in (("file", "mine"), ("directory/one", "mine, too")):
+        write(scratch.upper, path, text)
+    whiteout(scratch.upper, "old")
+    for path in ("file", "old"):
+        changed_by_the_source(scratch, path, "theirs")
+    for path in ("file", "old", "directory/one"):
+        os.utime(Path(scratch.lower, path), (now - seconds, now - seconds))
+    errors = applied(scratch)
+    assert {path for path, error in errors.items() if error} == {"file", "old"}
+    assert tree(scratch.lower)["file"] == tree(scratch.lower)["old"] == "theirs"
+    assert tree(scratch.lower)["directory/one"] == "mine, too"
+
+
+@pytest.mark.semantics("S39")
+def test_a_base_that_the_source_has_removed_is_a_conflict(scratch: Scratch) -> None:
+    """A file, and one whose whole directory is gone: neither is made again, unless that is meant."""
     write(scratch.upper, "file", "mine")
-    assert "meanwhile" in str(applied(scratch)["file"])
-    assert lower.read_text() == "the source's"
+    write(scratch.upper, "directory/deep/three", "mine")
+    Path(scratch.lower, "file").unlink()
+    subprocess.run(["rm", "-r", Path(scratch.lower, "directory")], check=True)
+    before = tree(scratch.lower)
+    assert all(applied(scratch).values())
+    assert tree(scratch.lower) == before
+    assert set(applied(scratch, overwrite=True).values()) == {None}
+    assert tree(scratch.lower) == {**before, "file": "mine", "directory/deep/three": "mine"}
+
+
+@pytest.mark.semantics("S39")
+def test_a_version_that_is_not_known_is_a_conflict(scratch: Scratch) -> None:
+    write(scratch.lower, "unseen", "theirs")
+    origin_at(scratch.lower, "unseen", "1")
+    whiteout(scratch.upper, "unseen")
+    assert "not known" in str(applied(scratch)["unseen"])
+    assert applied(scratch, overwrite=True) == {"unseen": None}
+
+
+@pytest.mark.semantics("S39")
+def test_a_directory_with_a_file_that_the_source_has_made_is_not_removed(scratch: Scratch) -> None:
+    whiteout(scratch.upper, "directory")
+    write(scratch.lower, "directory/deep/late", "theirs")
+    before = tree(scratch.lower)
+    assert applied(scratch)["directory"] is not None
+    assert tree(scratch.lower) == before
+
+
+def test_the_note_of_a_name_ends_when_the_scratch_hides_it(scratch: Scratch) -> None:
+    shown = Shown(scratch)
+    write(scratch.upper, "file", "mine")
+    whiteout(scratch.upper, "old")
+    opaque(scratch.upper, "directory")
+    for path in ("file", "old", "directory/one", "directory/deep/three"):
+        shown.note(path, "file", {"etag": "later"})
+    shown.note("seen", "file", {"etag": "1"})
+    shown.opened("seen")
+    shown.note("seen", "file", {"etag": "2"})
+    bases = Notes.of(scratch).bases
+    versions = [bases[path].version for path in ("file", "old", "directory/one", "directory/deep/three", "seen")]
+    assert {"etag": "later"} not in versions
+    assert versions[-1] == {"etag": "1"}
+    shown.closed("seen")
+    shown.note_absent("seen")
+    assert "seen" not in Notes.of(scratch).bases
 
 
 @pytest.mark.semantics("S39")
@@ -323,16 +408,14 @@ def test_what_a_source_changes_while_a_change_is_applied_stays(
 ) -> None:
     outside = write(str(tmp_path), "outside", "")
     outside.chmod(0o600)
-    for copy in (Path(scratch.lower, "file"), write(scratch.upper, "file", "mine")):
-        os.setxattr(copy, ORIGIN, b'{"path": "file", "etag": "1"}')
+    write(scratch.upper, "file", "mine")
     write(scratch.upper, "old", "old\n").chmod(0o666)
     file, old = Path(scratch.lower, "file"), Path(scratch.lower, "old")
-    copying, checked = shutil.copyfileobj, settling.type_of
+    copy, checked = copying.copy_data, settling.type_of
 
-    def copied(content: IO[bytes], to: IO[bytes], length: int) -> None:
-        file.write_text("theirs, meanwhile")
-        os.setxattr(file, ORIGIN, b'{"path": "file", "etag": "2"}')
-        copying(content, to, length)
+    def copied(content: int, to: int, wanted: os.stat_result, lower: int) -> None:
+        changed_by_the_source(scratch, "file", "theirs, meanwhile")
+        copy(content, to, wanted, lower)
 
     def swapped(found: os.stat_result) -> str:
         if found.st_ino == old.lstat().st_ino:
@@ -340,7 +423,7 @@ def test_what_a_source_changes_while_a_change_is_applied_stays(
             old.symlink_to(outside)
         return checked(found)
 
-    monkeypatch.setattr(shutil, "copyfileobj", copied)
+    monkeypatch.setattr(copying, "copy_data", copied)
     monkeypatch.setattr(settling, "type_of", swapped)
     outcomes = list(settling.apply(scratch, changes(scratch)))
     assert [outcome.error is not None for outcome in outcomes] == [True, True]
@@ -374,7 +457,7 @@ def test_the_pending_write_of_another_program_is_not_dropped(
 def test_a_renamed_file_that_the_source_has_changed_is_written_under_neither_name(scratch: Scratch) -> None:
     os.setxattr(write(scratch.upper, "renamed", "old\n"), ORIGIN, b'{"path": "old"}')
     whiteout(scratch.upper, "old")
-    scratch.note(begun_ns=1)
+    changed_by_the_source(scratch, "old", "OLD\n")
     before = tree(scratch.lower)
     assert "meanwhile" in str(applied(scratch)["renamed"])
     assert tree(scratch.lower) == before
@@ -383,25 +466,24 @@ def test_a_renamed_file_that_the_source_has_changed_is_written_under_neither_nam
     assert tree(scratch.lower) == {"renamed": "old\n"} | {name: before[name] for name in before if name != "old"}
 
 
-def test_a_change_after_one_that_was_applied_is_based_on_it(scratch: Scratch) -> None:
-    scratch.note(begun_ns=1)
+def test_a_change_after_one_that_was_applied_is_based_on_it(scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = iter("abcdefgh")
+    monkeypatch.setattr(settling, "version_in", lambda *_: {"etag": versions.setdefault("new", next(stated))})
+    versions: dict[str, str] = {}
     write(scratch.upper, "new", "1")
     assert applied(scratch) == {"new": None}
     write(scratch.upper, "new", "second")
     assert applied(scratch) == {"new": None}
     write(scratch.lower, "new", "the source's own")
+    versions.clear()
     whiteout(scratch.upper, "new")
     assert "meanwhile" in str(applied(scratch)["new"])
 
 
 def test_the_version_of_a_passed_file_is_that_of_the_file() -> None:
     """What bbfs has cached of it may be a second old: a change within that second would be no conflict."""
-    cached = b'{"path": "a", "etag": "old", "size": 1, "lastModified": "2026-01-01T00:00:00Z"}'
-    assert origin(cached) == cached.replace(b": ", b":").replace(b", ", b",")
-    assert parsed(origin(cached, {"modified_ns": 7, "size": 2}) or b"") == {"path": "a", "modified_ns": 7, "size": 2}
-    assert origin(b'{"id": "a source"}') is None
-    long = parsed(origin(b'{"path": "%b"}' % (b"x" * 5000)) or b"")["path"]
-    assert len(long) < 100
+    assert parsed(origin("a", {"etag": "1"})) == {"path": "a", "etag": "1"}
+    assert len(parsed(origin("x" * 5000, {}))["path"]) < 100
 
 
 def test_a_directory_stays_if_a_file_that_was_moved_out_of_it_cannot_be_applied(scratch: Scratch) -> None:
@@ -457,3 +539,131 @@ def test_one_overlay_at_once(scratch: Scratch) -> None:
         with pytest.raises(MountError, match="in use"):
             settling.discard(scratch, None)
     assert not scratch.is_held()
+
+
+@pytest.mark.semantics("S39")
+def test_no_privileged_bit_and_nothing_that_the_umask_takes_is_applied(scratch: Scratch) -> None:
+    """Whoever wrote it: what is applied has at most the rights of a new file of the user who applies."""
+    modes = {"suid": 0o6755, "sticky": 0o1777, "script": 0o777, "open": 0o666, "file": 0o4755}
+    for name, mode in modes.items():
+        write(scratch.upper, name, "x" if name != "file" else "file\n").chmod(mode)
+    for name, mode in {"shared": 0o2775, "tmp": 0o1777, "made": 0o777, "directory": 0o3777}.items():
+        Path(scratch.upper, name).mkdir(exist_ok=True)
+        Path(scratch.upper, name).chmod(mode)
+    assert listed(scratch) == [
+        "T  directory/  [mode 0755 -> 3777, setgid, sticky: not applied]",
+        "T  file  [mode 0644 -> 4755, setuid: not applied]",
+        "A  made/  [mode 0777]",
+        "A  open  [mode 0666]",
+        "A  script  [mode 0777]",
+        "A  shared/  [mode 2775, setgid: not applied]",
+        "A  sticky  [mode 1777, sticky: not applied]",
+        "A  suid  [mode 6755, setuid, setgid: not applied]",
+        "A  tmp/  [mode 1777, sticky: not applied]",
+    ]
+    before = os.umask(0o022)
+    try:
+        errors = applied(scratch)
+    finally:
+        os.umask(before)
+    refused = {path for path, error in errors.items() if error}
+    assert refused == {"directory", "file", "shared", "sticky", "suid", "tmp"}
+    assert "setuid, setgid" in str(errors["suid"])
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in Path(scratch.lower).iterdir()}
+    assert found == {"directory": 0o755, "file": 0o644, "old": 0o644, "made": 0o755, "open": 0o644, "script": 0o755}
+    assert Path(scratch.upper, "suid").exists()
+
+
+@pytest.mark.semantics("S39")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+def test_what_another_user_wrote_gives_that_user_no_rights(scratch: Scratch) -> None:
+    Path(scratch.upper).chmod(0o777)
+    for above in Path(scratch.upper).parents:
+        above.chmod(above.stat().st_mode | 0o111)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            write(scratch.upper, "mine", "#!/bin/sh\n").chmod(0o6755)
+            write(scratch.upper, "plain", "plain").chmod(0o777)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    errors = applied(scratch)
+    assert errors["plain"] is None
+    assert "setuid" in str(errors["mine"])
+    found = Path(scratch.lower, "plain").stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode) & 0o7022) == (0, 0)
+    assert not Path(scratch.lower, "mine").exists()
+
+
+@pytest.mark.semantics("S39")
+def test_only_what_was_listed_is_applied(scratch: Scratch) -> None:
+    write(scratch.upper, "new", "reviewed")
+    whiteout(scratch.upper, "old")
+    chosen = changes(scratch)
+    shown = digest(chosen)
+    assert digest(changes(scratch)) == shown
+    write(scratch.upper, "new", "replaced")
+    Path(scratch.upper, "old").unlink()
+    write(scratch.upper, "old", "here again")
+    write(scratch.upper, "file", "another")
+    assert digest(changes(scratch)) != shown
+    before = tree(scratch.lower)
+    outcomes = {each.change.path: each.error for each in settling.apply(scratch, chosen)}
+    assert all("since it was listed" in str(error) for error in outcomes.values())
+    assert tree(scratch.lower) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "leads_out"),
+    [
+        ("source/a", "b", False),
+        ("source/d/a", "../b", False),
+        ("source/d/a", "../../other/b", True),
+        ("source/a", "../b", True),
+        ("source/a", "/etc", True),
+        ("source/a", "d/../../b", True),
+    ],
+)
+def test_a_link_that_leads_out_of_its_source_is_shown(path: str, target: str, leads_out: bool) -> None:
+    change = Change("added", path, "symlink", target=target)
+    assert change.leads_out is leads_out
+    assert ("leads out of the source" in commands.summary(change)) is leads_out
+    assert commands.document(change)["target"] == target
+
+
+def test_names_are_quoted_as_git_quotes_them(scratch: Scratch) -> None:
+    write(scratch.upper, 'a\nD  "old"\\', "")
+    write(scratch.upper, "plain é", "")
+    Path(scratch.upper, "link").symlink_to("\x1b[2J")
+    assert listed(scratch) == [
+        r'A  "a\nD  \"old\"\\"',
+        r'A  link  [link to "\033[2J"]',
+        "A  plain é",
+    ]
+
+
+@pytest.mark.semantics("S39")
+def test_holes_stay_holes_and_what_has_no_room_is_refused_before_it_is_copied(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(Path(scratch.upper, "sparse"), "wb") as file:
+        file.truncate(10 << 40)
+        for place in (1 << 30, 5 << 40):
+            file.seek(place)
+            file.write(b"data")
+    assert applied(scratch) == {"sparse": None}
+    found = Path(scratch.lower, "sparse")
+    assert (found.stat().st_size, found.stat().st_blocks < 100) == (10 << 40, True)
+    with found.open("rb") as file:
+        file.seek(5 << 40)
+        assert file.read(5) == b"data\0"
+    found.unlink()
+    write(scratch.upper, "large", "x" * (2 << 20))
+    room = os.statvfs(scratch.lower)
+    full = os.statvfs_result((*room[:3], 10, 10, *room[5:]))
+    monkeypatch.setattr(os, "fstatvfs", lambda _: full)
+    assert "room for" in str(applied(scratch)["large"])
+    assert sorted(os.listdir(scratch.lower)) == ["directory", "file", "old"]

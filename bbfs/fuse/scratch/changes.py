@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
 
 from bbfs.fuse.scratch.directory import Scratch
@@ -22,9 +23,10 @@ Type: TypeAlias = Literal["file", "directory", "symlink", "other"]
 
 MAX_DEPTH = 256
 """Directories in each other that are read; a tree below that can be discarded but not listed."""
-_VERSION_FIELDS = ("etag", "size", "lastModified", "modified_ns")
+PRIVILEGED = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+"""Permission bits that no change carries to a source."""
 _BLOCK = 1 << 18
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PREFIX = ".wh."
 _OPAQUE_NAMES = (".wh..wh..opq", ".wh..opq")
 _OPAQUE: Mapping[str, Sequence[str]] = {
@@ -34,24 +36,43 @@ _OPAQUE: Mapping[str, Sequence[str]] = {
 }
 """The attributes by which each overlay marks an opaque directory. It lets no program set them, and copies none up."""
 
-Version: TypeAlias = Mapping[str, Any]
-"""What tells one version of a resource from another, as far as its source has it: etag, size, lastModified."""
+Identity: TypeAlias = tuple[int, ...]
+"""What differs between two states of one entry of the upper layer: inode, type and mode, owner, size, times (ns)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. path: below the mount. old: of a renamed file. base: the version that a changed one replaces."""
+    """One difference. path: below the mount. old: of a renamed file.
+
+    mode, target: the permission bits, and where a symbolic link leads. before: the mode in the lower layer, if that has
+    the entry, too. identity: of the entry of the upper layer when it was listed; None: there was none.
+    """
 
     what: What
     path: str
     type: Type
     old: str | None = None
-    base: Version | None = None
     size: int = 0
+    mode: int | None = None
+    before: int | None = None
+    target: str | None = None
+    identity: Identity | None = None
 
     @property
     def is_directory(self) -> bool:
         return self.type == "directory"
+
+    @property
+    def leads_out(self) -> bool:
+        """Return whether the target of a symbolic link is outside the source of the link."""
+        if self.target is None:
+            return False
+        depth = self.path.count("/") - 1  # directories between the source's own and the link
+        for name in self.target.split("/"):
+            depth += -1 if name == ".." else name not in ("", ".")
+            if depth < 0:
+                return True
+        return self.target.startswith("/")
 
     def concerns(self, paths: Sequence[str]) -> bool:
         """Return whether one of these paths is that of the change, or above it. No paths: all are meant."""
@@ -72,6 +93,14 @@ def changes(scratch: Scratch) -> list[Change]:
         found = list(_Reader(Marks.of(scratch)).below(upper, lower, "", 0))
         joined = list(_renamed(found, lower))
     return sorted(joined, key=lambda change: (change.path, change.what != "removed"))
+
+
+def digest(found: Sequence[Change]) -> str:
+    """Return a text that differs if any change does, or the entry of the upper layer that one of them stands for."""
+    said = blake2b(digest_size=16)
+    for change in found:
+        said.update(repr(change).encode("utf-8", "surrogatepass") + b"\n")
+    return said.hexdigest()
 
 
 def recorded(scratch: Scratch) -> list[Change]:
@@ -146,7 +175,7 @@ class Marks:
 @contextmanager
 def directory(name: str, beneath: int | None = None) -> Iterator[int]:
     """Open a directory without following a symbolic link. Raise OSError."""
-    descriptor = os.open(name, _DIRECTORY, dir_fd=beneath)
+    descriptor = os.open(name, DIRECTORY, dir_fd=beneath)
     try:
         yield descriptor
     finally:
@@ -192,10 +221,17 @@ def origin_of(name: str, beneath: int) -> Mapping[str, Any]:
         return {}
 
 
-def version(document: Mapping[str, Any]) -> Version | None:
-    """Return the version of a resource by its origin, or None if the source has no word for it."""
-    found = {name: document[name] for name in _VERSION_FIELDS if document.get(name) is not None}
-    return found if found.keys() - {"size"} else None
+def identity(found: os.stat_result) -> Identity:
+    """Return the identity of an entry of the upper layer.
+
+    No program sets the time of change (ctime), which changes with the content and with every attribute.
+    """
+    if stat.S_ISDIR(found.st_mode):  # its size and times change with the names in it
+        return (found.st_ino, found.st_mode, found.st_uid, found.st_gid)
+    return (
+        *(found.st_ino, found.st_mode, found.st_uid, found.st_gid),
+        *(found.st_size, found.st_mtime_ns, found.st_ctime_ns),
+    )
 
 
 def is_whiteout(found: os.stat_result) -> bool:
@@ -228,7 +264,10 @@ class _Reader:
         for name in sorted(removed):
             below = None if lower is None else status(name, lower)
             if below is not None:
-                yield Change("removed", path + name, type_of(below))
+                hides = status(name, upper)
+                yield Change(
+                    "removed", path + name, type_of(below), identity=None if hides is None else identity(hides)
+                )
 
     def alone(self, upper: int, path: str, depth: int) -> Iterator[Change]:
         """Yield the changes of one directory and those below it, as far as the upper layer tells."""
@@ -238,11 +277,11 @@ class _Reader:
             if is_whiteout(found):
                 removed.add(name)
             elif not stat.S_ISDIR(found.st_mode):
-                yield Change("written", path + name, type_of(found), size=found.st_size)
+                yield self._described(Change("written", path + name, type_of(found)), upper, name, found)
             else:
                 with directory(name, upper) as inside:
                     if self.marks.is_opaque(inside):
-                        yield Change("written", path + name, "directory")
+                        yield self._described(Change("written", path + name, "directory"), upper, name, found)
                     yield from self.alone(inside, f"{path}{name}/", depth + 1)
         yield from (Change("removed", path + name, "other") for name in removed)
 
@@ -260,17 +299,14 @@ class _Reader:
     ) -> Iterator[Change]:
         below = None if lower is None else status(name, lower)
         if below is not None and type_of(below) != type_of(found):
-            yield Change("removed", path, type_of(below))
+            yield Change("removed", path, type_of(below), identity=identity(found))
             below = None
+        change = self._change(upper, lower, path, name, found, below)
+        if change is not None:
+            before = None if below is None else stat.S_IMODE(below.st_mode)
+            yield self._described(replace(change, before=before), upper, name, found)
         if not stat.S_ISDIR(found.st_mode):
-            change = self._file(upper, lower, path, name, found, below)
-            if change is not None:
-                yield change
             return
-        if below is None:
-            yield Change("added", path, "directory")
-        elif stat.S_IMODE(below.st_mode) != stat.S_IMODE(found.st_mode):
-            yield Change("attributes", path, "directory")
         with directory(name, upper) as inside:
             if below is None or lower is None:
                 yield from self.below(inside, None, path + "/", depth + 1)
@@ -278,7 +314,14 @@ class _Reader:
                 with directory(name, lower) as other:
                     yield from self.below(inside, other, path + "/", depth + 1)
 
-    def _file(
+    @staticmethod
+    def _described(change: Change, upper: int, name: str, found: os.stat_result) -> Change:
+        target = os.readlink(name, dir_fd=upper) if change.type == "symlink" else None
+        mode = None if change.type == "symlink" else stat.S_IMODE(found.st_mode)
+        size = 0 if change.is_directory else found.st_size
+        return replace(change, size=size, mode=mode, target=target, identity=identity(found))
+
+    def _change(
         self,
         upper: int,
         lower: int | None,
@@ -288,22 +331,22 @@ class _Reader:
         below: os.stat_result | None,
     ) -> Change | None:
         kind = type_of(found)
-        document = origin_of(name, upper) if kind == "file" else {}
-        origin = document.get("path")
         if below is None or lower is None:
-            old = origin if isinstance(origin, str) and origin != path else None
-            return Change("added", path, kind, old, version(document), found.st_size)
-        base = version(document) if origin == path else None
+            old = origin_of(name, upper).get("path") if kind == "file" else None
+            return Change("added", path, kind, old if isinstance(old, str) and old != path else None)
         if kind == "symlink":
-            is_same = os.readlink(name, dir_fd=upper) == os.readlink(name, dir_fd=lower)
-            return None if is_same else Change("changed", path, kind)
-        if kind == "other" or not _is_same(name, upper, lower, found, below):
-            return Change("changed", path, kind, None, base, found.st_size)
-        touched = found.st_mtime_ns != below.st_mtime_ns or stat.S_IMODE(found.st_mode) != stat.S_IMODE(below.st_mode)
-        return Change("attributes", path, kind, None, base, found.st_size) if touched else None
+            leads_same = os.readlink(name, dir_fd=upper) == os.readlink(name, dir_fd=lower)
+            return None if leads_same else Change("changed", path, kind)
+        if kind == "other" or (kind == "file" and not is_same(name, upper, lower, found, below)):
+            return Change("changed", path, kind)
+        touched = stat.S_IMODE(found.st_mode) != stat.S_IMODE(below.st_mode)
+        if kind == "file":
+            touched |= found.st_mtime_ns != below.st_mtime_ns
+        return Change("attributes", path, kind) if touched else None
 
 
-def _is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.stat_result) -> bool:
+def is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.stat_result) -> bool:
+    """Return whether a regular file has the same content in both layers. Raise OSError."""
     if found.st_size != below.st_size:
         return False
     with open(open_file(name, upper), "rb") as one, open(open_file(name, lower), "rb") as other:

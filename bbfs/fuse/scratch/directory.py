@@ -64,7 +64,7 @@ class Scratch:
             if not os.path.ismount(directory):
                 own_directory(directory)
         if not _is_scratch(path):
-            scratch.note(begun_ns=time.time_ns(), applied={})
+            scratch.note(applied={})
         return scratch
 
     @classmethod
@@ -109,14 +109,14 @@ class Scratch:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Return what is noted about it: `begun_ns`, `kind`, `mounted_at`, `control`, `applied`."""
+        """Return what is noted about it: `kind`, `mounted_at`, `control`, `applied`."""
         with open(os.path.join(self.path, _STATE), "rb", opener=open_own) as file:
             read = file.read(_LARGEST_STATE)
         try:
             found = json.loads(read)
         except ValueError:
             found = None
-        if not isinstance(found, dict) or not isinstance(found.get("begun_ns"), int):
+        if not isinstance(found, dict) or "applied" not in found:
             raise MountError(f"{self.path}/{_STATE} is damaged; the changes are in {self.upper}")
         return found
 
@@ -186,7 +186,6 @@ class Scratch:
         """Drop all changes. No overlay may be mounted."""
         for layer in (self.upper, self.work):
             remove_tree(*(os.path.join(layer, name) for name in os.listdir(layer)))
-        self.note(begun_ns=time.time_ns(), applied={})
 
     def remove(self) -> None:
         """Remove the whole directory. Nothing may be mounted in it."""

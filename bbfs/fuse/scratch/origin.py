@@ -10,23 +10,23 @@ from hashlib import blake2b
 from typing import Any
 
 ATTRIBUTE = "user.bbfs.origin"
-METADATA = "user.bbfs.metadata"
 _LONGEST = 1024
 """Bytes of a path or an etag that are kept; of a longer one a digest is."""
 
 
-def origin(metadata: bytes, state: Mapping[str, int] | None = None) -> bytes | None:
-    """Return the value of the attribute for a resource with these metadata; None if it is none.
+def origin(path: str, version: Mapping[str, Any]) -> bytes:
+    """Return the value of the attribute for a resource."""
+    kept = {"path": path, **version}
+    return json.dumps(
+        {name: _short(said) for name, said in kept.items()}, ensure_ascii=False, separators=(",", ":")
+    ).encode("utf-8", "surrogateescape")
 
-    state: of a file that is passed through, which may be newer than its metadata.
-    """
-    found = parsed(metadata)
-    if "path" not in found:
-        return None
-    kept = {name: _short(found[name]) for name in ("path", "etag", "size", "lastModified") if name in found}
-    if state is not None:
-        kept = {"path": kept["path"], **state}
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
+
+def version(etag: str | None, modified_ns: int | None, size: int | None) -> Mapping[str, Any]:
+    """Return what tells one version of a resource from another, as far as its source states it. It may be empty."""
+    if etag is not None:
+        return {"etag": _short(etag)}
+    return {} if modified_ns is None else {"modified_ns": modified_ns, "size": size}
 
 
 def parsed(value: bytes) -> Mapping[str, Any]:

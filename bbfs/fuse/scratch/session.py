@@ -61,7 +61,7 @@ def _served(config: "Config", scratch: Scratch, *, detached: bool = False) -> It
 
     mountpoint.unmount(scratch.lower)  # that of a daemon that was killed
     child = processes.start(
-        lambda ready: daemon.mount(config, scratch.lower, ready=ready, is_lower=True), detached=detached
+        lambda ready: daemon.mount(config, scratch.lower, ready=ready, scratch=scratch), detached=detached
     )
     try:
         yield child

@@ -1,31 +1,36 @@
 """Discarding changes of a scratch, and applying them to the sources below it.
 
 Applying writes through the mount below, as any program: what `fsync` and `rename` acknowledge, the source has. A file
-is written under a name whose rename keeps any name (`resources.writing.temporary`), so a source has the old content or
-the new one.
+is written under a name that programs do not keep and renamed, so a source has the old content or the new one. A change
+leaves the scratch after the source has it: a kill at any step leaves it in one of them, or in both.
 """
 
 import errno
 import filecmp
 import os
-import shutil
 import stat
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from bbfs.fuse.scratch import changes as upper_layer
-from bbfs.fuse.scratch.changes import Change, Marks, directory, is_beneath, names_of, parent, status, type_of
+from bbfs.fuse.scratch import copying
+from bbfs.fuse.scratch.bases import Attempt, Base, Notes, version_in
+from bbfs.fuse.scratch.changes import Change, Marks, directory, is_beneath, names_of, status, type_of
 from bbfs.fuse.scratch.directory import Scratch, remove_tree
 from bbfs.fuse.scratch.session import editable
 from bbfs.model.errors import BbfsError, Conflict
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.temporary import new_keeping_name
 
-_BLOCK = 1 << 20
-_SECOND = 1_000_000_000
+AT_ONCE = 16
+"""Files that are applied at once: most of the time of one is a wait for the disk or the source."""
+_PARENTS = 128
+"""Directories whose descriptors are kept for the next change in them."""
 _ERROR = "user.bbfs.error"
 
 
@@ -56,78 +61,201 @@ def apply(
 ) -> Iterator[Outcome]:
     """Write changes to the sources, and yield what became of each. Raise MountError if a program uses the overlay.
 
-    New directories come first, then files, removals last, but where something new takes the name. overwrite: also what
-    the source has changed since. is_holder: as for `editable`.
+    New directories come first, then files, many at once, removals last, but where something new takes the name.
+    overwrite: also what the source has changed since. is_holder: as for `editable`. After an exception of the caller no
+    change is begun; those under way are ended first.
     """
     with editable(scratch, is_holder=is_holder), _Layers(scratch) as layers:
+        layers.resume()
         failed: list[Change] = []
+        applying = _Applying(layers, failed, overwrite=overwrite)
+        steps: dict[int, list[Change]] = {}
         for change in ordered(chosen):
-            error: str | None = None
-            began = time.time()
-            try:
-                for other in failed:
-                    if change.what == "removed" and other.old is not None and is_beneath(other.old, change.path):
-                        raise Conflict(f"{other.old} was moved to {other.path}, which is not applied")
-                layers.apply(change, overwrite=overwrite)
-            except (BbfsError, OSError) as caught:
-                error = layers.reason(change, caught, began)
-                failed.append(change)
-            yield Outcome(change, error)
+            steps.setdefault(_step(change, chosen_names(chosen)), []).append(change)
+        for number, step in sorted(steps.items()):
+            for outcome in applying.at_once(step) if number == _FILES else map(applying.outcome, step):
+                if outcome.error is not None:
+                    failed.append(outcome.change)
+                yield outcome
+            layers.close_parents()
         layers.prune(chosen)
+
+
+_FIRST, _DIRECTORIES, _FILES, _LAST = range(4)
+"""The steps of applying: removals where something new takes the name, new directories, files, the other removals."""
+
+
+def chosen_names(chosen: Sequence[Change]) -> set[str]:
+    """Return the names that something new takes."""
+    return {change.path for change in chosen if change.what != "removed"}
+
+
+def _step(change: Change, new: set[str]) -> int:
+    if change.what == "removed":
+        return _FIRST if change.path in new else _LAST
+    return _DIRECTORIES if change.is_directory else _FILES
 
 
 def ordered(chosen: Sequence[Change]) -> list[Change]:
     """Return changes in the order in which they are applied."""
-    new = {change.path for change in chosen if change.what != "removed"}
+    new = chosen_names(chosen)
+    return sorted(chosen, key=lambda change: (_step(change, new), change.path))
 
-    def step(change: Change) -> tuple[int, str]:
-        if change.what == "removed":
-            return (0 if change.path in new else 3, change.path)
-        return (1 if change.is_directory else 2, change.path)
 
-    return sorted(chosen, key=step)
+@dataclass(slots=True)
+class _Applying:
+    """Applies single changes. failed: those that stay in the scratch, filled by the caller."""
+
+    layers: "_Layers"
+    failed: Sequence[Change]
+    overwrite: bool
+
+    def outcome(self, change: Change) -> Outcome:
+        """Apply one change. Raise nothing that is about this change alone."""
+        began = time.time()
+        try:
+            for other in self.failed if change.what == "removed" else ():
+                if other.old is not None and is_beneath(other.old, change.path):
+                    raise Conflict(f"{other.old} was moved to {other.path}, which is not applied")
+            self.layers.apply(change, overwrite=self.overwrite)
+        except (BbfsError, OSError, UnicodeError) as caught:
+            return Outcome(change, self.layers.reason(change, caught, began))
+        return Outcome(change, None)
+
+    def at_once(self, changes: Sequence[Change]) -> Iterator[Outcome]:
+        """Apply changes that do not depend on each other, and yield them in their order."""
+        if len(changes) == 1:
+            yield self.outcome(changes[0])
+            return
+        waiting = iter(changes)
+        under_way: deque[Future[Outcome]] = deque()
+        threads = ThreadPoolExecutor(AT_ONCE, "apply")
+        try:
+            while True:
+                for change in waiting:
+                    under_way.append(threads.submit(self.outcome, change))
+                    if len(under_way) >= 4 * AT_ONCE:
+                        break
+                if not under_way:
+                    return
+                yield under_way.popleft().result()
+        finally:
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(slots=True)
+class _Parent:
+    """A directory in both layers, by descriptors. lower: None if it is not there. users: threads that use it."""
+
+    upper: int
+    lower: int | None
+    users: int = 0
+
+    def close(self) -> None:
+        os.close(self.upper)
+        if self.lower is not None:
+            os.close(self.lower)
+
+
+@dataclass(slots=True)
+class _Parents:
+    """The directories of changes, opened once for all that lie in one. Thread-safe."""
+
+    upper: int
+    lower: int
+    marks: Marks
+    _held: dict[str, _Parent] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def of(self, path: str) -> Iterator[tuple[int, int | None, str]]:
+        """Open the directory of a path in both layers; the lower one is None if it is not there. Yield its name, too.
+
+        An opaque directory on the way becomes a merged one: then each name in it can be treated alone. Raise OSError.
+        """
+        *above, name = names_of(path)
+        key = "/".join(above)
+        with self._lock:
+            parent = self._held.get(key)
+            if parent is None:
+                self._drop(_PARENTS)
+                parent = self._held[key] = self._opened(above)
+            parent.users += 1
+        try:
+            yield parent.upper, parent.lower, name
+        finally:
+            with self._lock:
+                parent.users -= 1
+
+    def _opened(self, above: Sequence[str]) -> _Parent:
+        found = _Parent(os.dup(self.upper), os.dup(self.lower))
+        try:
+            for part in above:
+                upper, lower = found.upper, found.lower
+                found.upper = os.open(part, upper_layer.DIRECTORY, dir_fd=upper)
+                os.close(upper)
+                if lower is not None:
+                    found.lower = None
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        found.lower = os.open(part, _UNLISTED, dir_fd=lower)
+                    os.close(lower)
+                if found.lower is not None and self.marks.is_opaque(found.upper):
+                    with _listed(found.lower) as listed:
+                        self.marks.make_merged(found.upper, listed)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def _drop(self, most: int) -> None:
+        for key in [key for key, parent in self._held.items() if not parent.users]:
+            if len(self._held) <= most:
+                return
+            self._held.pop(key).close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop(0)
+
+
+_UNLISTED = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""A descriptor for names below it; the source is not asked to list the directory."""
+
+
+@contextmanager
+def _listed(descriptor: int) -> Iterator[int]:
+    """Open a directory for listing by its descriptor of O_PATH."""
+    with directory(".", descriptor) as listed:
+        yield listed
 
 
 class _Layers:
-    """Both layers of a scratch, by the descriptors of their roots."""
+    """Both layers of a scratch, by the descriptors of their roots, and the versions that changes are based on."""
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._state = scratch.state
         self._marks = Marks.of(scratch)
-        self._applied: dict[str, Any] = dict(self._state.get("applied") or {})
+        self._notes = Notes.of(scratch)
+        self._noting = threading.Lock()
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
 
     def __enter__(self) -> "_Layers":
         with ExitStack() as stack:
+            stack.callback(self._notes.close)
             self._upper = stack.enter_context(directory(self._scratch.upper))
             self._lower = stack.enter_context(directory(self._scratch.lower))
+            self._parents = _Parents(self._upper, self._lower, self._marks)
+            stack.callback(self._parents.close)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        self._scratch.note(applied=self._applied)
 
-    @contextmanager
-    def _parents(self, path: str) -> Iterator[tuple[int, int | None, str]]:
-        """Open the directory of a path in both layers; the lower one is None if it is not there. Yield its name, too.
-
-        An opaque directory on the way becomes a merged one: then each name in it can be treated alone.
-        """
-        *above, name = names_of(path)
-        with ExitStack() as stack:
-            upper: int = self._upper
-            lower: int | None = self._lower
-            for part in above:
-                upper = stack.enter_context(directory(part, upper))
-                found = None if lower is None else status(part, lower)
-                if lower is None or found is None or not stat.S_ISDIR(found.st_mode):
-                    lower = None
-                    continue
-                lower = stack.enter_context(directory(part, lower))
-                if self._marks.is_opaque(upper):
-                    self._marks.make_merged(upper, lower)
-            yield upper, lower, name
+    def close_parents(self) -> None:
+        """Close the directories that are kept: the next step makes or removes some."""
+        self._parents.close()
 
     # -- the upper layer ---------------------------------------------------------------------------------------------
 
@@ -138,14 +266,15 @@ class _Layers:
         if change.old is not None:
             with suppress(FileNotFoundError):
                 self._drop_whiteout(change.old)
+        self._parents.close()
 
     def _drop(self, change: Change) -> None:
         if change.what == "removed":
             return self._drop_whiteout(change.path)
-        with self._parents(change.path) as (upper, lower, name):
+        with self._parents.of(change.path) as (upper, lower, name):
             if change.what == "attributes" and change.is_directory and lower is not None:
                 found = os.stat(name, dir_fd=lower, follow_symlinks=False)
-                _set_mode(name, upper, found)
+                copying.set_mode(name, upper, stat.S_IMODE(found.st_mode))
             elif change.is_directory:
                 status(name, upper)
                 remove_tree(os.path.join(self._scratch.upper, change.path))
@@ -154,24 +283,49 @@ class _Layers:
         return None
 
     def _drop_whiteout(self, path: str) -> None:
-        with suppress(NotADirectoryError), self._parents(path) as (upper, _, name):  # one above it may be removed, too
+        with (
+            suppress(NotADirectoryError),
+            self._parents.of(path) as (upper, _, name),
+        ):  # one above it may be removed, too
             self._marks.drop(name, upper)
 
     def prune(self, chosen: Sequence[Change]) -> None:
         """Remove the directories of the upper layer that say nothing any more."""
         above = {part for change in chosen for part in _and_above(change.path)}
         for path in sorted(above, reverse=True):
-            with suppress(OSError), self._parents(path) as (upper, lower, name):
-                if lower is not None and status(name, lower) is not None:
-                    os.rmdir(name, dir_fd=upper)
+            with suppress(OSError), self._parents.of(path) as (upper, lower, name):
+                if lower is not None and (below := status(name, lower)) is not None:
+                    found = os.stat(name, dir_fd=upper, follow_symlinks=False)
+                    if stat.S_IMODE(found.st_mode) == stat.S_IMODE(below.st_mode):
+                        os.rmdir(name, dir_fd=upper)
+
+    def resume(self) -> None:
+        """End what an earlier `bbfs apply` that was killed had begun.
+
+        Drop from the scratch what the source has by now, and from the source what has no name to keep.
+        """
+        for path, attempt in list(self._notes.attempts.items()):
+            with suppress(OSError), self._parents.of(path) as (upper, lower, name):
+                if lower is None:
+                    continue
+                with suppress(FileNotFoundError):
+                    os.unlink(attempt.temporary, dir_fd=lower)
+                mine, there = status(name, upper), status(name, lower)
+                if mine is None or there is None or upper_layer.identity(mine) != attempt.identity:
+                    continue
+                if stat.S_ISREG(there.st_mode) and upper_layer.is_same(name, upper, lower, mine, there):
+                    os.unlink(name, dir_fd=upper)
+                    self._note(path, name, lower)
+        self._parents.close()
 
     # -- the lower layer ---------------------------------------------------------------------------------------------
 
     def apply(self, change: Change, *, overwrite: bool) -> None:
         """Write one change to its source, and drop it from the scratch. Raise BbfsError, OSError."""
-        with self._parents(change.path) as (upper, lower, name):
+        with self._parents.of(change.path) as (upper, lower, name):
             if lower is None:
                 raise OSError(errno.ENOENT, "the directory above it is not applied")
+            self._require_listed(change, name, upper)
 
             def check() -> None:
                 if not overwrite:
@@ -181,79 +335,161 @@ class _Layers:
 
             check()
             if change.what == "removed":
-                _remove(name, lower)
+                self._remove(change.path, name, lower, overwrite=overwrite)
             elif change.is_directory:
                 self._directory(change, name, upper, lower)
             else:
-                if change.what == "attributes":
-                    _set_attributes(name, lower, os.stat(name, dir_fd=upper, follow_symlinks=False))
-                elif change.type == "symlink":
-                    _put_symlink(os.readlink(name, dir_fd=upper), name, lower)
-                elif change.type == "file":
-                    _put_file(name, upper, lower, check)
-                else:
-                    raise OSError(errno.EOPNOTSUPP, "no source takes pipes, sockets and devices")
+                self._file(change, name, upper, lower, check)
+                self._require_stored(change, name, lower)
                 if change.old is not None:
                     self._remove_old(change.old)
                 os.unlink(name, dir_fd=upper)
                 self._note(change.path, name, lower)
         if change.what == "removed":
             self._drop_whiteout(change.path)
+            with self._noting:
+                self._notes.absent(change.path)
+
+    def _require_listed(self, change: Change, name: str, upper: int) -> None:
+        """Raise Conflict unless the scratch has what was listed: what was reviewed is applied, and nothing else."""
+        if change.identity is None and change.what != "removed":
+            return  # it was never listed
+        found = status(name, upper)
+        if change.identity is None or stat.S_ISCHR(change.identity[1]):
+            is_listed = found is None or upper_layer.is_whiteout(found)
+        else:
+            is_listed = found is not None and upper_layer.identity(found) == change.identity
+        if not is_listed:
+            raise Conflict("it has changed in the scratch since it was listed")
+
+    def _file(self, change: Change, name: str, upper: int, lower: int, check: Callable[[], None]) -> None:
+        """Write a file, a link, or the attributes of a file."""
+        found = os.stat(name, dir_fd=upper, follow_symlinks=False)
+        wanted = stat.S_IMODE(found.st_mode)
+        if change.type == "symlink":
+            copying.put_symlink(os.readlink(name, dir_fd=upper), name, lower, check)
+            return
+        self._require_unprivileged(wanted, change.before)
+        if change.what == "attributes":
+            before = os.stat(name, dir_fd=lower, follow_symlinks=False)
+            mode = copying.applied_mode(wanted, stat.S_IMODE(before.st_mode), self._umask)
+            if mode != stat.S_IMODE(before.st_mode):
+                copying.set_mode(name, lower, mode)
+            os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=lower, follow_symlinks=False)
+        elif change.type == "file":
+            mode = copying.applied_mode(wanted, None, self._umask)
+            attempt = Attempt(new_keeping_name(), upper_layer.identity(found))
+            with self._noting:
+                self._notes.attempted(change.path, attempt)
+            try:
+                copying.put_file(name, upper, lower, mode, attempt.temporary, check)
+            except BaseException:
+                with self._noting:
+                    self._notes.ended(change.path)
+                raise
+        else:
+            raise OSError(errno.EOPNOTSUPP, "no source takes pipes, sockets and devices")
 
     def _directory(self, change: Change, name: str, upper: int, lower: int) -> None:
+        """Make a directory, or set its mode."""
+        wanted = stat.S_IMODE(os.stat(name, dir_fd=upper, follow_symlinks=False).st_mode)
+        inherited = stat.S_IMODE(os.fstat(lower).st_mode) & stat.S_ISGID  # by each directory that is made in this one
+        self._require_unprivileged(wanted, change.before if change.what == "attributes" else inherited)
         if change.what == "added":
-            os.mkdir(name, 0o755, dir_fd=lower)
+            os.mkdir(name, copying.applied_mode(wanted, None, self._umask), dir_fd=lower)
             with directory(name, upper) as inside, directory(name, lower) as other:
                 self._marks.make_merged(inside, other)
-        _set_mode(name, lower, os.stat(name, dir_fd=upper, follow_symlinks=False))
+            self._note(change.path, name, lower)
+        before = stat.S_IMODE(os.stat(name, dir_fd=lower, follow_symlinks=False).st_mode)
+        mode = copying.applied_mode(wanted, before, self._umask)
+        if mode != before and not (change.what == "added" and mode == before & 0o777):
+            copying.set_mode(name, lower, mode)
+        if change.what == "attributes":
+            now = stat.S_IMODE(os.stat(name, dir_fd=lower, follow_symlinks=False).st_mode)
+            copying.set_mode(name, upper, now)
+
+    @staticmethod
+    def _require_unprivileged(wanted: int, before: int | None) -> None:
+        refused = copying.refused_bits(wanted, before)
+        if refused is not None:
+            raise OSError(
+                errno.EPERM,
+                f"it is {refused}, which no change carries to a source: 'chmod' it in the scratch, or set it there",
+            )
+
+    def _require_stored(self, change: Change, name: str, lower: int) -> None:
+        """Raise OSError unless the source has what was written: only then may the scratch drop it."""
+        found = status(name, lower)
+        if found is None or type_of(found) != change.type:
+            raise OSError(errno.EIO, "the source acknowledged it and does not have it")
 
     def _check_old(self, old: str) -> None:
         """Raise Conflict if the source has changed the old name of a file that was renamed."""
-        with suppress(FileNotFoundError), parent(old, self._lower) as (lower, name):
+        with suppress(FileNotFoundError), upper_layer.parent(old, self._lower) as (lower, name):
             self._check(Change("removed", old, "file"), name, lower)
 
     def _remove_old(self, old: str) -> None:
         """Remove the old name of a file that was renamed, if it is still there."""
-        with suppress(FileNotFoundError), parent(old, self._lower) as (lower, name):
+        with suppress(FileNotFoundError), upper_layer.parent(old, self._lower) as (lower, name):
             os.unlink(name, dir_fd=lower)
         with suppress(FileNotFoundError):
             self._drop_whiteout(old)
+        with self._noting:
+            self._notes.absent(old)
 
-    def _check(self, change: Change, name: str, lower: int) -> None:
-        """Raise Conflict if the source has changed a name since the scratch did."""
+    def _remove(self, path: str, name: str, lower: int, *, overwrite: bool) -> None:
+        """Remove a name, a directory with all below it. Compare each entry just before it is removed."""
         found = status(name, lower)
+        if found is None:
+            return
+        if not overwrite:
+            self._check(Change("removed", path, type_of(found)), name, lower, deep=False)
+        if not stat.S_ISDIR(found.st_mode):
+            os.unlink(name, dir_fd=lower)
+            return
+        with directory(name, lower) as inside:
+            for each in os.listdir(inside):
+                self._remove(f"{path}/{each}", each, inside, overwrite=overwrite)
+        os.rmdir(name, dir_fd=lower)
+
+    def _check(self, change: Change, name: str, lower: int, *, deep: bool = True) -> None:
+        """Raise Conflict if the source has changed a name since the scratch hid it, or may have."""
+        found = status(name, lower)
+        base = self._notes.bases.get(change.path)
         if change.what in ("added", "renamed"):
             if found is not None:
                 raise Conflict("the source has made it meanwhile")
+            if base is not None:
+                raise Conflict("the source has removed it meanwhile ('bbfs apply --overwrite' makes it again)")
             return
         if found is None:
             if change.what == "removed":
                 return
             raise Conflict("the source has removed it meanwhile")
-        if change.type != type_of(found):
+        if change.type != type_of(found) or (base is not None and base.kind != change.type):
             raise Conflict("the source has replaced it meanwhile")
         if change.is_directory:
-            if change.what == "removed":
+            if change.what == "removed" and deep:
                 with directory(name, lower) as inside:
                     for each in os.listdir(inside):
                         below = status(each, inside)
                         if below is not None:
                             self._check(Change("removed", f"{change.path}/{each}", type_of(below)), each, inside)
             return
-        base = change.base or self._applied.get(change.path)
-        now = _version(name, lower, found)
         if base is None:
-            is_current = _last_change(found) <= self._state["begun_ns"]
-        else:
-            is_current = base == {key: now.get(key) for key in base}
-        if not is_current:
+            raise Conflict(
+                "the version that the scratch has changed is not known ('bbfs apply --overwrite' replaces it)"
+            )
+        if not base.is_version(version_in(lower, name, found)):
             raise Conflict("the source has changed it meanwhile ('bbfs apply --overwrite' replaces that)")
 
     def _note(self, path: str, name: str, lower: int) -> None:
         """Note the version that a source has after a change was applied: the next change is based on it."""
         found = status(name, lower)
         if found is not None:
-            self._applied[path] = _version(name, lower, found)
+            base = Base(type_of(found), version_in(lower, name, found))
+            with self._noting:
+                self._notes.shown(path, base)
 
     def reason(self, change: Change, error: Exception, began: float) -> str:
         """Return why a change could not be applied, with the source's own words if it has some.
@@ -282,76 +518,3 @@ class _Layers:
 def _and_above(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
-
-
-def _last_change(found: os.stat_result) -> int:
-    """Return the latest time (ns) at which a source can have changed a file.
-
-    Programs set the modification time of what they write (`cp -p`, and `bbfs apply` itself), so a folder's time of
-    change counts, too. A source that states whole seconds has rounded them down.
-    """
-    modified = found.st_mtime_ns
-    return max(found.st_ctime_ns, modified + (_SECOND - 1 if modified % _SECOND == 0 else 0))
-
-
-def _version(name: str, beneath: int, found: os.stat_result) -> dict[str, Any]:
-    said = upper_layer.version(upper_layer.origin_of(name, beneath))
-    return dict(said) if said is not None else {"modified_ns": found.st_mtime_ns, "size": found.st_size}
-
-
-def _remove(name: str, beneath: int) -> None:
-    """Remove a name, a directory with all below it."""
-    found = status(name, beneath)
-    if found is None:
-        return
-    if not stat.S_ISDIR(found.st_mode):
-        os.unlink(name, dir_fd=beneath)
-        return
-    with directory(name, beneath) as inside:
-        for each in os.listdir(inside):
-            _remove(each, inside)
-    os.rmdir(name, dir_fd=beneath)
-
-
-def _put_file(name: str, upper: int, lower: int, check: Callable[[], None]) -> None:
-    """Create or replace a file by the one of the upper layer.
-
-    check: raises if the source has changed it. It is called again once all is copied, which may take long.
-    """
-    temporary = new_keeping_name()
-    with open(upper_layer.open_file(name, upper), "rb") as content:
-        wanted = os.fstat(content.fileno())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with open(os.open(temporary, flags, stat.S_IMODE(wanted.st_mode), dir_fd=lower), "wb") as file:
-                shutil.copyfileobj(content, file, _BLOCK)
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(OSError):  # not every source has times
-                os.utime(temporary, ns=(wanted.st_atime_ns, wanted.st_mtime_ns), dir_fd=lower)
-            check()
-            os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=lower)
-            raise
-
-
-def _put_symlink(target: str, name: str, lower: int) -> None:
-    temporary = new_keeping_name()
-    os.symlink(target, temporary, dir_fd=lower)
-    os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
-
-
-def _set_mode(name: str, beneath: int, wanted: os.stat_result) -> None:
-    """Set a mode, but not by way of a symbolic link, which may have taken the name just now and lead anywhere."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=beneath)
-    try:
-        os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(wanted.st_mode))
-    finally:
-        os.close(descriptor)
-
-
-def _set_attributes(name: str, lower: int, wanted: os.stat_result) -> None:
-    _set_mode(name, lower, wanted)
-    os.utime(name, ns=(wanted.st_atime_ns, wanted.st_mtime_ns), dir_fd=lower, follow_symlinks=False)

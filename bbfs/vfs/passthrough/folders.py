@@ -1,5 +1,6 @@
 """The passed folders of a mount: each with its source, its threads, and its names as the source lists them."""
 
+import os
 from dataclasses import dataclass
 
 import trio
@@ -26,6 +27,10 @@ class Passed:
         """Return a path from the mount's root as the source's listings have it. Raise OSError (ESTALE)."""
         names = (*self.folder.way(inode), *more)
         return (self.prefix, *(show_component(segment_of(name), literal=True) for name in names))
+
+    def raw_path(self, inode: PassedInode, *more: bytes) -> str:
+        """Return a path from the mount's root as programs see it. Raise OSError (ESTALE)."""
+        return os.fsdecode(b"/".join((os.fsencode(self.prefix), *self.folder.way(inode), *more)))
 
     def written(self, manager: ResourceManager, directory: PassedInode, name: bytes) -> None:
         """Let the manager know that a program has changed a name."""

@@ -2,6 +2,8 @@
 
 import difflib
 import os
+import re
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,15 +17,21 @@ from bbfs.cli.options import Verbosity, verbosity_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import settling
-from bbfs.fuse.scratch.changes import Change, open_file, recorded
+from bbfs.fuse.scratch.changes import Change, digest, open_file, recorded
 from bbfs.fuse.scratch.changes import changes as changes_of
 from bbfs.fuse.scratch.directory import Scratch
 
+_DIGEST = re.compile(r"[0-9a-f]{8,32}")
+_BITS = ((stat.S_ISUID, "setuid"), (stat.S_ISGID, "setgid"), (stat.S_ISVTX, "sticky"))
 LETTERS = {"added": "A", "changed": "M", "removed": "D", "renamed": "R", "attributes": "T", "written": "W"}
 _LARGEST_DIFF = 1 << 20
 """Bytes of a file whose lines are compared; of a larger one only the name is shown."""
 _SHOWN = 40
 """Changes that a question shows."""
+_SHORT = 16
+"""Characters of a digest that are printed."""
+_USUAL = {False: 0o644, True: 0o755}
+"""The permission bits that the list leaves out, of a file and of a directory."""
 
 _CHANGES_EXAMPLES = """\b
 Examples:
@@ -46,8 +54,11 @@ def _operands(command: Callable[..., Any]) -> Callable[..., Any]:
 @_operands
 @click.option("--diff", is_flag=True, help="Show the lines that differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--digest", "with_digest", is_flag=True, help="Print a digest of the changes, for 'bbfs apply --as'.")
 @verbosity_options
-def changes(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], diff: bool, as_json: bool) -> None:
+def changes(
+    _verbosity: Verbosity, operand: str, paths: tuple[str, ...], diff: bool, as_json: bool, with_digest: bool
+) -> None:
     """List what programs have made, changed, removed and renamed at MNT, which has a scratch. No source has it yet.
 
     Instead of the mount point, the directory of the scratch can be named. PATH: only what is at and below it.
@@ -55,13 +66,16 @@ def changes(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], diff: b
     scratch = _compared(operand) if diff else _readable(operand)
     found = _chosen(scratch, operand, paths)
     if as_json:
-        output.as_json([document(change) for change in found])
+        documents = [document(change) for change in found]
+        output.as_json({"digest": digest(found)[:_SHORT], "changes": documents} if with_digest else documents)
     elif diff:
         for line in differences(scratch, found):
             output.line(line)
     else:
         for change in found:
             output.line(summary(change))
+    if with_digest and not as_json:
+        output.line(f"digest {digest(found)[:_SHORT]}")
 
 
 _DISCARD_EXAMPLES = """\b
@@ -97,6 +111,7 @@ Examples:
   bbfs apply ~/bb                     all changes
   bbfs apply ~/bb notes/plans ~/bb/bb-filesystem+notes+file/ideas
   bbfs apply ~/bb --dry-run
+  bbfs apply ~/bb --as 9c1185a5c5e9fc54
 
 \b
 Exit status: 0 all is applied, 1 something is not: it stays in the scratch.
@@ -107,20 +122,50 @@ Exit status: 0 all is applied, 1 something is not: it stays in the scratch.
 @_operands
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be applied, in its order.")
 @click.option("--overwrite", is_flag=True, help="Replace also what a source has changed meanwhile.")
+@click.option(
+    "--as",
+    "reviewed",
+    metavar="DIGEST",
+    help="Apply the changes of this digest ('bbfs changes --digest') only.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @verbosity_options
-def apply(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], dry_run: bool, overwrite: bool) -> None:
+def apply(
+    _verbosity: Verbosity,
+    operand: str,
+    paths: tuple[str, ...],
+    dry_run: bool,
+    overwrite: bool,
+    reviewed: str | None,
+    yes: bool,
+) -> None:
     """Write what was changed at MNT to the sources; with PATH only what is at and below it.
 
     The sources have to be granted the capability 'write'. New directories come first, then files, removals last. What
     fails stays in the scratch, with the reason. What a source has changed since is a conflict and is not replaced.
+    On a terminal it lists the changes and asks first; what has changed since the list is not applied.
     """
     scratch = _compared(operand)
     chosen = _chosen(scratch, operand, paths)
     if dry_run:
         for change in settling.ordered(chosen):
             output.line(summary(change))
-    elif applied(scratch, chosen, overwrite=overwrite):
+        return
+    if reviewed is not None:
+        _require_reviewed(reviewed, chosen, operand)
+    elif chosen and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        show(chosen)
+        click.confirm(f"apply {output.count(len(chosen), 'change')}?", abort=True, err=True)
+    if applied(scratch, chosen, overwrite=overwrite):
         click.get_current_context().exit(1)
+
+
+def _require_reviewed(reviewed: str, chosen: Sequence[Change], operand: str) -> None:
+    """Raise MountError unless a digest is that of the changes."""
+    if not _DIGEST.fullmatch(reviewed):
+        raise click.UsageError(f"--as: {reviewed!r} is no digest of 'bbfs changes'")
+    if not digest(chosen).startswith(reviewed):
+        raise MountError(f"the changes are not those that were reviewed: 'bbfs changes {operand}' lists them again")
 
 
 def applied(scratch: Scratch, chosen: Sequence[Change], *, overwrite: bool = False, is_holder: bool = False) -> int:
@@ -131,17 +176,38 @@ def applied(scratch: Scratch, chosen: Sequence[Change], *, overwrite: bool = Fal
             output.line(summary(outcome.change))
         else:
             failed += 1
-            output.messages(f"not applied: {outcome.change.path}: {outcome.error}")
+            output.message(f"not applied: {output.quoted(outcome.change.path)}: {outcome.error}")
     if failed:
         output.message(f"{output.count(failed, 'change')} not applied; they stay in {scratch.path}")
     return failed
 
 
 def summary(change: Change) -> str:
-    """Return a change as a line."""
+    """Return a change as a line: letter, names, and in brackets what its user should know before it is applied."""
     end = "/" if change.is_directory else ""
-    name = change.path + end if change.old is None else f"{change.old} -> {change.path}"
-    return f"{LETTERS[change.what]}  {name}"
+    name = output.quoted(change.path + end)
+    if change.old is not None:
+        name = f"{output.quoted(change.old)} -> {name}"
+    notes = ", ".join(_notes(change))
+    return f"{LETTERS[change.what]}  {name}" + (f"  [{notes}]" if notes else "")
+
+
+def _notes(change: Change) -> Iterator[str]:
+    """Yield where a link leads, and the permission bits that are not those of every new file."""
+    if change.target is not None:
+        yield f"link to {output.quoted(change.target)}"
+        if change.leads_out:
+            yield "leads out of the source"
+    if change.mode is None or change.what == "removed":
+        return
+    usual = _USUAL[change.is_directory]
+    if change.before is not None and change.before != change.mode:
+        yield f"mode {change.before:04o} -> {change.mode:04o}"
+    elif change.before is None and change.mode & ~usual:
+        yield f"mode {change.mode:04o}"
+    refused = [name for bit, name in _BITS if change.mode & bit & ~(change.before or 0)]
+    if refused:
+        yield f"{', '.join(refused)}: not applied"
 
 
 def document(change: Change) -> dict[str, object]:
@@ -150,6 +216,12 @@ def document(change: Change) -> dict[str, object]:
         found["from"] = change.old
     if change.type == "file" and change.what != "removed":
         found["size"] = change.size
+    if change.mode is not None:
+        found["mode"] = f"{change.mode:04o}"
+    if change.before is not None and change.mode is not None:
+        found["modeBefore"] = f"{change.before:04o}"
+    if change.target is not None:
+        found |= {"target": change.target, "leadsOut": change.leads_out}
     return found
 
 
@@ -173,9 +245,12 @@ def differences(scratch: Scratch, found: Sequence[Change]) -> Iterator[str]:
         if isinstance(before, str) or isinstance(after, str):
             yield f"{summary(change)}  ({before if isinstance(before, str) else after})"
             continue
-        if change.what == "renamed":
+        if change.what == "renamed" or any(_notes(change)):
             yield summary(change)
-        names = ("/dev/null" if before is None else f"a/{old}", "/dev/null" if after is None else f"b/{change.path}")
+        names = (
+            "/dev/null" if before is None else output.quoted(f"a/{old}"),
+            "/dev/null" if after is None else output.quoted(f"b/{change.path}"),
+        )
         for line in difflib.unified_diff(before or [], after or [], *names):
             yield line.removesuffix("\n")
             if not line.endswith("\n"):
