@@ -910,10 +910,10 @@ class ResourceManager:
         path = known.path if known is not None and known.path else None
         if path is None and expected.exists is not True:
             await self.writer.make_parents(source, native_uri)
-        record = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path, keep=keep)
+        stored = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path, keep=keep)
         if path is None:
             await self.relist(source)
-        return self.described(record)
+        return self.described(stored.record)
 
     async def remove_resource(self, uri: str, expected: Expected) -> None:
         """Remove a resource by its bbfs URI. Raise BbfsError, as `write_resource`."""

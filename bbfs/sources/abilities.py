@@ -253,7 +253,12 @@ class CanWrite(Protocol):
         ...
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
-        """Create a resource or replace its content. Return its metadata as the source has it now, as far as known.
+        """Create a resource or replace its content. Return its metadata after this write, as far as known.
+
+        The etag is the one that the answer to this write states, or None: never that of a later request, for another
+        program may have written in between, and its version would be taken for this one. The size is that of the stored
+        bytes, or None if the source may store other bytes than it is given. Metadata without a size or an etag makes
+        bbfs load the resource before it is written again.
 
         content: `read_waiting` reads it, in pieces; the handler does not close it.
         """
@@ -292,7 +297,11 @@ class CanRename(CanWrite, Protocol):
     """Renames resources or directories at the source. Without it, bbfs copies a resource and removes the old one."""
 
     async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
-        """Give a resource another URI. Raise Exists if that is in use and `replace` is false; else as rename(2)."""
+        """Give a resource another URI. Raise Exists if that is in use and `replace` is false; else as rename(2).
+
+        Return the metadata under the new URI. The etag is the one that the answer states, or that the resource had
+        before if a later request still states the same; else None, as for `write`.
+        """
         ...
 
 
@@ -312,7 +321,7 @@ class CanSetTime(CanWrite, Protocol):
     """Keeps a time of modification that a program sets."""
 
     async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
-        """Set the time of modification (nanoseconds since the epoch)."""
+        """Set the time of modification (nanoseconds since the epoch). The etag of the metadata is as for `write`."""
         ...
 
 

@@ -6,9 +6,9 @@ disk as a pending write before its source is asked, and until it has stored it.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import trio
 
@@ -25,7 +25,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import plain_path
-from bbfs.model.values import Content, Expected, Loaded, Part, ResourceMetadata, WriteOperation
+from bbfs.model.values import Expected, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.lookups import publish_description
@@ -35,9 +35,10 @@ from bbfs.resources.publish import Publisher
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tiers import Load
-from bbfs.resources.writing.buffer import PIECE, BufferSpace, Written
+from bbfs.resources.writing.buffer import BufferSpace, Written
+from bbfs.resources.writing.comparison import PIECE, Attempts, content_digest, present, require_state, require_steady
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
-from bbfs.sources import CanLoad, CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
+from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -48,6 +49,17 @@ Writable: TypeAlias = MemoryContent | Written | StoredContent
 
 SLOWEST = 256 << 10
 """Bytes a second: the time that a write may take grows by its size at this rate."""
+
+
+class HandedOver(NamedTuple):
+    """A content that a source has stored.
+
+    record: of the resource, as the mount shows it now. state: what the next write of the same program replaces: this
+    content, by the version in the answer to the write and by its digest. A later description never changes `state`.
+    """
+
+    record: Record
+    state: Expected
 
 
 class Writer:
@@ -77,6 +89,7 @@ class Writer:
         self._mounted = mounted
         self._clock = clock
         self._count = 0
+        self._attempts = Attempts()
         self.told: Callable[[Path], None] | None = None
         """Called with each path from the mount's root that was written, to tell other mounts."""
 
@@ -93,8 +106,8 @@ class Writer:
         earlier: list[str] | None = None,
         keep: bool = True,
         again: PendingWrite | None = None,
-    ) -> Record:
-        """Hand over a content. Return the record of the resource as the source has it now.
+    ) -> HandedOver:
+        """Hand over a content. Return the record of the resource, and the state that the source has now.
 
         path: of the resource in the catalog, if a name of the mount leads to it. earlier: the IDs of pending writes in
         whose place this one comes; then it has the ID of this one. Given by those who cannot keep what is refused.
@@ -127,19 +140,11 @@ class Writer:
                 raise
         ended = False
 
-        async def hand_over() -> Record:
+        async def hand_over() -> HandedOver:
             nonlocal ended
             try:
                 async with source.slots.ask():
-                    try:
-                        if not _detects(source, handler, expected):
-                            await self._compare(source, native_uri, expected)
-                        metadata = await handler.write(native_uri, content, expected)
-                    except Conflict:
-                        had = await self._had(source, native_uri, content) if again is not None else None
-                        if had is None:
-                            raise
-                        metadata = had
+                    metadata, state = await self._give(source, handler, native_uri, content, expected, again)
             except BbfsError as error:
                 ended = True
                 await self._failed(source, item, error, keep)
@@ -148,24 +153,90 @@ class Writer:
             log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
             if keep:
                 await trio.to_thread.run_sync(self.pending.drop, item.id)
-            return await self._stored(source, metadata, content, path)
+            return HandedOver(await self._stored(source, metadata, content, path), state)
 
         try:
             return await self._do(source, hand_over, content.size)
         except BbfsError as error:
+            if not isinstance(error, Conflict):
+                self._attempts.note_unanswered(source.data.id, native_uri, await content_digest(content))
             if not ended:  # by the deadline
                 await self._failed(source, item, error, keep)
             raise
+
+    async def _give(
+        self,
+        source: Source,
+        handler: CanWrite,
+        native_uri: str,
+        content: Writable,
+        expected: Expected,
+        again: PendingWrite | None,
+    ) -> tuple[ResourceMetadata, Expected]:
+        """Let a source store a content. Return the answer, and the state that it leaves. Raise BbfsError."""
+        try:
+            if not _detects(source, handler, expected):
+                expected = await require_state(source, native_uri, expected)
+            metadata = await handler.write(native_uri, content, expected)
+        except Conflict as error:
+            metadata = await self._own(source, handler, native_uri, content, error, is_again=again is not None)
+        digest = None
+        if metadata.size == content.size and (metadata.etag is None or content.size <= PIECE):
+            digest = await content_digest(content)
+        self._attempts.note_taken(source.data.id, native_uri, digest)
+        return metadata, Expected(exists=True, etag=metadata.etag, version=digest)
+
+    async def _own(
+        self,
+        source: Source,
+        handler: CanWrite,
+        native_uri: str,
+        content: Writable,
+        error: Conflict,
+        *,
+        is_again: bool,
+    ) -> ResourceMetadata:
+        """Replace what an own earlier write has stored whose answer was lost. Raise Conflict for any other content.
+
+        is_again: the content is a pending write; a source that has these bytes has taken it before.
+        """
+        try:
+            there = await present(source, native_uri)
+        except BbfsError:
+            raise error from None
+        if there is None:
+            raise error
+        is_unanswered = self._attempts.is_unanswered(source.data.id, native_uri, there.digest)
+        is_same = there.size == content.size and there.digest == await content_digest(content)
+        if is_same and (is_again or is_unanswered):
+            return self._metadata(source, native_uri, there.metadata, content.size)
+        if is_unanswered and "replace" in handler.writes(native_uri):
+            return await handler.write(native_uri, content, there.state)
+        if self._attempts.is_taken(source.data.id, native_uri, there.digest):
+            raise Conflict(f"{native_uri}: this mount has written it since it was opened, by another save") from None
+        await require_steady(source, native_uri)
+        raise error
+
+    @staticmethod
+    def _metadata(source: Source, native_uri: str, found: ResourceMetadata | None, size: int) -> ResourceMetadata:
+        """Return the metadata of a resource whose content a load has just given."""
+        if found is not None:
+            return found
+        known = source.catalog.record(native_uri) or source.catalog.record_of(
+            source_uri(source.data.base_prefix, native_uri), native_uri
+        )
+        return replace(known.metadata, size=size, etag=None)
 
     async def remove(self, source: Source, native_uri: str, expected: Expected, path: Path | None = None) -> None:
         """Remove a resource. Raise BbfsError."""
         handler = self._handler(source, native_uri, "remove")
 
         async def remove() -> None:
+            state = expected
             async with source.slots.ask():
                 if not handler.detects_conflicts and expected.exists is not None:
-                    await self._compare(source, native_uri, expected)
-                await handler.remove(native_uri, expected)
+                    state = await require_state(source, native_uri, expected)
+                await handler.remove(native_uri, state)
             self._gone(source, native_uri, path)
 
         await self._change(source, f"{native_uri}: not removed", remove)
@@ -192,7 +263,7 @@ class Writer:
         async def rename() -> None:
             async with source.slots.ask():
                 if replaced is not None and replaced.exists is not None:
-                    await self._compare(source, to, replaced)
+                    await require_state(source, to, replaced)
                 metadata = await handler.rename(native_uri, to, replace=replace_there)
             renamed = source.catalog.record(native_uri)
             version = renamed.to_remember() if renamed is not None else None
@@ -317,37 +388,6 @@ class Writer:
             source.error = f"{what}: {error}"
             log.info("%s: %s", source.data.id, source.error)
             raise
-
-    async def _compare(self, source: Source, native_uri: str, expected: Expected) -> None:
-        """Raise Conflict unless the source has the expected state now."""
-        if expected == Expected():
-            return
-        found = await state_of(source, native_uri, expected)
-        if found is None or expected.exists is None:
-            return
-        if found.exists != expected.exists:
-            there = "is there" if found.exists else "is gone"
-            raise Conflict(f"{native_uri}: somebody else has changed it: it {there} now")
-        for now, then in ((found.etag, expected.etag), (found.version, expected.version)):
-            if now is not None and then is not None and now != then:
-                raise Conflict(f"{native_uri}: somebody else has changed it")
-
-    async def _had(self, source: Source, native_uri: str, content: Writable) -> ResourceMetadata | None:
-        """Return the metadata of a resource if it has exactly these bytes, else None."""
-        if source.loads is None:
-            return None
-        try:
-            loaded = await source.loads.load(native_uri)
-        except NotFound:
-            return None
-        if not await _same([part.content for part in loaded.parts], content):
-            return None
-        if loaded.metadata is not None:
-            return loaded.metadata
-        known = source.catalog.record(native_uri) or source.catalog.record_of(
-            source_uri(source.data.base_prefix, native_uri), native_uri
-        )
-        return replace(known.metadata, size=content.size, etag=None)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
@@ -478,39 +518,6 @@ def _detects(source: Source, handler: CanWrite, expected: Expected) -> bool:
     """Return whether a write compares the expected state itself."""
     is_new = expected.exists is False
     return handler.detects_conflicts or (is_new and source.looks is not None and source.looks.detects_existing)
-
-
-async def _same(there: Sequence[Content], content: Writable) -> bool:
-    """Return whether the only content has the bytes of another one. Close them all."""
-    try:
-        if [each.size for each in there] != [content.size]:
-            return False
-        for offset in range(0, content.size, PIECE):
-            if await there[0].read_waiting(offset, PIECE) != await content.read_waiting(offset, PIECE):
-                return False
-        return True
-    finally:
-        for each in there:
-            each.close()
-
-
-async def state_of(source: Source, native_uri: str, wanted: Expected) -> Expected | None:
-    """Return the state that a source has now, or None if it does not tell. Raise BbfsError."""
-    handler = source.handler
-    try:
-        if isinstance(handler, CanStat):
-            etag = (await handler.stat(native_uri)).etag
-            if etag is not None or wanted.version is None or not isinstance(handler, CanLoad):
-                return Expected(exists=True, etag=etag)
-        if isinstance(handler, CanLoad):
-            loaded = await handler.load(native_uri)
-            content = loaded.parts[0].content if len(loaded.parts) == 1 else None
-            etag = loaded.metadata.etag if loaded.metadata is not None else None
-            version = content.version if content is not None and wanted.version is not None else None
-            return Expected(exists=True, etag=etag, version=version)
-    except NotFound:
-        return Expected(exists=False)
-    return None
 
 
 def record_state(record: Record) -> Expected:

@@ -32,7 +32,7 @@ from bbfs.sources.bounded.received import Received
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.client import WebClient, WebStream
-from bbfs.sources.http.statuses import STATUS_ERRORS, status_line
+from bbfs.sources.http.statuses import STATUS_ERRORS, STORED, not_stored, status_line
 
 T = TypeVar("T")
 PARSED_AT_ONCE = 32 << 10
@@ -41,7 +41,6 @@ _TOO_LONG = f"an answer of more than {BOUNDS.size} bytes is not read as a list"
 _NOT_MODIFIED = frozenset({304})
 _ELSEWHERE = frozenset({301, 302, 303})
 """Redirects that browsers follow with a GET, which would write nothing."""
-_ACCEPTED = 202
 ERRORS: Mapping[int, type[BbfsError]] = MappingProxyType(
     STATUS_ERRORS
     | {400: Rejected, 405: NotSupported, 409: Conflict, 412: Conflict, 413: TooLarge, 422: Rejected, 423: Busy}
@@ -261,8 +260,8 @@ class ApiRequests:
         ) as stream:
             if stream.status in _ELSEWHERE:
                 raise BbfsError(f"{what}: {status_line(stream.status)}: the API leads elsewhere, and may have done it")
-            if stream.status == _ACCEPTED:
-                raise BbfsError(f"{what}: {status_line(stream.status)}: the API has not said that it is done")
+            if stream.status not in STORED:
+                raise not_stored(stream.status, what)
 
     def _with_credentials(self, api: Api, operation: Operation, url: str) -> tuple[str, dict[str, str]]:
         """Return the URL and the headers of a request, with the secrets that the document asks for."""

@@ -38,6 +38,7 @@ from bbfs.sources.http.statuses import STORAGE_ERRORS
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import Collected, LibraryBackend, ListedItems, StoredItem, file_of, short
 from bbfs.sources.storage.options import Configured
+from bbfs.sources.storage.web_objects import stated, strong_etag
 
 T = TypeVar("T")
 _ERRORS: dict[str, type[BbfsError]] = {
@@ -138,18 +139,31 @@ class ObjectBackend(LibraryBackend):
         return () if is_directory else ("create", "replace", "remove", "rename")
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
-        """Store an object, a large one in parts that appear as one with the last."""
-        try:
-            await self._call(path, self._put, path, content, expected, mime_type)
-        except Exists as error:
-            raise Conflict(str(error)) from None
-        return await self.stat(path, is_directory=False)
+        """Store an object, a large one in parts that appear as one with the last.
 
-    def _put(self, store: Any, path: Names, content: Content, expected: Expected, mime_type: str | None) -> None:
+        Its version is the one that the answer states. The store compares the replaced one, but for an object in parts.
+        """
+        mode: Any = None
+        if content.size <= IN_PARTS and expected.exists is False:
+            mode = "create"
+        elif content.size <= IN_PARTS and expected.etag is not None:
+            old = await self.stat(path, is_directory=False)
+            if old.etag != expected.etag:
+                raise Conflict(f"{self._what(path)}: somebody else has changed it")
+            generation = (old.properties or {}).get("version_id")  # by which Google's store compares
+            mode = {"e_tag": f'"{old.etag}"', **({"version": generation} if generation is not None else {})}
+        try:
+            etag = await self._call(path, self._put, path, content, mode, mime_type)
+        except (Exists, Outdated) as error:
+            raise Conflict(str(error)) from None
+        return stated(await self.stat(path, is_directory=False), etag, content.size)
+
+    def _put(self, store: Any, path: Names, content: Content, mode: Any, mime_type: str | None) -> str | None:
+        """Store a content, and return the ETag of the answer. Runs in a thread."""
         attributes = {"Content-Type": mime_type} if mime_type is not None else None
-        mode = "create" if expected.exists is False and content.size <= IN_PARTS else None
         with file_of(content) as file:
-            self._obstore.put(store, self._key(path), file, attributes=attributes, mode=mode)
+            said = self._obstore.put(store, self._key(path), file, attributes=attributes, mode=mode)
+        return strong_etag({"etag": said["e_tag"] or ""})
 
     async def delete(self, path: Names, expected: Expected) -> None:
         if expected.exists is None:  # otherwise it was looked for just before
@@ -163,7 +177,8 @@ class ObjectBackend(LibraryBackend):
         if (await self.stat(path, is_directory=False)).etag != old.etag:
             raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
         await self.delete(path, Expected(exists=True))
-        return await self.stat(to, is_directory=False)
+        found = await self.stat(to, is_directory=False)
+        return stated(found, None, old.size)  # obstore does not pass on the version in the answer
 
     def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
         options: dict[str, Any] = {"range": (offset, offset + length)}

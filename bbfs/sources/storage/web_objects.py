@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, Outdated, ProtocolViolation, TooLarge, Unreachable
@@ -20,6 +20,8 @@ ANY = frozenset(range(300, 600))
 _LARGEST_ERROR = 1 << 16
 _GENERIC = ("", "binary/octet-stream", "application/octet-stream", "application/x-www-form-urlencoded")
 """Types without meaning, which servers send for objects that were stored without one."""
+_COMPRESSED = ("-gzip", ";gzip", "-br", "-zstd", "-deflate")
+"""What servers add to the ETag of an answer that they compress."""
 _PROPERTIES = ("content-encoding", "content-disposition", "content-language", "cache-control", "expires")
 
 
@@ -71,6 +73,28 @@ def facts_of(status: int, headers: Mapping[str, str], *, is_pinned_by_time: bool
 def etag_in(text: str) -> str | None:
     """Return an entity tag without quotes, or None if it is empty or too long."""
     return short(text.strip('"'))
+
+
+def strong_etag(headers: Mapping[str, str]) -> str | None:
+    """Return the version that the answer to a change states, or None for one that does not name exact bytes.
+
+    A weak tag names several representations (RFC 9110, section 8.8.1). A server that compresses its answers marks the
+    tag of such an answer, and then knows no object by it.
+    """
+    etag = etag_in(headers.get("etag", ""))
+    return None if etag is None or etag.startswith("W/") or etag.endswith(_COMPRESSED) else etag
+
+
+def stated(found: StoredItem, etag: str | None, size: int | None) -> StoredItem:
+    """Return the item of an object after a change, from a look at it that was made after the answer to the change.
+
+    The version is the one that the answer states (etag), or unknown: another program may have replaced the object
+    before the look. size: bytes that were stored, None if unknown.
+    """
+    if etag is None and (size is None or found.size is None or found.size <= size):
+        return replace(found, etag=None)
+    # A longer object is that of another program: a server may lose bytes of what it is sent, and adds none.
+    return found if etag is not None and found.etag == etag else StoredItem(found.path, found.kind, size, etag=etag)
 
 
 def conditions(expected: Expected) -> dict[str, str]:

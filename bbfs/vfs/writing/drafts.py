@@ -13,6 +13,8 @@ from bbfs.model.values import Content, Expected
 from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer, BufferSpace
+from bbfs.resources.writing.comparison import content_digest
+from bbfs.sources.content.memory import MemoryContent
 
 
 @dataclass(slots=True, eq=False)
@@ -86,9 +88,20 @@ class Draft:
             buffer = Buffer(self.space)
             await buffer.fill(content)
             if self.buffer is None:  # another request may have filled or emptied it meanwhile
-                version = content.version if etag is None else None  # not the record's: it may be invalid again by now
+                is_digest = etag is None or isinstance(content, MemoryContent)
+                version = content.version if is_digest else None  # not the record's: it may be invalid again by now
                 self.buffer, self.expected = buffer, Expected(exists=True, etag=etag, version=version)
         return self.buffer
+
+    async def renamed_state(self) -> Expected:
+        """Return the state at the source after a rename. The draft has no unsaved change.
+
+        A source may give the same bytes another ETag under another name: only a comparison of the bytes tells.
+        """
+        version = self.expected.version
+        if version is None and self.expected.etag is not None and self.buffer is not None:
+            version = await content_digest(self.buffer.snapshot())
+        return Expected(exists=True, version=version)
 
     def emptied(self) -> None:
         """Begin with no bytes: a program replaces the content, whatever it is."""

@@ -387,7 +387,7 @@ class Writes:
         content = buffer.snapshot()
         earlier = [*draft.refused, *(opened.refused if opened is not None else ())]
         try:
-            record = await self._writer.write(
+            record, state = await self._writer.write(
                 draft.source, native_uri, content, expected, path=below, earlier=earlier, keep=keep
             )
         except BbfsError as error:
@@ -401,8 +401,7 @@ class Writes:
         draft.failed, draft.refused = False, []
         if draft.set_ns is not None:
             record = await self._writer.set_time(draft.source, record, draft.set_ns)
-        draft.dirty, draft.record, draft.native_uri = False, record, native_uri
-        draft.expected = record_state(record)
+        draft.dirty, draft.record, draft.native_uri, draft.expected = False, record, native_uri, state
         self._aside.pop(self._manager.mounted_at(draft.source, below), None)
 
     async def _doubt(self, record: Record, error: BbfsError) -> None:
@@ -792,7 +791,7 @@ class Writes:
                 _writable(source)[1].put(to_below, record_node(renamed), stored=True)
             if draft is not None:
                 draft.path, draft.below, draft.record = to, to_below, renamed
-                draft.native_uri, draft.expected = renamed.metadata.native_uri, record_state(renamed)
+                draft.native_uri, draft.expected = renamed.metadata.native_uri, await draft.renamed_state()
                 self._shown(draft)
 
     async def _rename_record(

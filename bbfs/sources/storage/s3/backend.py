@@ -5,7 +5,6 @@ read, also one with empty names, `.` or `..`. So requests are made here, by the 
 paths.
 """
 
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import modified_ns
 from bbfs.sources.http.responses import WebStream
+from bbfs.sources.http.statuses import STORED, not_stored
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
@@ -36,7 +36,16 @@ from bbfs.sources.storage.s3.answers import (
     upload_of,
 )
 from bbfs.sources.storage.s3.signing import Account, Accounts
-from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, beginning, conditions, etag_in, whole
+from bbfs.sources.storage.web_objects import (
+    ANY,
+    Facts,
+    WebBackend,
+    beginning,
+    conditions,
+    stated,
+    strong_etag,
+    whole,
+)
 
 _LARGEST_PAGE = 4 << 20
 """Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are fewer."""
@@ -55,12 +64,6 @@ AT_ONCE = 64 << 20
 """Bytes of parts that are sent at the same time, at least one part."""
 _KEPT = ("cache-control", "content-disposition", "content-language", "expires")
 """Headers of an object that one which replaces it keeps. Not the encoding: it says what the old bytes were."""
-_LARGEST_PROOF = 64 << 10
-"""Bytes of an object that is sent twice, to find out if the store compares."""
-_PROVED_WITHIN = 2.0
-"""Seconds that this may take: the object is stored."""
-_WRONG_CHECKSUM = b64encode(bytes(16)).decode()
-"""Of no content that is known (Content-MD5, RFC 1864)."""
 _DESCRIBED = 64
 """Objects whose headers are kept from the comparison before a write to the write."""
 
@@ -74,8 +77,6 @@ class S3Backend(WebBackend):
         super().__init__(configured)
         self._accounts = Accounts(configured)
         self._described: LRUCache[Names, StoredItem] = LRUCache(_DESCRIBED)
-        self._compares: bool | None = None
-        """True if the store refuses to replace an object by a new one (If-None-Match); None until that is known."""
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -189,7 +190,8 @@ class S3Backend(WebBackend):
         headers = {"content-type": mime_type} if mime_type else {}
         headers |= self._kept(path, expected) | conditions(expected)
         is_new, is_large = expected.exists is False, content.size > PART
-        if is_new and (is_large or not await self._is_comparing()):
+        if is_new and (is_large or not self._is_amazon(await self._accounts.current())):
+            # Other stores may ignore the condition: those that do replace what is there.
             with suppress(NotFound):
                 await self._stat_object(path)
                 raise Conflict(f"{self._what(path)}: somebody else has made it")
@@ -198,31 +200,7 @@ class S3Backend(WebBackend):
         body = await content.read_waiting(0, content.size)
         async with self._written("PUT", path, {}, headers, body) as answer:
             await whole(answer, _LARGEST_PAGE, self._what(path))  # then the connection can be used again
-            stored = self._stored(path, content.size, answer.headers)
-        if is_new and self._compares is None and content.size <= _LARGEST_PROOF:
-            return await self._proved(path, headers, body) or stored
-        return stored
-
-    async def _is_comparing(self) -> bool:
-        """Return whether the store is known to compare: Amazon's does, and many ignore what they do not know."""
-        if self._compares is None and self._is_amazon(await self._accounts.current()):
-            self._compares = True
-        return self._compares is True
-
-    async def _proved(self, path: Names, headers: Mapping[str, str], body: bytes) -> StoredItem | None:
-        """Find out if the store compares, by an object that it has just stored. Return it if it was stored again.
-
-        It is sent as it was, with a checksum that is wrong: a store that does not compare, or later, refuses that.
-        """
-        self._compares = False
-        wrong = {**headers, "content-md5": _WRONG_CHECKSUM}
-        with trio.move_on_after(_PROVED_WITHIN), suppress(BbfsError):
-            async with self._answer("PUT", self._object_key(path), _NO_QUERY, wrong, body) as answer:
-                await beginning(answer)
-                self._compares = answer.status == 412
-                if answer.status == 200:
-                    return self._stored(path, len(body), answer.headers)
-        return None
+            return self._stored(path, content.size, answer.headers)
 
     async def _put_in_parts(self, path: Names, content: Content, headers: dict[str, str]) -> StoredItem:
         only_if = {name: headers.pop(name) for name in ("if-match", "if-none-match") if name in headers}
@@ -300,17 +278,16 @@ class S3Backend(WebBackend):
         if old.etag is not None:
             headers["x-amz-copy-source-if-match"] = f'"{old.etag}"'
         async with self._written("PUT", to, {}, headers) as answer:
-            etag_of_upload(await whole(answer, _LARGEST_PAGE, self._what(to)), self._what(to))
+            etag = etag_of_upload(await whole(answer, _LARGEST_PAGE, self._what(to)), self._what(to))
         if (await self._stat_object(path)).etag != old.etag:
             raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
         await self.delete(path, Expected(exists=True))
-        return await self.stat(to, is_directory=False)
+        return stated(await self._stat_object(to), strong_etag({"etag": etag}), old.size)
 
     async def _deleted(self, key: str, what: str) -> None:
         async with self._answer("DELETE", key, _NO_QUERY, {}) as response:
             body = await whole(response, _LARGEST_PAGE, what)
-            if response.status not in (200, 204):
-                raise self._error(response, body, what)
+            self._require_stored(response, body, what)
 
     @asynccontextmanager
     async def _written(
@@ -320,13 +297,20 @@ class S3Backend(WebBackend):
         async with self._answer(method, self._object_key(path), query, headers, body) as response:
             if response.status in (409, 412):
                 raise Conflict(f"{self._what(path)}: somebody else has changed it")
-            if response.status not in (200, 204):
-                raise self._error(response, await beginning(response), self._what(path))
+            if response.status not in STORED:
+                self._require_stored(response, await beginning(response), self._what(path))
             yield response
+
+    def _require_stored(self, stream: WebStream, body: bytes, what: str) -> None:
+        """Raise the error of an answer that does not say that a change is made."""
+        if 200 <= stream.status < 300 and stream.status not in STORED:
+            raise not_stored(stream.status, what)
+        if stream.status not in STORED:
+            raise self._error(stream, body, what)
 
     def _stored(self, path: Names, size: int, headers: Mapping[str, str]) -> StoredItem:
         modified = modified_ns({"last-modified": headers.get("date", "")})
-        return StoredItem(path, "resource", size, modified, etag_in(headers.get("etag", "")))
+        return StoredItem(path, "resource", size, modified, strong_etag(headers))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

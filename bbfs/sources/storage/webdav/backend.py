@@ -28,11 +28,20 @@ from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.proxies import proxy_of_environment
 from bbfs.sources.http.responses import WebStream, shown_url
-from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error, status_line
+from bbfs.sources.http.statuses import STORAGE_ERRORS, STORED, not_stored, status_error, status_line
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, Opened, StoredItem
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, beginning, conditions, facts_of
+from bbfs.sources.storage.web_objects import (
+    ANY,
+    Facts,
+    WebBackend,
+    beginning,
+    conditions,
+    facts_of,
+    stated,
+    strong_etag,
+)
 from bbfs.sources.storage.webdav.answers import QUESTION, ROOT, Described, described, names_of
 from bbfs.sources.storage.xml import read_entries
 
@@ -151,15 +160,16 @@ class WebDavBackend(WebBackend):
         return ("create", "replace", "remove", "rename", "make_directory", "remove_directory")
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
+        """Store a file. Its version is the one in the answer, which names these bytes (RFC 9110, section 9.3.4)."""
         headers = {**conditions(expected), "content-length": str(content.size)}
         if mime_type is not None:
             headers["content-type"] = mime_type
         try:
-            await self._change("PUT", path, headers, _pieces(content))
+            answer = await self._change("PUT", path, headers, _pieces(content))
         except NotFound:
             await self.stat(path[:-1], is_directory=True)  # some servers say so of all that they refuse
             raise Denied(f"{self._what(path)}: the server does not take it") from None
-        return await self.stat(path, is_directory=False)
+        return stated(await self.stat(path, is_directory=False), strong_etag(answer), content.size)
 
     async def delete(self, path: Names, expected: Expected) -> None:
         """Remove a file; a directory of its name, which the server would remove with all that it has, is left."""
@@ -184,7 +194,7 @@ class WebDavBackend(WebBackend):
         await self._change("DELETE", path, {}, is_directory=True)
 
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
-        await self.stat(path, is_directory=is_directory)  # some servers remove the target first, whatever comes
+        old = await self.stat(path, is_directory=is_directory)  # some servers remove the target first, whatever comes
         if replace:
             with suppress(NotFound):  # the server would replace a directory with all that it has
                 await (self._require_empty(to) if is_directory else self.stat(to, is_directory=False))
@@ -193,7 +203,8 @@ class WebDavBackend(WebBackend):
             await self._change("MOVE", path, headers, is_directory=is_directory)
         except Conflict:
             raise Exists(f"{self._what(to)}: is there already") from None
-        return await self.stat(to, is_directory=is_directory)
+        found = await self.stat(to, is_directory=is_directory)
+        return found if found.etag == old.etag else stated(found, None, old.size)
 
     async def _require_empty(self, path: Names) -> None:
         if (await self.list(path)).items:
@@ -207,10 +218,13 @@ class WebDavBackend(WebBackend):
         body: AsyncIterable[bytes] | bytes = b"",
         *,
         is_directory: bool = False,
-    ) -> None:
-        """Send a request that changes something. Raises Conflict if its condition does not hold."""
-        what = self._what(path)
-        async with self._sent(method, path, headers, is_directory=is_directory, content=body) as stream:
+    ) -> Mapping[str, str]:
+        """Send a request that changes something. Return the headers of the answer.
+
+        Raise Conflict if its condition does not hold.
+        """
+        what, plain = self._what(path), {**headers, "accept-encoding": "identity"}
+        async with self._sent(method, path, plain, is_directory=is_directory, content=body) as stream:
             said = await beginning(stream)
             if stream.status == _NO_PARENT:
                 raise NotFound(f"{what}: there is no directory for it")
@@ -221,6 +235,9 @@ class WebDavBackend(WebBackend):
             if not 200 <= stream.status < 300:
                 error = self._error(stream, said, what)
                 raise Conflict(f"{what}: somebody else has changed it") if isinstance(error, Outdated) else error
+            if stream.status not in STORED:
+                raise not_stored(stream.status, what)
+            return stream.headers
 
     @staticmethod
     def _not_allowed(method: str, headers: Mapping[str, str], what: str) -> BbfsError:

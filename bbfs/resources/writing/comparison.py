@@ -1,0 +1,153 @@
+"""Compares what a source has with the state that a write replaces, and with what this mount has handed over before.
+
+The version of a resource after a write is the one in the answer to the write, never that of a later look: another
+program may have replaced the resource in between. Where an answer has no version, the digest of the bytes stands for
+it. Then one load gives the bytes to compare and the ETag for the condition of the next write, so that no change of
+another program can fall between the two.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import trio
+from cachetools import LRUCache
+
+from bbfs.model.digest import DIGEST_BYTES
+from bbfs.model.errors import BbfsError, Conflict, NotFound
+from bbfs.model.values import Content, Expected, ResourceMetadata
+from bbfs.resources.source import Source
+from bbfs.sources import CanLoad, CanStat
+from bbfs.sources.content.memory import MemoryContent
+
+PIECE = 1 << 20
+"""Bytes that are hashed at once."""
+ATTEMPTS_KEPT = 4096
+"""Resources whose handed-over contents are remembered, as two numbers each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a source has: one load of a resource with a single content.
+
+    version: as its handler states it for loads. digest: of the bytes. metadata: of exactly these bytes, if the load
+    has some.
+    """
+
+    size: int
+    version: str
+    digest: str
+    metadata: ResourceMetadata | None
+
+    @property
+    def etag(self) -> str | None:
+        return None if self.metadata is None else self.metadata.etag
+
+    @property
+    def state(self) -> Expected:
+        return Expected(exists=True, etag=self.etag, version=self.digest)
+
+
+class Attempts:
+    """The contents that this process has handed over, by source and native URI.
+
+    unanswered: no answer said whether the source has stored them. taken: the last one that the source took.
+    """
+
+    def __init__(self) -> None:
+        self._unanswered: LRUCache[tuple[str, str], set[str]] = LRUCache(ATTEMPTS_KEPT)
+        self._taken: LRUCache[tuple[str, str], str] = LRUCache(ATTEMPTS_KEPT)
+
+    def note_unanswered(self, source_id: str, native_uri: str, digest: str) -> None:
+        self._unanswered.setdefault((source_id, native_uri), set()).add(digest)
+
+    def note_taken(self, source_id: str, native_uri: str, digest: str | None) -> None:
+        """Note that a source has stored a content. digest: None if it is not known."""
+        self._unanswered.pop((source_id, native_uri), None)
+        self._taken.pop((source_id, native_uri), None)
+        if digest is not None:
+            self._taken[source_id, native_uri] = digest
+
+    def is_unanswered(self, source_id: str, native_uri: str, digest: str) -> bool:
+        return digest in self._unanswered.get((source_id, native_uri), ())
+
+    def is_taken(self, source_id: str, native_uri: str, digest: str) -> bool:
+        return self._taken.get((source_id, native_uri)) == digest
+
+
+async def content_digest(content: Content) -> str:
+    """Return the digest of all bytes of a content, as `MemoryContent.version`. Raise BbfsError."""
+    if isinstance(content, MemoryContent) and content.size <= PIECE:
+        return content.version
+    hashed = blake2b(digest_size=DIGEST_BYTES)
+    for offset in range(0, content.size, PIECE):
+        hashed.update(await content.read_waiting(offset, PIECE))
+        await trio.lowlevel.checkpoint()
+    return hashed.hexdigest()
+
+
+async def present(source: Source, native_uri: str) -> Present | None:
+    """Load a resource past all caches. Return None if it has several contents. Raise NotFound, BbfsError."""
+    if not isinstance(source.handler, CanLoad):
+        return None
+    loaded = await source.handler.load(native_uri)
+    try:
+        if len(loaded.parts) != 1:
+            return None
+        content = loaded.parts[0].content
+        return Present(content.size, content.version, await content_digest(content), loaded.metadata)
+    finally:
+        for part in loaded.parts:
+            part.content.close()
+
+
+async def require_state(source: Source, native_uri: str, expected: Expected) -> Expected:
+    """Raise Conflict unless a source has the expected state. Return that state with the ETag that it has now, if any.
+
+    Without an ETag to compare by, one load tells both: whether the bytes are the expected ones, and their ETag.
+    """
+    if expected == Expected():
+        return expected
+    handler = source.handler
+    try:
+        if isinstance(handler, CanStat) and (expected.etag is not None or expected.version is None):
+            etag = (await handler.stat(native_uri)).etag
+            _require_existence(native_uri, expected, is_there=True)
+            if etag == expected.etag or expected.etag is None or (etag is None and expected.version is None):
+                return expected
+            if expected.version is None:
+                await require_steady(source, native_uri)
+                raise _changed(native_uri)
+        there = await present(source, native_uri)
+    except NotFound:
+        _require_existence(native_uri, expected, is_there=False)
+        return expected
+    _require_existence(native_uri, expected, is_there=True)
+    if there is None or expected.version is None:
+        return expected
+    if expected.version not in (there.version, there.digest) and (there.etag is None or there.etag != expected.etag):
+        raise _changed(native_uri)
+    return Expected(exists=True, etag=there.etag, version=expected.version)
+
+
+def _require_existence(native_uri: str, expected: Expected, *, is_there: bool) -> None:
+    if expected.exists is not None and expected.exists != is_there:
+        raise Conflict(f"{native_uri}: somebody else has changed it: it is {'there' if is_there else 'gone'} now")
+
+
+def _changed(native_uri: str) -> Conflict:
+    return Conflict(f"{native_uri}: somebody else has changed it")
+
+
+async def require_steady(source: Source, native_uri: str) -> None:
+    """Raise Conflict with the reason if a source states another ETag at each request: then no ETag tells a change."""
+    if not isinstance(source.handler, CanStat):
+        return
+    try:
+        one, other = await source.handler.stat(native_uri), await source.handler.stat(native_uri)
+    except BbfsError:
+        return
+    if one.etag != other.etag and (one.size, one.modified_ns) == (other.size, other.modified_ns):
+        raise Conflict(
+            f"{native_uri}: the source states another ETag at each request, so nothing tells if somebody else has "
+            "changed it"
+        )

@@ -1,0 +1,190 @@
+"""The version after a write is the one in its answer, or unknown: what others change meanwhile is never lost (S32)."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+from dav_store import DavStore
+from fakes import World
+from writable import Program, writable
+
+from bbfs.model.errors import BbfsError, Conflict, Outdated, Unreachable
+from bbfs.model.values import Policy
+from bbfs.sources import Services
+from bbfs.sources.storage.handler import StorageHandler
+
+pytestmark = pytest.mark.semantics("S32")
+ROUNDS = int(os.environ.get("BBFS_ROUNDS", "30"))
+FILE = "d/a.txt"
+
+
+@asynccontextmanager
+async def mounted(store: DavStore, **config: object) -> AsyncIterator[tuple[Program, World, str]]:
+    """Yield a program on a mount of a server, and the path of the file there."""
+    with store.serving():
+        url = f"webdav://127.0.0.1:{store.port}/d"
+        source = replace(writable("bb-storage+far+webdav"), policy=Policy(timeout=20), config={"url": url, **config})
+        handler = StorageHandler(source, Services())
+        with trio.fail_after(120):
+            try:
+                async with trio.open_nursery() as nursery, World(nursery, handler) as world:
+                    yield Program(world), world, f"bb-storage+far+webdav/127.0.0.1:{store.port}/{FILE}"
+                    nursery.cancel_scope.cancel()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await handler.aclose()
+
+
+async def held(program: Program, path: str, data: bytes, flags: int = os.O_TRUNC) -> int:
+    """Open a file, write, and hand it over: the file stays open."""
+    handle = await program.begin(path, os.O_RDWR | flags)
+    await program.writes.write(handle, 0, data)
+    await program.writes.flush(handle)
+    return handle
+
+
+@pytest.mark.parametrize("form", ['"{}"', 'W/"{}"', '"{}-gzip"'])
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_no_acknowledged_addition_of_two_honest_writers_is_lost(states_etag: bool, form: str) -> None:
+    """The other client adds a line between the answer to a PUT and all that the mount asks after it."""
+    store = DavStore({FILE: b""}, states_etag=states_etag, form=form)
+    acknowledged: list[bytes] = []
+
+    def after(method: str, path: str) -> None:
+        if method == "PUT" and len(acknowledged) % 3 == 0:
+            acknowledged.append(b"theirs %d\n" % len(acknowledged))
+            store.append(path, acknowledged[-1])
+
+    store.after = after
+    conflicts = 0
+    async with mounted(store) as (program, _, path):
+        for number in range(ROUNDS):
+            try:
+                await program.append(path, b"mine %d\n" % number)
+            except (Conflict, Outdated):
+                conflicts += 1
+            else:
+                acknowledged.append(b"mine %d\n" % number)
+    lines = store.files[FILE].splitlines(keepends=True)
+    assert [each for each in acknowledged if lines.count(each) != 1] == []
+    assert conflicts < ROUNDS < 2 * len(acknowledged)
+
+
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_a_file_that_stays_open_replaces_only_what_it_has_saved(states_etag: bool) -> None:
+    store = DavStore({FILE: b"first"}, states_etag=states_etag)
+    store.after = lambda method, path: store.put(path, b"theirs") if method == "PUT" else None
+    async with mounted(store) as (program, _, path):
+        handle = await held(program, path, b"mine")
+        await program.writes.write(handle, 0, b"more")
+        with pytest.raises(Conflict):
+            await program.close(handle)
+        assert store.files == {FILE: b"theirs"}
+
+
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_a_listing_after_a_save_does_not_change_what_the_next_save_replaces(states_etag: bool) -> None:
+    store = DavStore({FILE: b"first"}, states_etag=states_etag)
+    async with mounted(store) as (program, world, path):
+        handle = await held(program, path, b"mine")
+        store.put(FILE, b"theirs")
+        world.clock.advance(3600)
+        await program.ls(path.rpartition("/")[0])
+        await program.writes.write(handle, 0, b"more")
+        with pytest.raises(Conflict):
+            await program.close(handle)
+        assert store.files == {FILE: b"theirs"}
+
+
+async def test_a_file_that_is_renamed_while_it_is_open_replaces_only_itself() -> None:
+    store = DavStore({FILE: b"first"}, states_etag=True)
+    store.after = lambda method, _: store.put("d/b.txt", b"theirs") if method == "MOVE" else None
+    async with mounted(store) as (program, _, path):
+        handle = await held(program, path, b"mine")
+        await program.rename(path, path.replace("a.txt", "b.txt"))
+        await program.writes.write(handle, 0, b"more")
+        with pytest.raises(Conflict):
+            await program.close(handle)
+        assert store.files == {"d/b.txt": b"theirs"}
+
+
+async def test_a_file_that_is_renamed_while_it_is_open_is_saved_under_its_new_name() -> None:
+    store = DavStore({FILE: b"first"})
+    async with mounted(store) as (program, _, path):
+        handle = await held(program, path, b"mine")
+        await program.rename(path, path.replace("a.txt", "b.txt"))
+        await program.writes.write(handle, 0, b"more")
+        await program.close(handle)
+        assert store.files == {"d/b.txt": b"more"}
+
+
+@pytest.mark.parametrize("form", ['"{}"', 'W/"{}"'])
+@pytest.mark.parametrize("compares", [True, False])
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_a_file_is_saved_again_and_again(states_etag: bool, compares: bool, form: str) -> None:
+    store = DavStore({FILE: b"first"}, states_etag=states_etag, compares=compares, form=form)
+    async with mounted(store) as (program, world, path):
+        for number in range(5):
+            handle = await held(program, path, b"%d" % number)
+            await program.writes.write(handle, 1, b"!")
+            await program.close(handle)
+            assert await program.cat(path) == b"%d!" % number
+            world.clock.advance(3600 * (number % 2))
+        assert store.files == {FILE: b"4!"}
+        assert not [*world.manager.writer.pending.items()]
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "MOVE", "MKCOL"])
+@pytest.mark.parametrize("status", [202, 203, 207])
+async def test_an_answer_that_promises_a_change_is_not_one(method: str, status: int) -> None:
+    store = DavStore({FILE: b"first"}, statuses={method: status})
+    async with mounted(store) as (program, world, path):
+        change = {
+            "PUT": lambda: program.save(path, b"mine"),
+            "DELETE": lambda: program.unlink(path),
+            "MOVE": lambda: program.rename(path, path.replace("a.txt", "b.txt")),
+            "MKCOL": lambda: program.mkdir(path.replace("a.txt", "new")),
+        }[method]
+        with pytest.raises(BbfsError, match=r"has not said that it is done|done it in part"):
+            await change()
+        assert len([*world.manager.writer.pending.items()]) == (method == "PUT")
+
+
+async def test_a_save_after_one_whose_answer_was_lost_replaces_that_one() -> None:
+    store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
+    async with mounted(store) as (program, world, path):
+        handle = await program.begin(path, os.O_RDWR)
+        await program.writes.write(handle, 0, b"mine!")
+        with pytest.raises(Unreachable):
+            await program.writes.flush(handle)
+        assert store.files == {FILE: b"mine!"}
+        await program.writes.write(handle, 0, b"later")
+        await program.close(handle)
+        assert store.files == {FILE: b"later"}
+        assert not [*world.manager.writer.pending.items()]
+
+
+async def test_a_save_after_one_whose_answer_was_lost_spares_what_others_made_of_it() -> None:
+    store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
+    async with mounted(store) as (program, _, path):
+        handle = await program.begin(path, os.O_RDWR)
+        await program.writes.write(handle, 0, b"mine!")
+        with pytest.raises(Unreachable):
+            await program.writes.flush(handle)
+        store.append(FILE, b" theirs")
+        await program.writes.write(handle, 0, b"later")
+        with pytest.raises(Conflict, match="somebody else"):
+            await program.close(handle)
+        assert store.files == {FILE: b"mine! theirs"}
+
+
+async def test_a_server_whose_etags_do_not_stay_is_named_as_the_reason() -> None:
+    store = DavStore({FILE: b"first"}, states_etag=True, is_odd=True)
+    async with mounted(store) as (program, world, path):
+        with pytest.raises(Conflict, match="another ETag at each request"):
+            await program.save(path, b"mine")
+        [item] = world.manager.writer.pending.items()
+        assert "another ETag at each request" in item.reason
