@@ -1,11 +1,12 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak kills faults saves hostile passed fuzz install lock clean
+.PHONY: demo test check bench beside soak kills faults saves hostile passed foreign fuzz install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
 FUZZ := .venv/.installed-fuzz
 SAVES := .venv/.installed-saves
+FOREIGN := .venv/.installed-foreign
 
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
@@ -43,6 +44,9 @@ hostile: $(TEST)  ## every attack of tests/hostile, one at a time (some minutes)
 passed: $(TEST)  ## a million random operations on a passed folder, compared with a plain directory (some minutes)
 	BBFS_PASSED_OPERATIONS=1000000 .venv/bin/pytest tests/vfs/test_passthrough.py -k random -q -n 0
 
+foreign: $(FOREIGN)  ## suites of others on each kind of mount (hours); make foreign ARGS='--kind folder calls copies'
+	.venv/bin/python tests/foreign/suites.py $(ARGS)
+
 fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
 	.venv/bin/python fuzz/run.py $(ARGS)
 
@@ -52,7 +56,7 @@ lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgr
 	scripts/lock $(UPGRADE)
 
 clean:
-	rm -rf .fuzz .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
+	rm -rf .foreign .fuzz .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
 $(RUN): pyproject.toml locks/requirements-uv.lock locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
 	scripts/install run
@@ -62,6 +66,9 @@ $(TEST): $(RUN) locks/requirements-dev.lock locks/requirements-thirdparty.lock t
 
 $(SAVES): $(TEST)
 	scripts/install saves
+
+$(FOREIGN): $(TEST)
+	scripts/install foreign
 
 $(BENCH): $(TEST) locks/requirements-rivals.lock
 	scripts/install bench
