@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from harness import Mount, Mounts
+from harness import NOTIFIER, Mount, Mounts
 from programs import run, wait_until
 
 from bbfs.fuse import mountpoint
@@ -57,11 +57,13 @@ def end(programs: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def notifiers(mount: Mount) -> list[int]:
+    """Return the PIDs of the daemon's processes that notify the kernel."""
+    children = [(task / "children").read_text().split() for task in Path(f"/proc/{mount.pid}/task").iterdir()]
     found: list[int] = []
-    for child in mount.children():
+    for child in (child for some in children for child in some):
         with suppress(OSError):
-            if b"notifier.py" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(child)
+            if NOTIFIER in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                found.append(int(child))
     return found
 
 

@@ -20,11 +20,13 @@ from typing import Any
 import forked_daemon
 from forked_daemon import ForkedDaemon
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mountpoint, notifier
+from bbfs.sources.mcp.transport import leftovers
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 12.0
 LEFTOVER_GRACE = 1.0
+NOTIFIER, LEFTOVERS = (os.fsencode(str(module.__file__)) for module in (notifier, leftovers))
 _QUIET = re.compile(r"(?:[-0-9]+ [:,0-9]+ )?bbfs: (?:debug|info): ")
 
 SourceTable = dict[str, Any]
@@ -107,6 +109,12 @@ def unexpected_lines(log: str, expected: Sequence[str]) -> list[str]:
     ]
 
 
+def _outlives(child: str) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[3:4] in ([NOTIFIER], [LEFTOVERS])
+    return False
+
+
 def mount_command(python: str | Path = sys.executable) -> list[str]:
     """How to start the daemon, up to its arguments `CONFIG MOUNTPOINT`."""
     return [str(python), "-m", "bbfs", "mount", "--config"]
@@ -177,9 +185,9 @@ class Mount:
         return mountpoint.mount_at(str(self.path)) not in (None, self._below)
 
     def children(self) -> list[int]:
-        """The PIDs of the daemon's children, those of all its threads."""
+        """The PIDs of the daemon's children, those of all its threads, but for the processes that outlive it."""
         lists = [(task / "children").read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
-        return [int(child) for children in lists for child in children.split()]
+        return [int(child) for children in lists for child in children.split() if not _outlives(child)]
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name

@@ -290,7 +290,7 @@ async def test_server_gets_only_its_own_environment(
     await manager.list_resources("odd")
     names, files = environment(server.pids[0]), descriptors_of(server.pids[0])
     assert "GIVEN" in names
-    assert names <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "GIVEN"}
+    assert names <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "GIVEN", "BBFS_SERVER"}
     assert files == {0, 1, 2}
 
 

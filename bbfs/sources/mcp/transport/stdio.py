@@ -11,6 +11,7 @@ import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from math import inf
 from subprocess import PIPE
 
@@ -22,6 +23,7 @@ from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachabl
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
 from bbfs.sources.content.spool import Spool
+from bbfs.sources.mcp.transport import leftovers
 from bbfs.sources.mcp.transport.messages import Inbox, Intake, Outbox, ServerStreams, Share
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
@@ -29,6 +31,8 @@ _GRACE = 1.0
 """Seconds for a server to exit after its stdin closes, and again after SIGTERM."""
 _LEFTOVER_GRACE = 0.3
 """Seconds for the rest of the process group to exit after SIGTERM, once the server itself is gone."""
+_LEFTOVERS_TAKE = 1.0
+"""Seconds at most to kill what has left the process group; the process that outlives bbfs kills the rest."""
 _EXIT_STATUS_WAIT = 0.3
 """Seconds to wait for the exit status after the end of stdout, to make it part of the reason."""
 _WRITE_STALL = 30.0
@@ -42,6 +46,7 @@ _ERROR_LASTS = 5.0
 _STDERR_BURST, _STDERR_LINES_PER_SECOND = 100, 5
 """Lines on stderr that are logged at once, and a second in the long run: a server must not fill the disk."""
 _FOREIGN_LINES_LOGGED = 5
+_numbers = count(1)
 
 
 class Stdio:
@@ -66,7 +71,8 @@ class Stdio:
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[ServerStreams]:
         """Start the server and yield its streams; at the end, kill it and all it started. Raises Unreachable."""
-        process = await self._spawn()
+        mark = f"{leftovers.mark_of_this_process()}{next(_numbers)}."
+        process = await self._spawn(mark)
         backlog, outgoing = anyio.create_memory_object_stream[bytes](inf)
         assert process.stdin is not None
         inbox, outbox = Inbox(), Outbox(process.stdin.fileno(), backlog)  # type: ignore[attr-defined]
@@ -84,10 +90,13 @@ class Stdio:
             outbox.closed = True
             with trio.CancelScope(shield=True):
                 await _end(process)
+                with trio.move_on_after(_LEFTOVERS_TAKE):  # /proc may wait for a process that hangs
+                    await trio.to_thread.run_sync(leftovers.end, mark, abandon_on_cancel=True)
 
-    async def _spawn(self) -> trio.Process:
+    async def _spawn(self, mark: str) -> trio.Process:
         server = self._server
         env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(server.env)
+        env[leftovers.VARIABLE] = mark
         try:
             return await trio.lowlevel.open_process(
                 [server.command or "", *server.args],
