@@ -2,12 +2,13 @@
 
 `workers` starts it as `python -I worker_process.py SETTINGS`. Data, never code, crosses the pipes:
 
-    request: a line of JSON {"job": name, "size": bytes, "seconds": of CPU time, "max_result": bytes, "options": {…}},
-        and the data
+    request: a line of JSON {"job": name, "size": bytes, "seconds": of CPU time (above 0), "max_result": bytes,
+        "options": {…}}, and the data
     answer: ANSWER (status, 1 if the worker ends now, bytes that follow), the result or JSON {"error": class, "text": …}
 """
 
 import ctypes
+import ctypes.util
 import importlib
 import json
 import os
@@ -47,6 +48,7 @@ def main(settings: Mapping[str, Any]) -> None:
     sys.dont_write_bytecode = True
     sys.path[:] = settings["path"]
     _skip_public_interface()
+    ctypes.util.find_library = lambda _name: None  # it would start ldconfig and a compiler
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     if settings["serve"] is not None:
         importlib.import_module(settings["serve"]).serve(requests, answers)
@@ -97,13 +99,15 @@ def _answer(request: Mapping[str, Any], data: bytes, answers: BinaryIO) -> bool:
     """Do one job and write its answer. Return whether the worker goes on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # CPU time of this process; SIGPROF then ends it
     resource.setrlimit(
-        resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + request["seconds"], hard)
-    )  # SIGXCPU then ends the process
+        resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + request["seconds"]) + 2, hard)
+    )  # if a library has taken the timer
     status, result = _done(request, data)
     if len(result) > request["max_result"]:
         status, result = REFUSED, _error("TooLarge", f"becomes more than {request['max_result']} bytes")
     is_last = _resident() > _LARGE
+    signal.setitimer(signal.ITIMER_PROF, 0)
     answers.write(ANSWER.pack(status, is_last, len(result)))
     answers.write(result)
     answers.flush()

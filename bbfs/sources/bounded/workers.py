@@ -7,11 +7,13 @@ deadline of its job, or with the daemon.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,19 @@ MAX_RESULT = 16 << 20
 _AT_ONCE = min(2, os.cpu_count() or 1)
 _IDLE = 30.0
 """Seconds after which a worker without a job ends."""
+_LAST_WORDS = 1.0
+"""Seconds to take what a process has said that has ended."""
 _PIECE = 1 << 16
 _MAX_ERROR = 1 << 14
 _PROGRAM = str(Path(__file__).with_name("worker_process.py"))
+_ONE_THREAD = ("BLIS", "GOTO", "MKL", "NUMEXPR", "OMP", "OPENBLAS", "POLARS_MAX", "RAYON", "VECLIB_MAXIMUM")
+"""Libraries that take the number of their threads from NAME_NUM_THREADS or NAME_THREADS. A worker may start none: the
+kernel counts threads as processes, and excepts root alone."""
+_ENVIRONMENT = {
+    **{f"{name}_THREADS" if "MAX" in name else f"{name}_NUM_THREADS": "1" for name in _ONE_THREAD},
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_OVER_TIME = {signal.SIGPROF, signal.SIGXCPU}
 _ERRORS: Mapping[str, type[BbfsError]] = {"TooLarge": TooLarge, "ProtocolViolation": ProtocolViolation}
 
 
@@ -57,14 +69,15 @@ class WorkerPool:
         *,
         owner: str,
         what: str,
-        seconds: int = SECONDS,
+        seconds: float = SECONDS,
         max_result: int = MAX_RESULT,
     ) -> bytes:
         """Return the result of a job. When cancelled, end its worker first.
 
         job: a key of JOBS. options: JSON. owner: the source, which has one job at a time. what: begins the texts of
-        errors. seconds: limit of CPU time. max_result: bytes. Raise TooLarge if the job exceeds a limit or its worker
-        dies, ProtocolViolation if the document is invalid, Unreachable if no process can be started.
+        errors. seconds: limit of CPU time. max_result: bytes. Raise TooLarge if the job exceeds a limit or kills its
+        worker, ProtocolViolation if the document is invalid, Unreachable if no process can be started, BbfsError if
+        the worker ends by itself.
         """
         request = {
             "job": job,
@@ -79,9 +92,8 @@ class WorkerPool:
             try:
                 is_done, goes_on, answer = await worker.ask(request, data, max(max_result, _MAX_ERROR))
             except (trio.BrokenResourceError, EOFError):
-                raise TooLarge(
-                    f"{what}: takes more than {seconds} s or {self._memory >> 20} MiB to read, the limits of a document"
-                ) from None
+                await worker.end()
+                raise _death(worker, what, seconds, self._memory) from None
             finally:
                 if goes_on:
                     self._rest(worker)
@@ -117,6 +129,34 @@ class WorkerPool:
                 await worker.end()
 
 
+def _death(worker: "_Worker", what: str, seconds: float, memory: int) -> BbfsError:
+    """Return the error of a job whose worker has ended instead of answering."""
+    status = worker.status
+    if -status in _OVER_TIME:
+        return TooLarge(f"{what}: takes more than {seconds:g} s of CPU time to read, the limit of a document")
+    if worker.last_words.startswith("MemoryError"):
+        return TooLarge(f"{what}: takes too much memory to read")
+    said = f": {shown(worker.last_words, 300)}" if worker.last_words else ""
+    if status < 0 and -status != signal.SIGINT:
+        return TooLarge(
+            f"{what}: its reader was ended by {describe_signal(-status)}, as by a document that takes more than "
+            f"{memory >> 20} MiB or that a library fails at{said}"
+        )
+    return BbfsError(f"{what}: its reader ended with {describe_status(status)}{said}")
+
+
+def describe_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def describe_status(status: int) -> str:
+    """Return the end of a process in words. status: as `subprocess.Popen.returncode`."""
+    return describe_signal(-status) if status < 0 else f"status {status}"
+
+
 def run_once(job: str, data: bytes, options: Mapping[str, Any], *, what: str, max_result: int) -> bytes:
     """Do one job as `WorkerPool.run` does, with or without an event loop around, and block until it has ended."""
 
@@ -128,12 +168,19 @@ def run_once(job: str, data: bytes, options: Mapping[str, Any], *, what: str, ma
 
 
 def start_worker(
-    memory: int, what: str, *, file_size: int = 0, serve: str | None = None, network: bool = False
+    memory: int,
+    what: str,
+    *,
+    file_size: int = 0,
+    serve: str | None = None,
+    network: bool = False,
+    errors: int = subprocess.DEVNULL,
 ) -> "subprocess.Popen[bytes]":
     """Start a worker process. Only the thread of the event loop may: the worker ends with the thread that started it.
 
     memory: address space, file_size: of each file that it writes (bytes). what: begins the text of Unreachable. serve:
-    a module that serves a protocol of its own, instead of jobs. network: it may reach other hosts.
+    a module that serves a protocol of its own, instead of jobs. network: it may reach other hosts. errors: its standard
+    error, as for Popen.
     """
     path = [os.path.abspath(each) for each in sys.path]
     settings = {
@@ -149,9 +196,9 @@ def start_worker(
             [sys.executable, "-I", _PROGRAM, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=errors,
             cwd="/",
-            env={},
+            env=_ENVIRONMENT,
             bufsize=0,
         )
     except OSError as error:
@@ -159,21 +206,44 @@ def start_worker(
 
 
 class _Worker:
-    """One worker process. wanted: set while it has a job. Raises Unreachable."""
+    """One worker process. wanted: set while it has a job. last_words: the last line of its standard error.
+
+    Raises Unreachable.
+    """
 
     def __init__(self, memory: int, what: str) -> None:
-        self._process = start_worker(memory, what)
+        self._process = start_worker(memory, what, errors=subprocess.PIPE)
         self.wanted = trio.Event()
+        self.last_words = ""
+        self._errors_end = trio.Event()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        assert self._process.stderr is not None
         self._requests = trio.lowlevel.FdStream(os.dup(self._process.stdin.fileno()))
         self._answers = trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno()))
+        self._errors = trio.lowlevel.FdStream(os.dup(self._process.stderr.fileno()))
         self._process.stdin.close()
         self._process.stdout.close()
+        self._process.stderr.close()
+        trio.lowlevel.spawn_system_task(self._listen, name="the errors of a worker process")
+
+    async def _listen(self) -> None:
+        """Take what a library says, so that none waits for that, and keep the end of it."""
+        tail = b""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while piece := await self._errors.receive_some(_MAX_ERROR):
+                tail = (tail + piece)[-_MAX_ERROR:]
+                self.last_words = tail.strip().rpartition(b"\n")[2].decode("utf-8", "replace")
+        self._errors_end.set()
 
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def status(self) -> int:
+        """The exit status of a process that has ended, as `subprocess.Popen.returncode`."""
+        return self._process.returncode
 
     async def ask(self, request: Mapping[str, Any], data: bytes, limit: int) -> tuple[bool, bool, bytes]:
         """Return if the job is done, if the worker goes on, and the answer, of at most `limit` bytes.
@@ -201,5 +271,8 @@ class _Worker:
         self._process.kill()
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._process.wait)
+            with trio.move_on_after(_LAST_WORDS):
+                await self._errors_end.wait()
             await self._requests.aclose()
             await self._answers.aclose()
+            await self._errors.aclose()

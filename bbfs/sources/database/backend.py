@@ -22,7 +22,7 @@ import trio
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import shown
-from bbfs.sources.bounded.workers import start_worker
+from bbfs.sources.bounded.workers import describe_status, start_worker
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.queries import Query
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
@@ -173,7 +173,7 @@ class DatabaseBackend:
         try:
             yield RemoteSession(process)
         except _Ended:
-            raise self._death(job) from None
+            raise self._death(job, process) from None
         finally:
             job.end()
             if not job.stopped and not self._closed and process.finish():
@@ -199,13 +199,17 @@ class DatabaseBackend:
                 if not isinstance(error, _Ended):
                     raise
                 if idle is None or job.stopped:
-                    raise self._death(job) from None
+                    raise self._death(job, process) from None
 
-    def _death(self, job: Job) -> BbfsError:
+    def _death(self, job: Job, process: "_Process") -> BbfsError:
+        """Return the error of a request whose process has ended instead of answering."""
         if job.stopped:
             return DeadlineExceeded("given up")
-        limit = f"{self.access.memory >> 20} MiB (max_memory)"
-        return TooLarge(f"{self.access.label}: its process has died: it is damaged, or takes more than {limit}")
+        status = process.ended()
+        died = f"{self.access.label}: its process has died ({describe_status(status)})"
+        if status >= 0:
+            return BbfsError(died)
+        return TooLarge(f"{died}: it is damaged, or takes more than {self.access.memory >> 20} MiB (max_memory)")
 
     def _taken(self) -> "_Process | None":
         """Return an idle process, if one is left."""
@@ -288,6 +292,14 @@ class _Process:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOPPING)
         self._process.kill()
+
+    def ended(self) -> int:
+        """Return the exit status of a process that does not answer any more. Kill it if it goes on."""
+        try:
+            return self._process.wait(STOPPING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
     def end(self) -> None:
         self._process.kill()
