@@ -54,6 +54,8 @@ _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFL
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
 _OWN_PREFIX = b"user.bbfs."
+_DESCRIBING = (b"user.mime_type", b"user.xdg.origin.url")
+"""Attributes beside those of bbfs that describe a resource."""
 _ACLS = frozenset((b"system.posix_acl_access", b"system.posix_acl_default"))
 """The attributes with the access control lists of a file (acl(5)). The kernel asks for them where others get in."""
 _ORIGIN = origin.ATTRIBUTE.encode()
@@ -195,6 +197,8 @@ class Operations(pyfuse3.Operations):
         entry.st_blksize = 4096
         entry.st_blocks = -(-found.size // BLOCK)
         entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = found.modified_ns
+        if found.changed_ns is not None:
+            entry.st_ctime_ns = found.changed_ns
         return entry
 
     @answers
@@ -589,18 +593,26 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
-        self._require_settable(inode, name)
-        await self._passed.setxattr(inode, name, value, ctx)
+        if self._is_settable(inode, name):
+            await self._passed.setxattr(inode, name, value, ctx)
 
     @answers
     async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
-        self._require_settable(inode, name)
-        await self._passed.removexattr(inode, name, ctx)
+        if self._is_settable(inode, name):
+            await self._passed.removexattr(inode, name, ctx)
 
-    @staticmethod
-    def _require_settable(inode: InodeT, name: bytes) -> None:
-        if inode < PASSED or not name.startswith(_XATTR_PREFIX) or name.startswith(_OWN_PREFIX):
+    def _is_settable(self, inode: InodeT, name: bytes) -> bool:
+        """Return whether a program sets an attribute of a passed folder's file. Raise NotSupported, ReadOnly.
+
+        What the mount says of a resource changes nothing, as a mode does: programs that copy set all that is listed.
+        """
+        if inode >= PASSED and name.startswith(_XATTR_PREFIX) and not name.startswith(_OWN_PREFIX):
+            return True
+        if name not in _DESCRIBING and not name.startswith(_OWN_PREFIX):
             raise NotSupported("only files of a local folder have extended attributes that can be set")
+        if inode < PASSED:
+            self._writes.require_written(inode)
+        return False
 
     @answers
     async def statfs(self, ctx: RequestContext) -> StatvfsData:

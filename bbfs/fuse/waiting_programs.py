@@ -151,6 +151,8 @@ _PAUSES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 _BY_NAME = {b"getfattr\n": Wanted.XATTRS, b"stat\n": Wanted.ALL}
 """Programs that need other fields than they ask for, by name: getfattr(1) asks for all and needs the type; stat(1) does
 not ask for the size, and calls a file empty (`%F`)."""
+_DROPPED = b" (deleted)"
+"""The end of a link of /proc/PID/fd whose name the kernel has dropped (proc_pid_fd(5))."""
 _LONGEST = 1 << 16
 """Bytes read of a file of /proc. A longer command line counts as cut off."""
 _ARGUMENTS_WITHIN = 0.5
@@ -294,12 +296,16 @@ def has_open(pid: int, path: str) -> bool:
     """Return whether a program has a descriptor that can write a file. path: its end, from the mount's root.
 
     False if unknown. Nothing here touches the file: the kernel makes the text of these links from the names that it has
-    cached, and the flags are its own.
+    cached, and the flags are its own. It adds a word to a name that it has dropped since the open, as it does with that
+    of an expired file when the daemon notifies it of another version.
     """
     end = os.fsencode("/" + path)
     try:
         with os.scandir(f"/proc/{pid}/fd") as descriptors:
-            return any(_link(each.path).endswith(end) and _can_write(pid, each.name) for each in descriptors)
+            return any(
+                _link(each.path).removesuffix(_DROPPED).endswith(end) and _can_write(pid, each.name)
+                for each in descriptors
+            )
     except OSError:
         return False
 

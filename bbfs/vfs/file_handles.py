@@ -18,6 +18,7 @@ class Attributes:
 
     ino: 0 for an absent name, which the kernel may cache as well. size: bytes. writable: its source accepts changes.
     private: only the user of the daemon may use it, whoever else gets in.
+    changed_ns: the time of the last change of the inode; None: as `modified_ns`.
     packed: the adapter's form of the rest without timeouts, kept for the next listing.
     """
 
@@ -29,6 +30,7 @@ class Attributes:
     attr_timeout: float
     writable: bool = False
     private: bool = False
+    changed_ns: int | None = None
     packed: Any = field(default=None, repr=False, compare=False)
 
 
@@ -99,7 +101,8 @@ class OpenFile:
 
     @property
     def attributes(self) -> Attributes:
-        return Attributes(self.ino, "file", self.content.size, self.modified_ns, 0.0, 0.0)
+        changed_ns = self.record.written_ns if self.record.inode_version == self.version else None
+        return Attributes(self.ino, "file", self.content.size, self.modified_ns, 0.0, 0.0, changed_ns=changed_ns)
 
 
 class OpenFiles:

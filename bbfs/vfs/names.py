@@ -340,7 +340,8 @@ class Names:
 
     def _attributes(self, ino: int, path: Path, node: Node) -> Attributes:
         if node.draft is not None:
-            return Attributes(ino, "file", node.draft.size, node.draft.modified_ns, 0.0, 0.0, writable=True)
+            size, modified, changed = node.draft.size, node.draft.modified_ns, node.draft.changed_ns
+            return Attributes(ino, "file", size, modified, 0.0, 0.0, writable=True, changed_ns=changed)
         entry_timeout = self.validity(path[:-1]) if path else FOREVER
         record = node.record
         if node.kind == "symlink":
@@ -359,7 +360,8 @@ class Names:
         # The name leads to a version, so the kernel is to look it up again when that may have changed.
         entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
         writable = writable and self._manager.replaceable(record)
-        return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity, writable)
+        modified, changed = record.modified_ns, record.written_ns
+        return Attributes(ino, "file", size, modified, entry_timeout, validity, writable, changed_ns=changed)
 
     def decide(self, node: Node, ended: Ended) -> Wait | None:
         """Ask the source whether a name is a resource, where it may also be a directory above others.

@@ -171,3 +171,30 @@ def test_what_may_not_be_written_says_so(mounted: Mounts, tmp_path: Path) -> Non
     assert errno_of("os.symlink('note.md', sys.argv[1])", here / "link") == "EOPNOTSUPP"
     assert errno_of("os.link(sys.argv[1], sys.argv[1] + '2')", here / "note.md") == "EOPNOTSUPP"
     assert shell("stat -c %a .", directory=closed).text == "555\n"
+
+
+@pytest.mark.semantics("S7", "S33")
+def test_what_tar_cannot_make_it_says(here: Path, tmp_path: Path) -> None:
+    """GNU tar makes an empty file for such a link first, and drops it only if it is still that file."""
+    shell(
+        "mkdir in; echo whole > in/file; ln -s /etc/hosts in/absolute; ln -s ../x in/above; tar cf in.tar in",
+        directory=tmp_path,
+    )
+    done = run("tar", "xf", tmp_path / "in.tar", "-C", here, status=2)
+    assert done.err.decode().count("Cannot create symlink") == 2
+    assert {*shell("ls -A in", directory=here).text.split()} == {"file"}
+    assert run("cat", here / "in/file").text == "whole\n"
+
+
+@pytest.mark.semantics("S33")
+def test_attributes_that_describe_a_resource_are_copied_to_no_effect(here: Path, tmp_path: Path) -> None:
+    run("cp", "--preserve=all", here / "note.md", here / "copy.md")
+    run("rsync", "-aX", here / "note.md", here / "synced.md")
+    run("cp", "--preserve=xattr", here / "note.md", tmp_path / "out.md")
+    run("rsync", "-aX", tmp_path / "out.md", here / "back.md")
+    assert shell("cat copy.md synced.md back.md", directory=here).text == 3 * "one\n"
+    run("setfattr", "-x", "user.bbfs.title", here / "copy.md")
+    assert (
+        "Operation not supported"
+        in run("setfattr", "-n", "user.mine", "-v", "x", here / "copy.md", status=1).err.decode()
+    )

@@ -392,6 +392,29 @@ async def test_a_name_that_programs_do_not_keep_lives_in_the_mount(tree: Tree, n
     assert source.written == ["file:./a.txt"]
 
 
+@pytest.mark.semantics("S7")
+async def test_a_new_file_keeps_its_inode_and_the_time_of_its_change(tree: Tree) -> None:
+    source, program, world = tree
+    source.times["file:./new"] = 1_000_000_000
+    handle = await program.begin(f"{TREE}/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    made = await program.files.getattr(program.files.core.files[handle].ino)
+    await program.close(handle)
+    closed = await program.stat(f"{TREE}/new")
+    assert (closed.ino, closed.changed_ns) == (made.ino, made.modified_ns)
+    assert closed.modified_ns == 1_000_000_000
+    await program.read(reader := await program.open(f"{TREE}/new"))
+    assert (await program.stat(f"{TREE}/new")).changed_ns == made.modified_ns
+    program.files.core.release(reader)
+    world.core.refresh((TREE,))
+    assert (await program.stat(f"{TREE}/new")).ino == made.ino
+    await program.save(f"{TREE}/.tmp1", b"renamed over it")
+    await program.rename(f"{TREE}/.tmp1", f"{TREE}/new")
+    source.contents["file:./new"] = b"of somebody else"
+    world.core.refresh((TREE,))
+    assert (await program.stat(f"{TREE}/new")).ino != made.ino
+    assert await program.cat(f"{TREE}/new") == b"of somebody else"
+
+
 @pytest.mark.semantics("S33")
 @pytest.mark.parametrize("name", ["4913", "x.part", "a.txt~", "tmpAb12Cd", "#x#"])
 async def test_a_program_that_means_to_keep_such_a_name_renames_to_it(tree: Tree, name: str) -> None:

@@ -60,6 +60,7 @@ class Record:
     parts: the contents of a resource that answered several, by name: it is a directory then.
     salt: makes other inodes of the same versions, once the kernel has cached bytes that no version has.
     provisional: the source has not confirmed yet that the resource exists; the first load tells.
+    written_ns: when a program changed the bytes of this inode version, which the mount has stored; None for any other.
     writes: how often the mount has written it, so that an answer from before can be passed over.
     """
 
@@ -92,6 +93,7 @@ class Record:
         "stale",
         "ttl",
         "writes",
+        "written_ns",
     )
 
     def __init__(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
@@ -102,6 +104,7 @@ class Record:
         self.size: int | None = None
         self.digest: str | None = None
         self.salt = ""
+        self.written_ns: int | None = None
         self._inode_version = metadata.native_uri
         self.invalidated = False
         self.invalidations = 0
@@ -129,7 +132,11 @@ class Record:
 
     @inode_version.setter
     def inode_version(self, version: str) -> None:
-        self._inode_version = version
+        self._inode_version, self.written_ns = version, None
+
+    def store_as(self, version: str, written_ns: int | None) -> None:
+        """Give the stored content the inode version under which programs have written it."""
+        self.inode_version, self.salt, self.written_ns = version, "", written_ns
 
     @property
     def key(self) -> tuple[str, str]:
@@ -376,6 +383,9 @@ class Draft(Protocol):
 
     @property
     def modified_ns(self) -> int: ...
+
+    @property
+    def changed_ns(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,11 @@ class Draft:
     """Its size, None for any: a program that appends goes by this."""
     temporary: bool = False
     hides: tuple[Path, Record, Expected] | None = None
+    owns_inode: bool = False
+    """True if the version of the inode is the draft's own: no program has seen another content there."""
     modified_ns: int = 0
+    changed_ns: int | None = None
+    """When a program last changed the bytes; None before."""
     set_ns: int | None = None
     inos: set[int] = field(default_factory=set)
     """The inodes that lead to it."""
@@ -136,4 +140,4 @@ class Draft:
         """Note a change by a program."""
         self.dirty, self.failed, self.refused = True, False, []
         self.set_ns = None
-        self.modified_ns = int(self.clock() * NANOSECONDS)
+        self.modified_ns = self.changed_ns = int(self.clock() * NANOSECONDS)

@@ -7,6 +7,7 @@ the adapter, raises BbfsError, and may wait for a source.
 
 import logging
 import os
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -34,7 +35,7 @@ from bbfs.model.errors import (
     Rejected,
 )
 from bbfs.model.uri import source_uri
-from bbfs.model.values import Expected, ResourceMetadata
+from bbfs.model.values import Content, Expected, ResourceMetadata
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import (
     DIRECTORY,
@@ -51,6 +52,7 @@ from bbfs.resources.writing.buffer import Buffer
 from bbfs.resources.writing.temporary import is_kept, is_temporary
 from bbfs.resources.writing.writer import record_state
 from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.file_handles import Attributes, NewAttributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import NAME_MAX, Names, answered
@@ -77,7 +79,7 @@ class Writes:
         self._aside: dict[
             Path, Draft
         ] = {}  # by the name that the source still has: what it was renamed to in the mount
-        self._numbers = count(1)
+        self._own_versions = (f"+{secrets.token_hex(6)}+{number}" for number in count())
 
     # -- open files --------------------------------------------------------------------------------------------------
 
@@ -198,7 +200,7 @@ class Writes:
             record = hidden
         draft = self._draft(source, path, below, native_uri, record, expected)
         draft.temporary = temporary
-        draft.version = f"+{next(self._numbers)}"
+        draft.version, draft.owns_inode = next(self._own_versions), True
         draft.emptied()
         draft.changed()
         return self._shown(draft)
@@ -249,7 +251,8 @@ class Writes:
         return None if draft is None else self._opened(draft, ino, reads=True)
 
     def attributes(self, ino: int, draft: Draft) -> Attributes:
-        return Attributes(ino, "file", draft.size, draft.modified_ns, 0.0, 0.0, writable=True)
+        changed = draft.changed_ns
+        return Attributes(ino, "file", draft.size, draft.modified_ns, 0.0, 0.0, writable=True, changed_ns=changed)
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         draft = self._files[handle].content
@@ -401,6 +404,8 @@ class Writes:
         draft.failed, draft.refused = False, []
         if draft.set_ns is not None:
             record = await self._writer.set_time(draft.source, record, draft.set_ns)
+        if draft.owns_inode and await _has(record, content):  # as on a disk; tar looks if the inode is the one it made
+            record.store_as(draft.version, draft.changed_ns)
         draft.dirty, draft.record, draft.native_uri, draft.expected = False, record, native_uri, state
         self._aside.pop(self._manager.mounted_at(draft.source, below), None)
 
@@ -415,9 +420,8 @@ class Writes:
 
     async def set_attributes(self, ino: int, handle: int | None, wanted: NewAttributes) -> Attributes:
         """Set size and time. Modes and owners of sources are not kept: a program that sets one is not refused."""
+        self.require_written(ino)
         path, _ = self._inodes.get(ino)
-        if len(path) != 1 or path[0] not in self._manager.writable_roots:  # copies set times of the directory itself
-            self._place(path)
         draft = self._names.drafts.get(ino)
         if draft is None and handle is not None and isinstance(own := self._files[handle].content, Draft):
             draft = own  # its name leads elsewhere since a save was refused
@@ -436,6 +440,12 @@ class Writes:
             return self.attributes(ino, draft)
         node = await answered(self._names.find(path), self._names.find, path)
         return self._names.attributes(ino, path, node)
+
+    def require_written(self, ino: int) -> None:
+        """Raise ReadOnly unless an inode is of a source that is written. The directory of such a source is."""
+        path, _ = self._inodes.get(ino)
+        if len(path) != 1 or path[0] not in self._manager.writable_roots:
+            self._place(path)
 
     async def _truncate(self, ino: int, handle: int | None, size: int) -> Attributes:
         own = await self.open(ino, os.O_WRONLY) if handle is None else handle
@@ -709,7 +719,8 @@ class Writes:
             raise NotSupported("/".join(path))
         if draft is None:
             draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
-            draft.modified_ns, draft.version = record.modified_ns, f"+{next(self._numbers)}"
+            draft.modified_ns, draft.version = record.modified_ns, next(self._own_versions)
+            draft.owns_inode = True
         async with draft.lock:
             _require_name(draft, path)
             await self._store_dirty(draft)
@@ -884,6 +895,15 @@ class Writes:
         if node is None:
             raise NotFound("/".join(path))
         return node
+
+
+async def _has(record: Record, content: Content) -> bool:
+    """Return whether the content of a record is known to be this one."""
+    if record.digest is None or record.invalidated or record.size != content.size:
+        return False
+    if isinstance(content, MemoryContent):
+        return record.digest == content.version
+    return record.digest == await trio.to_thread.run_sync(lambda: content.version)
 
 
 def _require_name(draft: Draft, path: Path) -> None:
