@@ -173,6 +173,7 @@ class SourceTable(ConfigTable):
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = None
     sizes: Literal["exact", "lazy"] | None = None
     disk: bool | None = None
+    verify: bool | None = None
     start: Literal["lazy", "eager"] | None = None
     idle_timeout: Duration | None = None
     roots: list[str] | None = None
@@ -189,7 +190,7 @@ class SourceTable(ConfigTable):
     def policy(self) -> dict[str, Any]:
         """Return the given fields of `Policy`."""
         given = {"listing_ttl": self.ttl.listing, "content_ttl": self.ttl.content}
-        for key in ("timeout", "max_stale", "concurrency", "sizes", "disk"):
+        for key in ("timeout", "max_stale", "concurrency", "sizes", "disk", "verify"):
             given[key] = getattr(self, key)
         return {key: value for key, value in given.items() if value is not None}
 

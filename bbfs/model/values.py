@@ -43,6 +43,7 @@ class Policy:
     concurrency: requests in flight at the source at once.
     sizes: `exact` loads a content when something asks for an unknown size; `lazy` says 0 until it is opened.
     disk: whether contents may be kept on disk.
+    verify: whether bbfs loads each resource after it has written it, and compares the bytes.
     """
 
     timeout: float = 30.0
@@ -52,6 +53,7 @@ class Policy:
     concurrency: int = 16
     sizes: Literal["exact", "lazy"] = "exact"
     disk: bool = True
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)

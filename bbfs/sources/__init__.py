@@ -78,6 +78,7 @@ from bbfs.sources.abilities import (
     StatesBeginning,
     TellsMore,
     TellsProgress,
+    WritesUnseen,
 )
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spool
@@ -95,6 +96,6 @@ __all__ = [
     "Progress", "ProposesSearch", "ProposesWrite", "ProtocolViolation", "Rejected", "ResourceMetadata",
     "ResourceTemplate", "SearchesByMeaning", "Services", "SourceOptions", "SourceState", "Spool", "StatesBeginning",
     "TellsMore", "TellsProgress", "TooLarge", "Tool", "ToolArgument", "ToolFailed", "Unchanged", "Unreachable",
-    "WriteOperation", "content_type_of", "local_path", "mime_type_of_name", "open_regular", "parse_data_source_uri",
-    "parse_options", "refuse_auth", "show_component", "source_uri",
+    "WriteOperation", "WritesUnseen", "content_type_of", "local_path", "mime_type_of_name", "open_regular",
+    "parse_data_source_uri", "parse_options", "refuse_auth", "show_component", "source_uri",
 ]  # fmt: skip

@@ -283,6 +283,16 @@ class DetectsExisting(CanWrite, Protocol):
 
 
 @runtime_checkable
+class WritesUnseen(CanWrite, Protocol):
+    """Writes by a request whose success may mean something else than that the source has these bytes."""
+
+    @property
+    def writes_unseen(self) -> bool:
+        """Return whether bbfs compares what the source has after a `write` whose metadata has no size and no etag."""
+        ...
+
+
+@runtime_checkable
 class StatesBeginning(CanWrite, Protocol):
     """A hierarchical source that can be written while it is empty, so that no listing shows how its URIs begin."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 _NAME = re.compile(r"\.bbfs-([0-9a-f]{1,12})-([0-9a-f]{8})-([0-9a-f]{1,8})-[0-9a-f]{8}\.part")
 _LONGEST = 24 * 3600
-"""Seconds after which a writer that this machine knows nothing of has ended."""
+"""Seconds without a change after which the writer of a file has ended, if it is a process of another machine."""
 
 
 def new_name() -> str:
@@ -22,20 +22,34 @@ def new_name() -> str:
 
 
 def is_left(name: str) -> bool:
-    """Return whether a name is that of a file whose writer has ended."""
+    """Return whether a name is that of a file whose writer was a process of this machine and has ended."""
     found = _NAME.fullmatch(name)
-    if found is None:
-        return False
-    if found[2] == _machine() and not Path(f"/proc/{int(found[3], 16)}").exists():
-        return True
-    return time.time() - int(found[1], 16) > _LONGEST
+    return found is not None and found[2] == _machine() and not Path(f"/proc/{int(found[3], 16)}").exists()
 
 
-def remove_left(directory: int) -> None:
-    """Remove what was left behind in an open directory. It blocks."""
+def is_of_others(name: str) -> bool:
+    """Return whether a name is that of a file whose writer is a process of another machine, or of an earlier boot."""
+    found = _NAME.fullmatch(name)
+    return found is not None and found[2] != _machine()
+
+
+def is_idle(modified: float, now: float) -> bool:
+    """Return whether a file of another machine was not changed for so long that its writer has ended.
+
+    Both times (seconds) are of one clock: that of the file system with the file, which has just given `now` to a new
+    file. The time in the name is that of another machine.
+    """
+    return now - modified > _LONGEST
+
+
+def remove_left(directory: int, now: float) -> None:
+    """Remove what was left behind in an open directory. It blocks. now: as for `is_idle`."""
     with suppress(OSError):
-        for name in filter(is_left, os.listdir(directory)):
-            os.unlink(name, dir_fd=directory)
+        for name in os.listdir(directory):
+            if is_left(name) or (
+                is_of_others(name) and is_idle(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime, now)
+            ):
+                os.unlink(name, dir_fd=directory)
 
 
 @cache

@@ -15,8 +15,8 @@ PUBLIC = """
     NoSpace NotADirectory NotEmpty NotFound NotSupported Outdated Part Policy Progress ProposesSearch ProposesWrite
     ProtocolViolation Rejected ResourceMetadata ResourceTemplate SearchesByMeaning Services SourceOptions SourceState
     Spool StatesBeginning TellsMore TellsProgress TooLarge Tool ToolArgument ToolFailed Unchanged Unreachable
-    WriteOperation content_type_of local_path mime_type_of_name open_regular parse_data_source_uri parse_options
-    refuse_auth show_component source_uri
+    WriteOperation WritesUnseen content_type_of local_path mime_type_of_name open_regular parse_data_source_uri
+    parse_options refuse_auth show_component source_uri
 """
 """Packages of other people depend on these names. One that goes, or changes its meaning, breaks them."""
 

@@ -125,13 +125,22 @@ class _Folder(paramiko.SFTPServerInterface):
         except OSError as error:
             return paramiko.SFTPServer.convert_errno(error.errno or 0)
 
+    def list_folder(self, path: str) -> Any:
+        found = self._path(path).iterdir()
+        return [paramiko.SFTPAttributes.from_stat(each.lstat(), each.name) for each in found]
+
+    def stat(self, path: str) -> Any:
+        return self.lstat(path)
+
     def open(self, path: str, flags: int, attr: Any) -> Any:
         try:
-            file = os.fdopen(os.open(self._path(path), flags, 0o600), "wb")
+            reads = flags & os.O_ACCMODE == os.O_RDONLY
+            file = os.fdopen(os.open(self._path(path), flags, 0o600), "rb" if reads else "wb")
         except OSError as error:
             return paramiko.SFTPServer.convert_errno(error.errno or 0)
         handle = paramiko.SFTPHandle(flags)
-        handle.writefile = file  # pyright: ignore[reportAttributeAccessIssue]
+        handle.stat = lambda: SFTPAttributes.from_stat(os.fstat(file.fileno()))  # type: ignore[method-assign]
+        setattr(handle, "readfile" if reads else "writefile", file)
         return handle
 
     def chattr(self, path: str, attr: Any) -> int:

@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trio
 from dav_store import DavStore
 from fakes import World
-from writable import Program, writable
+from sftp_server import PASSWORD, USER, sftp_server
+from writable import Program, WritableFlat, writable
 
 from bbfs.model.errors import BbfsError, Conflict, Outdated, Unreachable
-from bbfs.model.values import Policy
+from bbfs.model.values import Content, DataSource, Expected, Policy, ResourceMetadata
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 
@@ -22,20 +24,30 @@ FILE = "d/a.txt"
 
 
 @asynccontextmanager
-async def mounted(store: DavStore, **config: object) -> AsyncIterator[tuple[Program, World, str]]:
+async def serving(source: DataSource) -> AsyncIterator[tuple[Program, World]]:
+    """Yield a program on a mount of a storage source."""
+    handler = StorageHandler(source, Services())
+    with trio.fail_after(120):
+        try:
+            async with trio.open_nursery() as nursery, World(nursery, handler) as world:
+                yield Program(world), world
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await handler.aclose()
+
+
+@asynccontextmanager
+async def mounted(store: DavStore, *, verify: bool = False) -> AsyncIterator[tuple[Program, World, str]]:
     """Yield a program on a mount of a server, and the path of the file there."""
     with store.serving():
-        url = f"webdav://127.0.0.1:{store.port}/d"
-        source = replace(writable("bb-storage+far+webdav"), policy=Policy(timeout=20), config={"url": url, **config})
-        handler = StorageHandler(source, Services())
-        with trio.fail_after(120):
-            try:
-                async with trio.open_nursery() as nursery, World(nursery, handler) as world:
-                    yield Program(world), world, f"bb-storage+far+webdav/127.0.0.1:{store.port}/{FILE}"
-                    nursery.cancel_scope.cancel()
-            finally:
-                with trio.CancelScope(shield=True):
-                    await handler.aclose()
+        config = {"url": f"webdav://127.0.0.1:{store.port}/d"}
+        policy = Policy(timeout=20, verify=verify)
+        async with serving(replace(writable("bb-storage+far+webdav"), policy=policy, config=config)) as (
+            program,
+            world,
+        ):
+            yield program, world, f"bb-storage+far+webdav/127.0.0.1:{store.port}/{FILE}"
 
 
 async def held(program: Program, path: str, data: bytes, flags: int = os.O_TRUNC) -> int:
@@ -71,6 +83,36 @@ async def test_no_acknowledged_addition_of_two_honest_writers_is_lost(states_eta
     lines = store.files[FILE].splitlines(keepends=True)
     assert [each for each in acknowledged if lines.count(each) != 1] == []
     assert conflicts < ROUNDS < 2 * len(acknowledged)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_no_addition_of_two_writers_on_sftp_is_lost(is_open: bool, tmp_path: Path) -> None:
+    """The server states no version: the bytes are compared. The other client adds a line after each third save."""
+    (tmp_path / "root").mkdir()
+    file, acknowledged = tmp_path / "root/a.txt", list[bytes]()
+    file.write_bytes(b"")
+    with sftp_server(tmp_path / "root", tmp_path) as server:
+        config = {"url": f"sftp://127.0.0.1:{server.port}/", "options": {"known_hosts": str(server.known_hosts)}}
+        source = replace(writable("bb-storage+far+sftp"), policy=Policy(timeout=20), config=config)
+        async with serving(replace(source, auth={"username": USER, "password": PASSWORD})) as (program, _):
+            path = f"bb-storage+far+sftp/127.0.0.1:{server.port}/a.txt"
+            for number in range(ROUNDS):
+                held = await program.begin(path, os.O_RDWR) if is_open else None
+                try:
+                    await program.append(path, b"mine %d\n" % number)
+                except (Conflict, Outdated):
+                    pass
+                else:
+                    acknowledged.append(b"mine %d\n" % number)
+                if number % 3 == 0:
+                    acknowledged.append(b"theirs %d\n" % number)
+                    file.write_bytes(file.read_bytes() + acknowledged[-1])
+                if held is not None:
+                    with suppress(Conflict):  # of what was refused before
+                        await program.close(held)
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert [each for each in acknowledged if lines.count(each) != 1] == []
+    assert len(acknowledged) > ROUNDS / 2  # theirs are a third
 
 
 @pytest.mark.parametrize("states_etag", [True, False])
@@ -188,3 +230,65 @@ async def test_a_server_whose_etags_do_not_stay_is_named_as_the_reason() -> None
             await program.save(path, b"mine")
         [item] = world.manager.writer.pending.items()
         assert "another ETag at each request" in item.reason
+
+
+class Tool(WritableFlat):
+    """A source written by a tool that says nothing of what it stores. keeps: what it makes of old and new bytes."""
+
+    writes_unseen = True
+
+    def keeps(self, _old: bytes, new: bytes) -> bytes:
+        return new
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        old = self.contents.get(native_uri, b"")
+        told = await super().write(native_uri, content, expected)
+        self.contents[native_uri] = self.keeps(old, self.contents[native_uri])
+        return told
+
+
+class Appending(Tool):
+    def keeps(self, old: bytes, new: bytes) -> bytes:
+        return old + new
+
+
+class Forgetting(Tool):
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        return self._told(native_uri)
+
+
+@pytest.mark.parametrize("kind", [Appending, Forgetting])
+async def test_a_tool_that_is_no_put_fails_the_save(kind: type[Tool]) -> None:
+    source = kind()
+    source.contents = {"test://a.txt": b"first"}
+    async with trio.open_nursery() as nursery, World(nursery, source) as world:
+        with pytest.raises(BbfsError, match="other bytes than it was given") as failed:
+            await Program(world).save("mcp-server+docs/test/a.txt", b"mine")
+        assert failed.type is BbfsError
+        [item] = world.manager.writer.pending.items()
+        assert world.manager.writer.pending.content_path(item).read_bytes() == b"mine"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_tool_that_is_a_put_is_read_back_once() -> None:
+    source = Tool()
+    source.contents = {"test://a.txt": b"first"}
+    async with trio.open_nursery() as nursery, World(nursery, source) as world:
+        program = Program(world)
+        await program.cat("mcp-server+docs/test/a.txt")
+        before = len(source.loaded)
+        await program.save("mcp-server+docs/test/a.txt", b"mine")
+        assert await program.cat("mcp-server+docs/test/a.txt") == b"mine"
+        assert len(source.loaded) - before == 2, "to compare before, and after"
+        nursery.cancel_scope.cancel()
+
+
+async def test_verify_finds_other_bytes_of_the_same_size() -> None:
+    store = DavStore({FILE: b"first"}, states_etag=True)
+    async with mounted(store, verify=True) as (program, world, path):
+        await program.save(path, b"mine")
+        store.keeps = bytes.upper
+        with pytest.raises(BbfsError, match="other bytes than it was given"):
+            await program.save(path, b"other")
+        [item] = world.manager.writer.pending.items()
+        assert world.manager.writer.pending.content_path(item).read_bytes() == b"other"

@@ -480,10 +480,10 @@ def _replace(path: str, file: IO[bytes], replace: bool) -> None:
 
     directory = os.path.dirname(path)
     beside = os.path.join(directory, new_name())
-    with Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as opened:
-        remove_left(opened.number)
     try:
         _write(beside, file, False)
+        with Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as opened:
+            remove_left(opened.number, os.stat(beside).st_mtime)
         with suppress(FileNotFoundError):
             shutil.copymode(path, beside)
             for name in os.listxattr(path):

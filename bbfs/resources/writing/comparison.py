@@ -6,7 +6,7 @@ it. Then one load gives the bytes to compare and the ETag for the condition of t
 another program can fall between the two.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import trio
@@ -127,6 +127,27 @@ async def require_state(source: Source, native_uri: str, expected: Expected) -> 
     if expected.version not in (there.version, there.digest) and (there.etag is None or there.etag != expected.etag):
         raise _changed(native_uri)
     return Expected(exists=True, etag=there.etag, version=expected.version)
+
+
+async def require_stored(
+    source: Source, native_uri: str, content: Content, metadata: ResourceMetadata
+) -> ResourceMetadata:
+    """Raise BbfsError unless a source has exactly the bytes that it was given. Return the metadata with their size.
+
+    The ETag of this load belongs to these bytes, whoever wrote them.
+    """
+    try:
+        there = await present(source, native_uri)
+    except NotFound:
+        raise BbfsError(f"{native_uri}: the source took it, and has no such resource") from None
+    if there is None:
+        return metadata
+    if there.digest != await content_digest(content):
+        raise BbfsError(
+            f"{native_uri}: the source has other bytes than it was given ({there.size}, not {content.size}): it keeps "
+            "no content as it is, or somebody else has changed it since"
+        )
+    return replace(metadata, size=there.size, etag=there.etag or metadata.etag)
 
 
 def _require_existence(native_uri: str, expected: Expected, *, is_there: bool) -> None:

@@ -36,9 +36,17 @@ from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tiers import Load
 from bbfs.resources.writing.buffer import BufferSpace, Written
-from bbfs.resources.writing.comparison import PIECE, Attempts, content_digest, present, require_state, require_steady
+from bbfs.resources.writing.comparison import (
+    PIECE,
+    Attempts,
+    content_digest,
+    present,
+    require_state,
+    require_steady,
+    require_stored,
+)
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
-from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
+from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite, WritesUnseen
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -180,6 +188,9 @@ class Writer:
             metadata = await handler.write(native_uri, content, expected)
         except Conflict as error:
             metadata = await self._own(source, handler, native_uri, content, error, is_again=again is not None)
+        is_unseen = isinstance(handler, WritesUnseen) and handler.writes_unseen
+        if source.data.policy.verify or (is_unseen and metadata.size is None and metadata.etag is None):
+            metadata = await require_stored(source, native_uri, content, metadata)
         digest = None
         if metadata.size == content.size and (metadata.etag is None or content.size <= PIECE):
             digest = await content_digest(content)

@@ -43,11 +43,11 @@ class Replacement:
     def __init__(self, root: Root, path: Components) -> None:
         self._directory = _open_parent(root, path)
         self._name = path[-1]
-        remove_left(self._directory.number)
         self._temporary = new_name().encode()
         # What replaces a file is its writer's alone until it has the rights of that file.
         mode = 0o600 if _is_there(self._directory.number, self._name) else 0o666
         self._file = Descriptor(os.open(self._temporary, _NEW, mode, dir_fd=self._directory.number))
+        remove_left(self._directory.number, os.fstat(self._file.number).st_mtime)
         self._is_there = True
 
     def write(self, data: bytes) -> None:

@@ -337,6 +337,11 @@ class McpHandler:
         options = (self.source.write, self.source.remove)
         return all(each is None or each.version is not None for each in options)
 
+    @property
+    def writes_unseen(self) -> bool:
+        """Return True: a tool may append, or change what it is given, and say the same of it."""
+        return True
+
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Create or replace a resource by the tool of the option `write`. Raises BbfsError."""
         option = self.source.write

@@ -33,7 +33,7 @@ from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import FilesystemBackend, described
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.unfinished import is_left, new_name
+from bbfs.sources.unfinished import is_idle, is_left, is_of_others, new_name
 
 _FTP_ERRORS: dict[str, type[BbfsError]] = {
     "421": Unreachable, "425": Unreachable, "426": Unreachable, "450": Busy, "452": NoSpace, "500": NotSupported,
@@ -90,11 +90,17 @@ class FileServerBackend(FilesystemBackend):
         super().__init__(configured)
         self._left: dict[Names, set[str]] = {}
         """Files that are not whole, and never will be, by directory."""
+        self._others: dict[Names, set[str]] = {}
+        """Files that processes of other machines write, or have left behind, by directory."""
 
     def _listed(self, fs: Any, path: Names) -> ListedItems:
         listed = super()._listed(fs, path)
-        if left := {item.path[-1] for item in listed.items if is_left(item.path[-1])}:
+        names = [item.path[-1] for item in listed.items]
+        if left := {*filter(is_left, names)}:
             self._left.setdefault(path, set()).update(left)
+        self._others.pop(path, None)
+        if others := {*filter(is_of_others, names)}:
+            self._others[path] = others
         return listed
 
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
@@ -165,7 +171,17 @@ class FileServerBackend(FilesystemBackend):
             raise Conflict(f"{self._what(path)}: somebody else has changed it")
         with self._changing(fs, path):
             fs.relabel(temporary, target, replace=not is_new)
+        self._erase_idle(fs, path[:-1], stored.modified_ns)
         return stored
+
+    def _erase_idle(self, fs: Any, directory: Names, now_ns: int | None) -> None:
+        """Remove what other machines have left behind. now_ns: the time of a new file, by the server's clock."""
+        for name in self._others.pop(directory, ()):
+            with suppress(*self._failures, BbfsError):  # the file is stored, whatever becomes of these
+                found = self._found(fs, (*directory, name))
+                times = (found.modified_ns if found is not None else None), now_ns
+                if times[0] is not None and times[1] is not None and is_idle(times[0] / 1e9, times[1] / 1e9):
+                    fs.erase(self._path((*directory, name)))
 
     def _erase(self, fs: Any, path: Names) -> None:
         """Remove a file that is not whole: the next write in its directory does so if there is no connection now."""

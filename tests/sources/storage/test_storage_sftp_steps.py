@@ -1,6 +1,7 @@
 """The requests that a write to a server of SFTP takes, and a failure at each of them."""
 
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -172,3 +173,14 @@ async def test_a_server_that_keeps_less_than_it_says_gets_no_file(handler: Stora
     with pytest.raises(Unreachable, match="not kept all"):
         await write(handler, is_new=True)
     assert parts(server) == {}
+
+
+async def test_a_file_that_another_machine_uploads_is_not_removed(handler: StorageHandler, server: SftpServer) -> None:
+    other = f"{'1' * 8}-1-{'0' * 8}"
+    begun, idle = f".bbfs-1-{other}.part", f".bbfs-{int(time.time()) + 10**6:x}-{other}.part"
+    for name, age in ((begun, 3600), (idle, 2 * 24 * 3600)):
+        (server.root / name).write_bytes(b"half")
+        os.utime(server.root / name, (time.time() - age, time.time() - age))
+    await handler.list_directory((uri_of(handler).split("/")[2],))
+    await write(handler, is_new=True)
+    assert parts(server) == {begun: b"half", "a": NEW}
