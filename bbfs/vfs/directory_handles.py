@@ -159,6 +159,8 @@ class OpenDirectories:
         self._kernel = kernel
         self._opened: dict[int, OpenDirectory] = {}
         self._begun: set[int] = set()
+        self._changes: dict[int, int] = {}
+        """How much had changed in the mount, by handle, when its names were taken."""
         self._kept: LRUCache[int, OpenDirectory] = LRUCache(KEPT, getsizeof=OpenDirectory.size)
         self._next = 1
         self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # stands for entries without lookup counts
@@ -185,7 +187,7 @@ class OpenDirectories:
         ino = self._inodes.held(self._opened[handle].path, DIRECTORY_VERSION)
         current = self._current(ino) if ino is not None else None
         if current is not None:
-            self._opened[handle] = current
+            self._opened[handle], self._changes[handle] = current, self._kernel.changes
 
     def opendir(self, ino: int, ended: Ended = ()) -> int | Wait:
         """Return a handle on a directory's current names. This may wait for a listing."""
@@ -214,7 +216,7 @@ class OpenDirectories:
     def _added(self, opened: OpenDirectory) -> int:
         handle = self._next
         self._next = handle + 1
-        self._opened[handle] = opened
+        self._opened[handle], self._changes[handle] = opened, self._kernel.changes
         return handle
 
     def ready(self, handle: int, pack: Callable[[Attributes], Any]) -> list[Ready] | None:
@@ -240,7 +242,8 @@ class OpenDirectories:
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """Yield (name, attributes, position of the next) from a position on. Each entry taken counts one reference.
 
-        The attributes are good until the next entry is asked for. A caller that has no room for an entry gives its
+        Where programs remove files, names that are gone are left out after a change: the kernel would take a removed
+        file for a new one. The attributes are good until the next entry is asked for. A caller that has no room for an entry gives its
         reference back with `forget`. `.` and `..` come first and count nothing.
         """
         opened = self._opened[handle]
@@ -252,12 +255,15 @@ class OpenDirectories:
         names_hold = self._names.validity(path)
         listed.entry_timeout, leased = min(names_hold, SHORT), now < opened.lease.until
         listed.writable = writable = path != ROOT and path[0] in self._manager.writable_roots
+        changed = writable and self._kernel.changes != self._changes[handle]
         for portion, begin in view.portions(position):
             names, numbers, answers, alike = portion.names, portion.numbers, portion.answers, portion.alike
             sizes_hold = 0.0 if alike else self._manager.stated_validity(path)
             for place in range(begin, len(names)):
                 shown = portion.shown[place]
                 position += 1
+                if changed and self._is_gone((*path, names[place])):
+                    continue
                 if not isinstance(shown, str):
                     answer = answers.get(place)
                     if not leased or answer is None or (files and files.holds(answer.attributes.ino)):
@@ -276,6 +282,13 @@ class OpenDirectories:
                         found.ino = number
                 yield names[place].encode(), found, position + 2
 
+    def _is_gone(self, path: Path) -> bool:
+        try:
+            self._manager.cached(path)
+        except NotFound:
+            return True
+        return False
+
     def _told(self, opened: OpenDirectory, portion: Portion, place: int, node: Node, now: float) -> Attributes:
         """Return the current attributes of an entry with a node, and keep them with it where they hold for a while."""
         found = self._names.shown((*opened.path, portion.names[place]), node)
@@ -288,7 +301,7 @@ class OpenDirectories:
         return found
 
     def releasedir(self, handle: int) -> None:
-        del self._opened[handle]
+        del self._opened[handle], self._changes[handle]
         self._begun.discard(handle)
 
 

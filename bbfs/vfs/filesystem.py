@@ -143,7 +143,13 @@ class FileSystem:
         path, version = self.inodes.get(ino)
         if version == CREATED_VERSION:
             return self.names.decide_created(path, ended)
-        node = self.names.find(path, ended)
+        try:
+            node = self.names.find(path, ended)
+        except NotFound as error:
+            if self._manager.is_lower or path[0] not in self._manager.writable_roots:
+                raise
+            # An open(2) with O_CREAT fails by ENOENT. By ESTALE the kernel looks the name up again.
+            raise Outdated(str(error)) from None
         if type(node) is Wait:
             return node
         record = node.record

@@ -1190,3 +1190,17 @@ async def test_an_open_of_a_name_that_is_gone_sends_the_kernel_to_look_again(
     world.manager.refresh(())
     with pytest.raises(Outdated):
         await program.writes.open(found.ino, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+
+@pytest.mark.semantics("S33")
+async def test_a_removed_name_does_not_come_back_with_the_names_of_an_open_directory(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    """The kernel would take it for a file that was made, and open(2) with O_CREAT would not create one."""
+    _, program, world = tree
+    found = await program.walk(f"{TREE}/a.txt")
+    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    await program.unlink(f"{TREE}/a.txt")
+    assert set(sizes_in(world, directory)) == {b".", b"..", b"d"}
+    with pytest.raises(Outdated):
+        await world.files.getattr(found.ino)
