@@ -14,7 +14,7 @@ from typing import Any
 from fault_contents import CODECS, Torn, names_in
 from fault_oracle import Event, History, Pending, problems
 from fault_plans import Plan
-from fault_sources import source_of
+from fault_sources import KINDS
 from harness import Mount, Mounts, State
 from programs import run
 
@@ -33,7 +33,7 @@ class Round:
 
     def __init__(self, kind: str, plan: Plan, directory: Path) -> None:
         self.plan = plan
-        self.source = source_of(kind, plan, directory)
+        self.source = KINDS[kind](plan, directory)
         self._directory = directory
         self._state = directory / "state"
         self._state.write_bytes(b"\0")

@@ -1,14 +1,17 @@
 """The sources of a model of writing with faults: each with a journal of its states, a stranger and faults."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fault_contents import CODECS, record
+from fault_contents import CODECS, names_of, record
 from fault_oracle import Asked, Seen, State
 from fault_plans import Kind, Plan, Step
-from journal_server import S3, Faults, Handler, JournalServer, JournalStore, Refused, WebDav
+from journal_server import S3, Faults, Handler, JournalServer, JournalStore, Mcp, Refused, WebDav
 from object_stores import KEY, SECRET
 
 TIMEOUT = 1.0
@@ -25,7 +28,8 @@ class FaultSource:
     directory: str
     """On the mount, from its root."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        """directory: for its files."""
         self.plan = plan
 
     def table(self) -> dict[str, Any]:
@@ -86,8 +90,8 @@ class HttpSource(FaultSource):
 
     handler: ClassVar[type[Handler]]
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        super().__init__(plan, directory)
         self.store = JournalStore(CODECS[self.codec])
         self.faults = Faults(plan.change_faults, plan.look_faults, 1.5 * TIMEOUT)
         for name in plan.uses:
@@ -140,8 +144,8 @@ class HttpSource(FaultSource):
 class WebDavSource(HttpSource):
     handler = WebDav
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        super().__init__(plan, directory)
         self.directory = f"bb-storage+far+webdav/127.0.0.1:{self.server.port}"
 
     def table(self) -> dict[str, Any]:
@@ -161,11 +165,118 @@ class S3Source(HttpSource):
         return {**self._options("store"), "type": "storage", "config": config, "auth": auth}
 
 
-KINDS: dict[str, Callable[[Plan], FaultSource]] = {"webdav": WebDavSource, "s3": S3Source}
+class McpSource(HttpSource):
+    handler = Mcp
+    directory = "mcp-server+box/mem/box"
+
+    def table(self) -> dict[str, Any]:
+        tools = {"version": "version", "template": "mem://box/{name}"}
+        return {
+            **self._options("box"),
+            "mcpConfig": {"url": f"http://127.0.0.1:{self.server.port}/mcp"},
+            "write": {"tool": "put", **tools},
+            "remove": {"tool": "drop", **tools},
+        }
+
+
+class SqliteSource(FaultSource):
+    """A table of SQLite, whose triggers keep the journal. Another process locks the file for a while."""
+
+    kind = Kind(appends=False, moves=False, suffix=".json", fails=False, ends=False)
+    codec = "rows"
+    sees = False
+    directory = "bb-database+shop+sqlite/main/things/row"
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        super().__init__(plan, directory)
+        self._path = str(directory / "shop.db")
+        with self._opened() as connection:
+            connection.executescript(_SQLITE)
+            for name in plan.uses:
+                connection.execute("INSERT INTO things VALUES (?, ?)", (_key(name), text_for(name, 100)[1]))
+        self._quiet = threading.Event()
+        self._locker = threading.Thread(target=self._lock)
+        self._locker.start()
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(self._path, timeout=30, isolation_level=None)) as connection:
+            yield connection
+
+    def _lock(self) -> None:
+        """Hold the file as a program does that writes for long."""
+        for number, fault in sorted(self.plan.change_faults.items()):
+            if number > 60 or self._quiet.wait(0.05):
+                return
+            with self._opened() as connection:
+                connection.execute("BEGIN EXCLUSIVE")
+                self._quiet.wait(1.2 * TIMEOUT if fault.startswith("stall") else 0.1)
+                connection.execute("ROLLBACK")
+
+    def table(self) -> dict[str, Any]:
+        return {**self._options("shop"), "type": "database", "config": {"url": f"sqlite:///{self._path}"}}
+
+    def states(self) -> Sequence[State]:
+        with self._opened() as connection:
+            return _row_states(connection.execute("SELECT at, id, what FROM journal ORDER BY seq").fetchall())
+
+    def changes(self) -> int:
+        with self._opened() as connection:
+            return connection.execute("SELECT count(*) FROM journal").fetchone()[0] - len(self.plan.uses)
+
+    def strange(self, number: int, step: Step) -> None:
+        with self._opened() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement, *values in _statements(number, step):
+                connection.execute(statement.replace("%s", "?"), values)
+            connection.execute("COMMIT")
+
+    def quiet(self) -> None:
+        self._quiet.set()
+        self._locker.join()
+
+    def close(self) -> None:
+        self.quiet()
+
+
+_SQLITE = """
+PRAGMA journal_mode = DELETE;
+CREATE TABLE things (id integer PRIMARY KEY, what text);
+CREATE TABLE journal (seq integer PRIMARY KEY AUTOINCREMENT, at real, id integer, what text);
+""" + "".join(
+    f"CREATE TRIGGER noted_{when} AFTER {when} ON things BEGIN INSERT INTO journal (at, id, what) "
+    f"VALUES ((julianday('now') - 2440587.5) * 86400.0, {row}.id, {what}); END;\n"
+    for when, row, what in (("INSERT", "NEW", "NEW.what"), ("UPDATE", "NEW", "NEW.what"), ("DELETE", "OLD", "NULL"))
+)
+
+
+def _key(name: str) -> int:
+    return int(name.partition(".")[0])
+
+
+def _row_states(rows: Sequence[tuple[float, int, str | None]]) -> list[State]:
+    """Return the states of rows of the journal. Its times are seconds since the epoch."""
+    since = time.time() - time.monotonic()
+    found: list[State] = []
+    for at, key, what in rows:
+        records = None if what is None else names_of(what)
+        by = "stranger" if records and records[-1].startswith("s.") else "mount"
+        found.append(State(at - since, f"{key}.json", records, by))
+    return found
+
+
+def _statements(number: int, step: Step) -> list[tuple[Any, ...]]:
+    """Return the statements of a stranger's change, each with its values."""
+    key, text = _key(step.name), record(f"s.{number}", step.size)
+    match step.action:
+        case "rewrite":
+            return [("UPDATE things SET what = what || %s WHERE id = %s", text, key)]
+        case "remove":
+            return [("DELETE FROM things WHERE id = %s", key)]
+        case _:
+            return [("DELETE FROM things WHERE id = %s", key), ("INSERT INTO things VALUES (%s, %s)", key, text)]
+
+
+KINDS: dict[str, type[FaultSource]] = {"webdav": WebDavSource, "s3": S3Source, "mcp": McpSource, "sqlite": SqliteSource}
 """The kinds of source, by name."""
-PLANS: dict[str, Kind] = {"webdav": WebDavSource.kind, "s3": S3Source.kind}
-
-
-def source_of(kind: str, plan: Plan, directory: Path) -> FaultSource:
-    """Return a new source. directory: for its files."""
-    return KINDS[kind](plan)
+PLANS: dict[str, Kind] = {name: kind.kind for name, kind in KINDS.items()}

@@ -1,10 +1,12 @@
-"""Servers of HTTP that keep a journal of every state they ever had, and fail as a plan says: WebDAV and S3.
+"""Servers of HTTP that keep a journal of every state they ever had, and fail as a plan says: WebDAV, S3 and MCP.
 
 They compare strictly (If-Match, If-None-Match) and store in one step. A fault is by the number of a request.
 """
 
 import contextlib
+import copy
 import hashlib
+import json
 import socket
 import threading
 import time
@@ -248,7 +250,8 @@ class Handler(BaseHTTPRequestHandler):
                 return None
             case "accept":
                 if status == "late":
-                    threading.Timer(_LATE, self._done, (body,)).start()
+                    later = copy.copy(self)  # the connection has other requests by then
+                    threading.Timer(_LATE, later._done, (body,)).start()
                 return Answer(202)
             case "refuse":
                 return self.failure(int(status))
@@ -443,3 +446,98 @@ class S3(Handler):
 
 def _iso(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
+
+
+class Mcp(Handler):
+    """An MCP server over HTTP with the tools `put` and `drop`, which take a version."""
+
+    CHANGES = frozenset()
+    BEGINNING: ClassVar[str] = "mem://box/"
+
+    def is_change(self, body: bytes) -> bool:
+        return b'"tools/call"' in body
+
+    def _asked(self, body: bytes) -> tuple[str, dict[str, Any]]:
+        """Return the method and parameters of a request."""
+        request = json.loads(body)
+        return request["method"], request.get("params") or {}
+
+    def _file(self, uri: str) -> str:
+        return unquote(uri.removeprefix(self.BEGINNING))
+
+    def note_asked(self, body: bytes) -> None:
+        _, params = self._asked(body)
+        if params["name"] == "put":
+            name, data = self._file(params["arguments"]["uri"]), params["arguments"]["content"].encode()
+            self.store.asked.append(Asked(time.monotonic(), name, self.store.names_in(name, data)))
+
+    def looked(self, body: bytes) -> Answer:
+        if self.command != "POST":
+            raise Refused(405)
+        request = json.loads(body)
+        if "id" not in request:
+            return Answer(202)
+        try:
+            return self._result(request["id"], result=self._answered(*self._asked(body)))
+        except Refused as refused:
+            return self._result(request["id"], error={"code": -32002, "message": f"refused: {refused.status}"})
+        except KeyError as unknown:
+            return self._result(request["id"], error={"code": -32601, "message": f"unknown: {unknown}"})
+
+    def changed(self, body: bytes) -> Answer:
+        request = json.loads(body)
+        params = request["params"]
+        given = params["arguments"]
+        name, version = self._file(given["uri"]), given.get("version")
+        match, none_match = (None, "*") if version == "" else (version, None)
+        try:
+            if params["name"] == "put":
+                held = self.store.put(name, given["content"].encode(), "mount", match, none_match)
+                done = {"uri": given["uri"], "size": len(held.data), "_meta": {"etag": held.etag}}
+            else:
+                self.store.remove(name, "mount", match)
+                done = {}
+        except Refused as refused:
+            code = "conflict" if refused.status == 412 else "not_found"
+            text = {"type": "text", "text": code}
+            failed = {"content": [text], "structuredContent": {"code": code}, "isError": True}
+            return self._result(request["id"], result=failed)
+        return self._result(request["id"], result={"content": [], "structuredContent": done})
+
+    @staticmethod
+    def _result(number: Any, **answer: Any) -> Answer:
+        text = json.dumps({"jsonrpc": "2.0", "id": number, **answer})
+        return Answer(200, text.encode(), {"content-type": "application/json"})
+
+    def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of a request. Raise KeyError for a method that is not served."""
+        match method:
+            case "initialize":
+                info = {"name": "box", "version": "1"}
+                capabilities: dict[str, Any] = {"resources": {}, "tools": {}}
+                return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+            case "resources/list":
+                with self.store.lock:
+                    return {"resources": [self._listed(name) for name in sorted(self.store.held)]}
+            case "resources/templates/list":
+                return {"resourceTemplates": [{"uriTemplate": self.BEGINNING + "{name}", "name": "file"}]}
+            case "resources/read":
+                found = self.store.look(self._file(params["uri"]))
+                if found is None:
+                    raise Refused(404)
+                content = {"uri": params["uri"], "text": found.data.decode(), "_meta": {"etag": found.etag}}
+                return {"contents": [content]}
+            case "tools/list":
+                return {"tools": [_tool("put", "uri", "content", "version"), _tool("drop", "uri", "version")]}
+            case "ping":
+                return {}
+            case _:
+                raise KeyError(method)
+
+    def _listed(self, name: str) -> dict[str, Any]:
+        return {"uri": self.BEGINNING + quote(name), "name": name, "mimeType": "text/plain"}
+
+
+def _tool(name: str, *arguments: str) -> dict[str, Any]:
+    properties = {each: {"type": "string"} for each in arguments}
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties, "required": ["uri"]}}
