@@ -243,8 +243,8 @@ class OpenDirectories:
         """Yield (name, attributes, position of the next) from a position on. Each entry taken counts one reference.
 
         Where programs remove files, names that are gone are left out after a change: the kernel would take a removed
-        file for a new one. The attributes are good until the next entry is asked for. A caller that has no room for an entry gives its
-        reference back with `forget`. `.` and `..` come first and count nothing.
+        file for a new one. The attributes are good until the next entry is asked for. A caller that has no room for an
+        entry gives its reference back with `forget`. `.` and `..` come first and count nothing.
         """
         opened = self._opened[handle]
         for position, (name, found) in enumerate(self._dots(opened.path)):
