@@ -77,20 +77,25 @@ class SourceChoice:
         return cls(None, (), (), (), (), verbosity)
 
     @property
+    def names_sources(self) -> bool:
+        """Return whether an option names sources other than those of the configuration file."""
+        return bool(self.mcp_config or self.mcp or self.folders or self.others or self.discover)
+
+    @property
     def given(self) -> bool:
         """Return whether an option names sources, or sets options of them, which no mount can take over.
 
         Otherwise a mount or the default configuration file has them.
         """
-        names = self.config_file or self.mcp_config or self.mcp or self.folders or self.others or self.discover
-        return bool(names or self.set_options or self.headers or self.tools)
+        return bool(self.config_file or self.names_sources or self.set_options or self.headers or self.tools)
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
-        """Load the configuration file, explicit or default, and add the sources of the other options.
+        """Load the sources that the options name, or else those of the default configuration file.
 
-        Raise ConfigError. An unusable server of an MCP host's file is reported and left out: it is the host's file, and
-        the other servers in it are fine. For the same reason a server whose name is taken gets another name.
-        left_out: gets these reports instead of standard error.
+        Sources of other options replace those of the default file; `--config` adds those of its file. The other
+        settings of the file always apply. Raise ConfigError. An unusable server of an MCP host's file is reported and
+        left out: it is the host's file, and the other servers in it are fine. For the same reason a server whose name
+        is taken gets another name. left_out: gets these reports instead of standard error.
         """
 
         refusals: dict[str, str] = {}
@@ -105,7 +110,8 @@ class SourceChoice:
 
         from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
 
-        loaded = config.load_config(_expanded(self.config_file), environ=os.environ)
+        with_sources = self.config_file is not None or not self.names_sources
+        loaded = config.load_config(_expanded(self.config_file), environ=os.environ, with_sources=with_sources)
         own = loaded.path or "the configuration file"
         groups: list[tuple[str, Iterable[DataSource]]] = [(own, loaded.sources)]
         taken = list(loaded.sources)
@@ -257,7 +263,13 @@ def assignments(set_options: Iterable[str], headers: Iterable[str], tools: Itera
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name sources, and `-v` and `-q`; the command gets a `SourceChoice` first."""
 
-    @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="The configuration file.")
+    @click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(),
+        help="The configuration file; its sources are there beside those of other options.",
+    )
     @click.option(
         "--mcp-config", multiple=True, metavar="FILE", type=click.Path(), help="An MCP host's file with its servers."
     )

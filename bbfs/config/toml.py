@@ -116,21 +116,24 @@ def default_config_path(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "bbfs", "config.toml")
 
 
-def load_config(path: str | None, *, environ: Mapping[str, str]) -> Config:
+def load_config(path: str | None, *, environ: Mapping[str, str], with_sources: bool = True) -> Config:
     """Load the file at `path`, or else the default file if it exists; else return an empty configuration.
 
-    Relative paths inside the file start at its directory. Raise ConfigError with every fault of the file.
+    Relative paths inside the file start at its directory. with_sources: else the sources in the file are left out, and
+    their faults. Raise ConfigError with every fault of the file.
     """
     if path is None:
         path = default_config_path(environ)
         if not os.path.lexists(path):
             return Config()
-    return parse_config(path, read_text(path), environ=environ)
+    return parse_config(path, read_text(path), environ=environ, with_sources=with_sources)
 
 
-def parse_config(path: str, text: str, *, environ: Mapping[str, str]) -> Config:
+def parse_config(path: str, text: str, *, environ: Mapping[str, str], with_sources: bool = True) -> Config:
     """Return the configuration in a text, which is that of the file at `path`. Raise ConfigError with every fault."""
     document = parse_toml(path, text)
+    if not with_sources:
+        document.pop("sources", None)
     problems = Problems(path, key_lines(text))
     config = _Loader(path, document, problems, environ).config()
     problems.raise_if_any()

@@ -10,6 +10,7 @@ import sys
 import tty
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from cache_server import CacheServer
 from click.testing import CliRunner, Result
 from repository import SERVERS
 
-from bbfs.cli import COMMANDS, main
+from bbfs.cli import COMMANDS, main, options
 from bbfs.cli.target import mounted
 from bbfs.fuse import mountpoint
 
@@ -95,14 +96,6 @@ def test_what_a_mount_refuses_is_one_line(bbfs: Run, tmp_path: Path) -> None:
     wrong = bbfs("mount", "--config", str(config), "--dir", str(tmp_path), str(config))
     assert wrong.exit_code != 0
     assert len(wrong.stderr.splitlines()) == 1
-
-
-def test_the_default_configuration_file_is_used_with_the_options(bbfs: Run, tmp_path: Path, only: list[str]) -> None:
-    config = tmp_path / "config/bbfs/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(f'[[sources]]\nname = "more"\ntype = "filesystem"\nconfig = {{ root = "{tmp_path}" }}\n')
-    names = bbfs("ls", *only).stdout.split()
-    assert names == ["bb-filesystem+more+file/", "bb-filesystem+notes+file/"]
 
 
 def test_a_server_of_a_host_file_that_cannot_be_used_is_told_and_left_out(bbfs: Run, tmp_path: Path) -> None:
@@ -627,3 +620,36 @@ def test_a_header_is_for_one_server(bbfs: Run) -> None:
     assert (result.exit_code, "several sources have this option: a, b" in result.stderr) == (1, True)
     assert "s3cr3t" not in result.stderr
     assert bbfs("ls", *two, "--header", "a=Authorization: Bearer s3cr3t", "--tools", "off").exit_code == 0
+
+
+def test_sources_on_the_command_line_replace_those_of_the_file(bbfs: Run, tmp_path: Path, only: list[str]) -> None:
+    """Faults of the file's sources as well: nothing of them is looked at. Its other settings apply."""
+    file = tmp_path / "config" / "bbfs" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        'log_level = "error"\n[cache]\nmemory = "3MiB"\n[[sources]]\nname = "private"\ntype = "filesystem"\n'
+        f'config = {{ root = "{tmp_path}" }}\n[[sources]]\nname = "faulty"\ntype = "filesystem"\n'
+        "config = { root = '${env:BBFS_TEST_UNSET}' }\n"
+    )
+    choice = options.SourceChoice.none(options.Verbosity())
+    for given in (
+        replace(choice, folders=(f"notes={tmp_path}",)),
+        replace(choice, mcp=("docs=true",)),
+        replace(choice, others=(f"data={tmp_path}/x.db",)),
+        replace(choice, discover=True),
+    ):
+        config = given.load(print)
+        assert "private" not in [source.name for source in config.sources]
+        assert config.cache_bytes == 3 << 20
+    assert "private" not in bbfs("ls", *only).stdout
+    assert bbfs("ls", *only, "private").exit_code == 1
+    told = json.loads(bbfs("doctor", "--json", *only).stdout)
+    assert not [check for check in told if "private" in str(check)]
+    assert "BBFS_TEST_UNSET" in bbfs("ls", "--config", file).stderr
+    file.write_text(file.read_text().replace("${env:BBFS_TEST_UNSET}", str(tmp_path)))
+    assert bbfs("ls", "-o", "private.ttl=1m").stdout.split() == [
+        "bb-filesystem+faulty+file/",
+        "bb-filesystem+private+file/",
+    ]
+    both = [f"bb-filesystem+{name}+file/" for name in ("faulty", "notes", "private")]
+    assert bbfs("ls", "--config", file, *only).stdout.split() == both

@@ -505,3 +505,18 @@ for command in json.loads(sys.argv[1]):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("needle") == 3, done.stdout + done.stderr
     assert done.stderr.count("] 0\n") == len(commands) - 1, done.stderr
+
+
+def test_an_index_without_a_name_asks_no_mount(mount: Mount, process: Process, folder: Path, tmp_path: Path) -> None:
+    point, _ = mount("--dir", f"theirs={folder}")
+    none = process("index")
+    assert (none.returncode, none.stdout) == (1, b"")
+    assert b"no sources to work with" in none.stderr
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "a.md").write_text("text")
+    config = tmp_path / "config" / "bbfs" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[[sources]]\nname = "mine"\ntype = "filesystem"\nconfig = {{ root = "{tmp_path}/own" }}\n')
+    assert text(process("index")).startswith("bb-filesystem+mine+file: 1 document indexed")
+    assert "theirs" in text(process("index", "theirs"))
+    assert "theirs" in text(process("index", env={**os.environ, "BBFS_MOUNT": str(point)}))

@@ -1,5 +1,6 @@
 """Indexing of sources: by the daemon of a mount, or of the sources that this process opens."""
 
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from bbfs.cli.target import control_client
 from bbfs.cli.target.access import SourceTree
 from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.operand import Trees
+from bbfs.fuse.mountpoint import MOUNT_VARIABLE
 from bbfs.model.errors import BbfsError
 
 Counts = Mapping[str, Any]
@@ -17,7 +19,10 @@ Counts = Mapping[str, Any]
 async def each(
     trees: Trees, operands: Sequence[str], *, dry_run: bool
 ) -> AsyncIterator[tuple[str, Counts | BbfsError | OSError]]:
-    """Index sources one by one; without operands all. Yield each name with its counts, or its error."""
+    """Index sources one by one; without operands those of the options or the configuration file.
+
+    Yield each name with its counts, or its error.
+    """
     for name, tree, directory in await _chosen(trees, operands):
         try:
             yield name, await _index(trees, tree, directory, dry_run=dry_run)
@@ -33,7 +38,8 @@ async def _chosen(trees: Trees, operands: Sequence[str]) -> list[tuple[str, Sour
         path = await target.located()
         found += [(operand, target.tree, path[0])] if path else await _all_of(target.tree)
     if not operands:
-        for tree in await trees.roots():
+        # Not all mounts of this user: other programs may have made them, and an index loads all texts of a source.
+        for tree in await trees.roots() if os.environ.get(MOUNT_VARIABLE) else [await trees.direct()]:
             found += await _all_of(tree)
     return found
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\b
 Examples:
-  bbfs index                 index what has changed in all sources
+  bbfs index                 index what has changed in all sources of the configuration file
   bbfs index docs notes      in two of them
   bbfs index --dry-run       say how much would be loaded
   bbfs index status          the documents in the index, by source
@@ -24,7 +24,8 @@ Examples:
 
 \b
 A source is named by its name, id or URI prefix. If a mount has it and no option names sources, the mount's
-daemon does the work. An interrupted run goes on where it was, also after a kill.
+daemon does the work. Without a name, no mount is asked, unless BBFS_MOUNT names it. An interrupted run goes
+on where it was, also after a kill.
 JSON of 'status': an object with path, bytes and sources, an array of objects with source (its URI prefix),
 documents, bytes (of their texts), stale (documents that have changed since) and unfinished (true or false).
 """
