@@ -6,8 +6,10 @@ A plain directory is the lower layer here; an overlay needs a machine that may m
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -667,3 +669,82 @@ def test_holes_stay_holes_and_what_has_no_room_is_refused_before_it_is_copied(
     monkeypatch.setattr(os, "fstatvfs", lambda _: full)
     assert "room for" in str(applied(scratch)["large"])
     assert sorted(os.listdir(scratch.lower)) == ["directory", "file", "old"]
+
+
+def kinds_of_changes(scratch: Scratch) -> None:
+    """Make one change of each kind in the upper layer."""
+    write(scratch.upper, "file", "changed")
+    write(scratch.upper, "made/deep/new", "new")
+    write(scratch.upper, "x.part", "kept as well")
+    os.setxattr(write(scratch.upper, "renamed", "directory/one\n"), ORIGIN, b'{"path": "directory/one"}')
+    whiteout(scratch.upper, "directory")
+    write(scratch.upper, "old/inside", "a directory in place of a file")
+    Path(scratch.upper, "link").symlink_to("file")
+
+
+APPLIED = {
+    "file": "changed",
+    "made/deep/new": "new",
+    "x.part": "kept as well",
+    "renamed": "directory/one\n",
+    "old/inside": "a directory in place of a file",
+    "link": "changed",
+}
+
+
+def contents(root: str) -> set[str]:
+    """Return the contents of all files, whatever their names, and the targets of links."""
+    found = {os.readlink(path) for path in Path(root).rglob("*") if path.is_symlink()}
+    return found | {path.read_text() for path in Path(root).rglob("*") if path.is_file() and not path.is_symlink()}
+
+
+def applied_until(scratch: Scratch, step: int) -> bool:
+    """Apply all changes in a process that is killed before a step. Return whether it came to its end instead."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            chosen = changes(scratch)
+            left = [step]
+
+            def count(event: str, arguments: tuple[object, ...]) -> None:
+                if event in STEPS or (event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT):
+                    left[0] -= 1
+                    if left[0] == 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            sys.addaudithook(count)
+            status = 2 if any(each.error for each in settling.apply(scratch, chosen)) else 0
+        finally:
+            os._exit(status)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, status
+    return os.WIFEXITED(status)
+
+
+STEPS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.chmod", "os.symlink"}
+
+
+@pytest.mark.semantics("S39")
+@pytest.mark.timeout(120)
+def test_a_kill_at_any_step_of_applying_loses_nothing_and_it_goes_on(tmp_path: Path, scratch: Scratch) -> None:
+    kinds_of_changes(scratch)
+    pristine = tmp_path / "pristine"
+    # `cp` keeps the whiteouts, and attributes, which a copy of Python does not.
+    subprocess.run(["cp", "-a", scratch.path, pristine], check=True)
+    before = {"changed", "new", "kept as well", "directory/one\n", "a directory in place of a file", "file"}
+    ended, step = False, 0
+    while not ended:
+        step += 1
+        subprocess.run(["rm", "-rf", scratch.path], check=True)
+        subprocess.run(["cp", "-a", pristine, scratch.path], check=True)
+        chosen = changes(scratch)
+        assert len(chosen) == 11, chosen
+        ended = applied_until(scratch, step)
+        missing = before - contents(scratch.upper) - contents(scratch.lower)
+        assert not missing, (step, missing)
+        assert {path: error for path, error in applied(scratch).items() if error} == {}, step
+        assert tree(scratch.lower) == APPLIED, step
+        assert listed(scratch) == [], step
+        assert tree(scratch.upper) == {}, step
+    assert step > 20

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import apply_steps
 import pytest
 from harness import State, config_text, mcp
 from played_page import play
@@ -273,6 +274,120 @@ def test_apply(place: Place) -> None:
     place.bbfs("apply", place.mnt, "--overwrite")
     assert (place.folder / "plans" / "a").read_text() == "mine\n"
     assert place.changes() == []
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A command that has stopped itself before a step."""
+
+    process: "subprocess.Popen[bytes]"
+
+    def go_on(self) -> int:
+        self.process.send_signal(signal.SIGCONT)
+        return self.process.wait(BOUND * 2)
+
+
+def stopped_before(place: Place, step: str, *words: str | Path) -> Stopped:
+    """Start a command, and return when it has stopped itself before a step (tests/support/apply_steps.py)."""
+    told = place.folder.with_name("steps")
+    program = Path(apply_steps.__file__)
+    process = subprocess.Popen(
+        [sys.executable, program, told, step, str(int(signal.SIGSTOP)), *words],
+        env=place.state.environ(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    stat = Path(f"/proc/{process.pid}/stat")
+    await_that(lambda: process.poll() is not None or stat.read_text().rpartition(") ")[2][0] == "T", f"stop at {step}")
+    assert process.poll() is None, told.read_text()
+    return Stopped(process)
+
+
+@pytest.mark.semantics("S39")
+@pytest.mark.timeout(120)
+def test_while_changes_are_applied_the_mount_point_is_covered(place: Place) -> None:
+    """What a program writes meanwhile fails: it reaches neither the directory below nor, after a kill, another one."""
+    place.mount(*WRITABLE)
+    (place.notes / "one").write_text("changed\n")
+    (place.notes / "draft.part").write_text("kept as well\n")
+    applying = stopped_before(place, "os.utime 1", "apply", place.mnt)
+    try:
+        for name in ("late", f"{SOURCE}/late"):
+            with pytest.raises(OSError, match=r"Read-only|No such file"):
+                (place.mnt / name).write_text("lost")
+        applying.process.kill()
+        applying.process.wait(BOUND)
+    finally:
+        applying.process.kill()
+    await_that(place.notes.is_dir, "the overlay again, by the process that keeps it")
+    assert sorted(place.changes()) == ["A  draft.part", "M  one"]
+    place.bbfs("apply", place.mnt)
+    assert place.changes() == []
+    place.bbfs("umount", place.mnt)
+    assert not place.mnt.exists()  # so nothing was in the directory below
+    files = {path.name: path.read_text() for path in place.folder.iterdir() if path.is_file()}
+    assert files == {"one": "changed\n", "two": "two\n", "draft.part": "kept as well\n"}
+
+
+@pytest.mark.semantics("S39")
+@pytest.mark.timeout(120)
+def test_a_link_in_the_way_to_the_mount_point_leads_no_mount_elsewhere(place: Place) -> None:
+    """The owner of a directory above exchanges it while the overlay is unmounted."""
+    above, victim = place.folder.with_name("above"), place.folder.with_name("victim")
+    (victim / "mnt").mkdir(parents=True)
+    (victim / "mnt" / "precious").write_text("precious")
+    above.mkdir()
+    mount_point = above / "mnt"
+    place.bbfs(
+        "mount", mount_point, "--dir", f"notes={place.folder}", "--scratch", place.scratch, "--background", *WRITABLE
+    )
+    moved = above.with_name("moved")
+    try:
+        (mount_point / SOURCE / "one").write_text("changed\n")
+        applying = stopped_before(place, "os.utime 1", "apply", mount_point)
+        above.rename(moved)
+        above.symlink_to(victim)
+        assert applying.go_on() == 0
+        assert (victim / "mnt" / "precious").read_text() == "precious"
+        assert not [mount for mount in mountpoint.mounts() if mount.path.startswith(str(victim))]
+        assert (place.folder / "one").read_text() == "changed\n"
+    finally:
+        above.unlink(missing_ok=True)
+        if moved.exists():
+            moved.rename(above)
+        place.bbfs("umount", mount_point, status=None)  # the process that keeps the overlay may have missed it
+        await_that(lambda: place.leftovers() == [], "the end of the mount")
+
+
+@pytest.mark.semantics("S39")
+def test_only_reviewed_changes_are_applied(place: Place) -> None:
+    place.mount(*WRITABLE)
+    (place.notes / "one").write_text("changed\n")
+    digest = place.bbfs("changes", place.mnt, "--digest").stdout.splitlines()[-1].removeprefix("digest ")
+    (place.notes / "one").write_text("CHANGED\n")
+    done = place.bbfs("apply", place.mnt, "--as", digest, status=1)
+    assert "not those that were reviewed" in done.stderr
+    assert (place.folder / "one").read_text() == "one\n"
+    shown = json.loads(place.bbfs("changes", place.mnt, "--digest", "--json").stdout)
+    assert [each["mode"] for each in shown["changes"]] == ["0644"]
+    place.bbfs("apply", place.mnt, "--as", shown["digest"])
+    assert (place.folder / "one").read_text() == "CHANGED\n"
+
+
+@pytest.mark.semantics("S39")
+def test_a_run_that_grants_no_write_and_one_that_applies_what_is_kept(place: Place) -> None:
+    """A folder that is read and one that is passed through state one version of a file."""
+    place.run("--scratch", place.scratch, command="echo more >> one; rm two; mv plans/a moved")
+    done = place.run(*WRITABLE, "--scratch", place.scratch, "--on-exit", "apply", command="true")
+    assert "not applied" not in done.stderr
+    assert sorted(os.listdir(place.folder)) == ["moved", "one", "plans"]
+    assert (place.folder / "one").read_text() == "one\nmore\n"
+
+    place.run("--scratch", place.scratch, command="echo mine >> one")
+    (place.folder / "one").write_text("theirs\n")
+    done = place.run(*WRITABLE, "--scratch", place.scratch, "--on-exit", "apply", command="true", status=1)
+    assert "the source has changed it meanwhile" in done.stderr
+    assert (place.folder / "one").read_text() == "theirs\n"
 
 
 @pytest.mark.semantics("S39")
@@ -623,6 +738,7 @@ def test_run(place: Place) -> None:
     done = place.run(
         *("--scratch", place.scratch, "--on-exit", "apply", "--config", brief, *WRITABLE),
         command='cat new; echo y > "../bb-memory+brief+memory/lost"; sleep 1000 &',
+        status=1,
     )
     assert done.stdout == f"x\nA  {SOURCE}/new\n"
     assert "not applied: bb-memory+brief+memory/lost: its source is in the memory of this run alone" in done.stderr

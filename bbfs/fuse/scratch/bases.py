@@ -55,10 +55,18 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A change that `bbfs apply` has begun. temporary: the name that it writes. identity: of what it applies."""
+    """A change that `bbfs apply` has begun. temporary: the name that it writes; identity: of what it applies."""
 
     temporary: str
     identity: Identity
+
+    @property
+    def is_removal(self) -> bool:
+        return self.temporary == ""
+
+
+REMOVAL = Attempt("", ())
+"""The removal of a name at the source."""
 
 
 @dataclass(slots=True)

@@ -334,11 +334,10 @@ class _Reader:
         if below is None or lower is None:
             old = origin_of(name, upper).get("path") if kind == "file" else None
             return Change("added", path, kind, old if isinstance(old, str) and old != path else None)
-        if kind == "symlink":
-            leads_same = os.readlink(name, dir_fd=upper) == os.readlink(name, dir_fd=lower)
-            return None if leads_same else Change("changed", path, kind)
-        if kind == "other" or (kind == "file" and not is_same(name, upper, lower, found, below)):
+        if kind != "directory" and not is_same(name, upper, lower, found, below):
             return Change("changed", path, kind)
+        if kind == "symlink":
+            return None
         touched = stat.S_IMODE(found.st_mode) != stat.S_IMODE(below.st_mode)
         if kind == "file":
             touched |= found.st_mtime_ns != below.st_mtime_ns
@@ -346,7 +345,11 @@ class _Reader:
 
 
 def is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.stat_result) -> bool:
-    """Return whether a regular file has the same content in both layers. Raise OSError."""
+    """Return whether a file has the same content in both layers, or a link the same target. Raise OSError."""
+    if stat.S_ISLNK(found.st_mode):
+        return os.readlink(name, dir_fd=upper) == os.readlink(name, dir_fd=lower)
+    if not stat.S_ISREG(found.st_mode):
+        return False
     if found.st_size != below.st_size:
         return False
     with open(open_file(name, upper), "rb") as one, open(open_file(name, lower), "rb") as other:

@@ -12,7 +12,6 @@ from contextlib import suppress
 
 from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch.changes import PRIVILEGED
-from bbfs.resources.writing.temporary import new_keeping_name
 
 _BLOCK = 1 << 20
 _UNIT = 512
@@ -114,8 +113,8 @@ def _copy_range(content: int, file: int, start: int, end: int) -> None:
             data = data[written:]
 
 
-def put_symlink(target: str, name: str, lower: int, check: Callable[[], None]) -> None:
-    temporary = new_keeping_name()
+def put_symlink(target: str, name: str, lower: int, temporary: str, check: Callable[[], None]) -> None:
+    """Create or replace a symbolic link; as `put_file`."""
     os.symlink(target, temporary, dir_fd=lower)
     try:
         check()

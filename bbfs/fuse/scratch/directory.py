@@ -31,6 +31,8 @@ IN_RUN = "BBFS_RUN"
 """The variable by which `bbfs run` tells its command where the mount is."""
 OVERLAYS = ("overlay", "fuse.fuse-overlayfs")
 """The types of mounts that a scratch may have."""
+COVER = "tmpfs"
+"""The type of the cover below an overlay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +93,19 @@ class Scratch:
         That of the kernel names the scratch as its source, in every namespace that has it; fuse-overlayfs takes no
         such name, so a link in this user's runtime directory says it.
         """
-        if mount.type not in OVERLAYS:
+        if mount.type not in (*OVERLAYS, COVER):
             return None
         path = mount.source
-        if mount.type != "overlay":
+        if mount.type not in ("overlay", COVER):
             try:
                 path = os.readlink(_registered(mount.path))
             except OSError:
                 return None
         return cls(path) if os.path.isabs(path) and _is_scratch(path) else None
+
+    def is_cover(self, mount: Mount) -> bool:
+        """Return whether a mount is the cover below the overlay, which shows while the overlay is unmounted."""
+        return mount.type == COVER and mount.source == self.path
 
     @classmethod
     def above(cls, mount_point: str) -> "Scratch | None":
@@ -109,7 +115,7 @@ class Scratch:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Return what is noted about it: `kind`, `mounted_at`, `control`, `applied`."""
+        """Return what is noted about it: `kind`, `mounted_at`, `cover`, `edited`, `control`, `applied`."""
         with open(os.path.join(self.path, _STATE), "rb", opener=open_own) as file:
             read = file.read(_LARGEST_STATE)
         try:

@@ -1,9 +1,10 @@
 """A scratch in use: the daemon below, the overlay above, and what keeps them together."""
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from bbfs.fuse.scratch.processes import Child, Identity
 
 if TYPE_CHECKING:
     from bbfs.config import Config
+
+log = logging.getLogger(__name__)
 
 REFRESH_EVERY = 1.0
 """Seconds between two refreshes of the overlay: for so long it may show a change of a source as an error."""
@@ -36,14 +39,15 @@ def keep(
             scratch.held(),
             mountpoint.prepared(mount_point) as path,
             _served(config, scratch, detached=detached) as daemon,
+            overlay.covered(scratch, path) as cover,
         ):
             _allow_others(scratch, allowed=config.mount.allow_other)
             _note_control(scratch)
-            overlay.mount_overlay(scratch, path)
+            overlay.mount_overlay(scratch, path, cover)
             try:
                 scratch.register(path)
                 ready()
-                _await_end(scratch, path, daemon)
+                _await_end(scratch, path, daemon, cover)
             finally:
                 overlay.unmount(path)
                 scratch.unregister(path)
@@ -84,19 +88,29 @@ def _note_control(scratch: Scratch) -> None:
     scratch.note(control=address, mounted_at=None)
 
 
-def _await_end(scratch: Scratch, mount_point: str, daemon: Child) -> None:
-    """Keep the overlay fresh until it is unmounted, its daemon ends, or a signal comes."""
+def _await_end(scratch: Scratch, mount_point: str, daemon: Child, cover: int) -> None:
+    """Keep the overlay fresh until it is unmounted, its daemon ends, or a signal comes.
+
+    Mount it again after a command that had unmounted it was killed.
+    """
     while True:
         came = signal.sigtimedwait(_WATCHED, REFRESH_EVERY)
         if came is not None and came.si_signo != signal.SIGCHLD:
             return
         if came is not None and os.waitid(os.P_PIDFD, daemon.ended, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return
-        if Scratch.mounted(mount_point) == scratch:
+        if overlay.is_mounted(scratch, mount_point):
             with suppress(OSError):
                 overlay.refresh(mount_point)
-        elif not scratch.is_edited() and Scratch.mounted(mount_point) != scratch:
-            return
+            continue
+        with suppress(MountError), scratch.edited():  # else a command changes it now
+            if overlay.is_mounted(scratch, mount_point):
+                continue
+            if not scratch.state.get("edited"):
+                return
+            log.warning("a command that changed %s was killed: its overlay is mounted again", scratch.path)
+            overlay.mount_overlay(scratch, mount_point, cover)
+            scratch.note(edited=False)
 
 
 def unmount(mount_point: str, scratch: Scratch) -> bool:
@@ -105,9 +119,11 @@ def unmount(mount_point: str, scratch: Scratch) -> bool:
     If programs wait there in vain, their requests fail first.
     """
     mountpoint.release(scratch.lower)
+    scratch.note(edited=False)
     in_use = overlay.unmount(mount_point)
     if not scratch.await_end():
         raise MountError(f"{mount_point}: unmounted, but the processes of its scratch have not ended")
+    overlay.uncover(scratch, mount_point)
     mountpoint.unmount(scratch.lower)  # after a kill of the process that keeps it
     return in_use
 
@@ -125,15 +141,24 @@ def editable(scratch: Scratch, *, is_holder: bool = False) -> Iterator[None]:
                 raise MountError(f"{scratch.path} is in use by a running command, or mounted in another namespace")
             yield
             return
-        if overlay.unmount(mount_point, lazily=False):
-            raise MountError(
-                f"{mount_point} is in use, and what is below programs cannot be exchanged: leave its directories and "
-                f"close its files ('fuser -vm {mount_point}' lists who has some)"
-            )
-        try:
-            yield
-        finally:
-            overlay.mount_overlay(scratch, mount_point)
+        with ExitStack() as stack:
+            cover = overlay.cover_of(scratch)
+            if cover is not None:
+                stack.callback(os.close, cover)
+            scratch.note(edited=True)
+            if overlay.unmount(mount_point, lazily=False, cover=cover):
+                scratch.note(edited=False)
+                raise MountError(
+                    f"{mount_point} is in use, and what is below programs cannot be exchanged: leave its directories "
+                    f"and close its files ('fuser -vm {mount_point}' lists who has some)"
+                )
+            directory = stack.enter_context(overlay.opened(mount_point)) if cover is None else cover
+            try:
+                with nullcontext() if cover is not None else overlay.closed(scratch, directory):
+                    yield
+            finally:
+                overlay.mount_overlay(scratch, mount_point, directory)
+                scratch.note(edited=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +181,8 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
         with _bound(lower, scratch) if config is None else _served(config, scratch):
             _allow_others(scratch, allowed=False)
             _note_control(scratch)
-            overlay.mount_overlay(scratch, path, in_user_namespace=in_user_namespace)
+            with overlay.opened(path) as directory:
+                overlay.mount_overlay(scratch, path, directory, in_user_namespace=in_user_namespace)
             try:
                 with _terminal():
                     told = {mountpoint.MOUNT_VARIABLE: path, IN_RUN: path}

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch import copying
-from bbfs.fuse.scratch.bases import Attempt, Base, Notes, version_in
+from bbfs.fuse.scratch.bases import REMOVAL, Attempt, Base, Notes, version_in
 from bbfs.fuse.scratch.changes import Change, Marks, directory, is_beneath, names_of, status, type_of
 from bbfs.fuse.scratch.directory import Scratch, remove_tree
 from bbfs.fuse.scratch.session import editable
@@ -308,12 +308,17 @@ class _Layers:
             with suppress(OSError), self._parents.of(path) as (upper, lower, name):
                 if lower is None:
                     continue
+                mine, there = status(name, upper), status(name, lower)
+                if attempt.is_removal:
+                    if there is None:
+                        self._marks.drop(name, upper)
+                        self._notes.absent(path)
+                    continue
                 with suppress(FileNotFoundError):
                     os.unlink(attempt.temporary, dir_fd=lower)
-                mine, there = status(name, upper), status(name, lower)
                 if mine is None or there is None or upper_layer.identity(mine) != attempt.identity:
                     continue
-                if stat.S_ISREG(there.st_mode) and upper_layer.is_same(name, upper, lower, mine, there):
+                if type_of(mine) == type_of(there) and upper_layer.is_same(name, upper, lower, mine, there):
                     os.unlink(name, dir_fd=upper)
                     self._note(path, name, lower)
         self._parents.close()
@@ -335,6 +340,7 @@ class _Layers:
 
             check()
             if change.what == "removed":
+                self._begin(change.path, REMOVAL)
                 self._remove(change.path, name, lower, overwrite=overwrite)
             elif change.is_directory:
                 self._directory(change, name, upper, lower)
@@ -366,8 +372,10 @@ class _Layers:
         """Write a file, a link, or the attributes of a file."""
         found = os.stat(name, dir_fd=upper, follow_symlinks=False)
         wanted = stat.S_IMODE(found.st_mode)
+        attempt = Attempt(new_keeping_name(), upper_layer.identity(found))
         if change.type == "symlink":
-            copying.put_symlink(os.readlink(name, dir_fd=upper), name, lower, check)
+            with self._attempted(change.path, attempt):
+                copying.put_symlink(os.readlink(name, dir_fd=upper), name, lower, attempt.temporary, check)
             return
         self._require_unprivileged(wanted, change.before)
         if change.what == "attributes":
@@ -378,17 +386,26 @@ class _Layers:
             os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=lower, follow_symlinks=False)
         elif change.type == "file":
             mode = copying.applied_mode(wanted, None, self._umask)
-            attempt = Attempt(new_keeping_name(), upper_layer.identity(found))
-            with self._noting:
-                self._notes.attempted(change.path, attempt)
-            try:
+            with self._attempted(change.path, attempt):
                 copying.put_file(name, upper, lower, mode, attempt.temporary, check)
-            except BaseException:
-                with self._noting:
-                    self._notes.ended(change.path)
-                raise
         else:
             raise OSError(errno.EOPNOTSUPP, "no source takes pipes, sockets and devices")
+
+    def _begin(self, path: str, attempt: Attempt) -> None:
+        """Note what is about to be done, for the next command if this one is killed."""
+        with self._noting:
+            self._notes.attempted(path, attempt)
+
+    @contextmanager
+    def _attempted(self, path: str, attempt: Attempt) -> Iterator[None]:
+        """Note the beginning of a change, and its end if it fails."""
+        self._begin(path, attempt)
+        try:
+            yield
+        except BaseException:
+            with self._noting:
+                self._notes.ended(path)
+            raise
 
     def _directory(self, change: Change, name: str, upper: int, lower: int) -> None:
         """Make a directory, or set its mode."""
@@ -431,6 +448,7 @@ class _Layers:
     def _remove_old(self, old: str) -> None:
         """Remove the old name of a file that was renamed, if it is still there."""
         with suppress(FileNotFoundError), upper_layer.parent(old, self._lower) as (lower, name):
+            self._begin(old, REMOVAL)
             os.unlink(name, dir_fd=lower)
         with suppress(FileNotFoundError):
             self._drop_whiteout(old)

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -27,7 +28,8 @@ Examples:
   bbfs run --scratch ~/try --on-exit keep -- sh -c 'echo new > ~/bb/*/plan'
 
 \b
-Exit status: that of COMMAND, 128 and the number of a signal that ended it; 32 if it could not be started.
+Exit status: that of COMMAND, 128 and the number of a signal that ended it; 32 if it could not be started; 1 if COMMAND
+ended with 0 and something was to be applied that was not.
 """
 
 
@@ -78,14 +80,14 @@ def run(
             brief = (
                 [] if config is None else [each.uri_prefix for each in config.sources if ends_with_its_process(each)]
             )
-            is_kept = _settle(made, on_exit, brief)
+            settled = _settle(made, on_exit, brief)
     except BaseException:
         if is_ours and not os.listdir(made.upper):
             made.remove()
         raise
-    if is_ours and not is_kept:
+    if is_ours and not settled.is_kept:
         made.remove()
-    click.get_current_context().exit(ended.status)
+    click.get_current_context().exit(ended.status or int(settled.is_refused))
 
 
 def _lower(on: str) -> str:
@@ -110,8 +112,16 @@ def _directory() -> str:
     return tempfile.mkdtemp(prefix="run-", dir=parent)
 
 
-def _settle(scratch: "Scratch", on_exit: str | None, brief: Sequence[str]) -> bool:
-    """Show the changes, and apply, keep or discard them. Return whether some are kept.
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What became of the changes: some are kept; some should have been applied and were not."""
+
+    is_kept: bool
+    is_refused: bool = False
+
+
+def _settle(scratch: "Scratch", on_exit: str | None, brief: Sequence[str]) -> _Settled:
+    """Show the changes, and apply, keep or discard them.
 
     brief: directories of sources that end with this process. What were applied to them would be lost.
     """
@@ -121,26 +131,28 @@ def _settle(scratch: "Scratch", on_exit: str | None, brief: Sequence[str]) -> bo
 
     found = changes(scratch)
     if not found:
-        return False
+        return _Settled(is_kept=False)
     if on_exit in (None, "ask"):
         show(found)
         is_asked = on_exit == "ask" or (sys.stdin.isatty() and sys.stderr.isatty())
         on_exit = _asked() if is_asked else "keep"
     if on_exit == "discard":
         settling.discard(scratch, None, is_holder=True)
-        return False
+        return _Settled(is_kept=False)
     if on_exit == "apply":
         lost = [change for change in found if change.path.partition("/")[0] in brief]
         for change in lost:
-            output.message(f"not applied: {change.path}: its source is in the memory of this run alone (see --on)")
-        if not applied(scratch, [change for change in found if change not in lost], is_holder=True) and not lost:
-            return False
+            output.message(
+                f"not applied: {output.quoted(change.path)}: its source is in the memory of this run alone (see --on)"
+            )
+        is_refused = applied(scratch, [change for change in found if change not in lost], is_holder=True) > 0
+        return _Settled(is_refused or bool(lost), is_refused or bool(lost))
     if on_exit == "keep":
         output.message(
             f"{output.count(len(found), 'change')} kept in {scratch.path}: --scratch with it goes on,"
             " and --on-exit applies or discards"
         )
-    return True
+    return _Settled(is_kept=True)
 
 
 def _asked() -> str:
