@@ -424,15 +424,22 @@ def test_apply_removes_only_what_a_program_has_removed(place: Place, by: Sequenc
 @pytest.mark.semantics("S39")
 def test_apply_to_a_source_that_is_no_folder(place: Place) -> None:
     """Files go through drafts there; a copy in the scratch tells its path and version all the same."""
-    config = place.scratch.with_name("config.toml")
-    config.write_text('[[sources]]\nname = "kept"\ntype = "memory"\ncapabilities = ["read", "list", "write"]\n')
+    config, stored = place.scratch.with_name("config.toml"), place.scratch.with_name("stored.json")
+    config.write_text(
+        '[[sources]]\nname = "kept"\ntype = "memory"\ncapabilities = ["read", "list", "write"]\n'
+        f'config = {{ file = "{stored}" }}\n'
+    )
     place.bbfs("mount", place.mnt, "--config", config, "--scratch", place.scratch, "--background")
     kept, below = (root / "bb-memory+kept+memory" for root in (place.mnt, place.scratch / "lower"))
     (kept / "new").mkdir()
     (kept / "new" / "one").write_text("1")
     (kept / "two").write_text("2")
+    names = ("4913", "a.part", "a.tmp", "x~", "tmpAb12Cd", "#x#", ".tmprc")
+    for name in names:  # which programs make for themselves
+        (kept / name).write_text(name)
     place.bbfs("apply", place.mnt)
     assert (below / "new" / "one").read_text() == "1"
+    assert {name: stored.read_text().count(f'"{name}"') for name in names} == dict.fromkeys(names, 1)
     subprocess.run(["mv", kept / "new", kept / "moved"], check=True, timeout=BOUND)
     with (kept / "two").open("a") as file:
         file.write("mine")

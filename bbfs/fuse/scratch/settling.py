@@ -70,8 +70,9 @@ def apply(
         failed: list[Change] = []
         applying = _Applying(layers, failed, overwrite=overwrite)
         steps: dict[int, list[Change]] = {}
+        new = chosen_names(chosen)
         for change in ordered(chosen):
-            steps.setdefault(_step(change, chosen_names(chosen)), []).append(change)
+            steps.setdefault(_step(change, new), []).append(change)
         for number, step in sorted(steps.items()):
             for outcome in applying.at_once(step) if number == _FILES else map(applying.outcome, step):
                 if outcome.error is not None:
