@@ -223,6 +223,37 @@ async def test_a_save_after_one_whose_answer_was_lost_spares_what_others_made_of
         assert store.files == {FILE: b"mine! theirs"}
 
 
+async def test_a_look_that_fails_after_a_lost_answer_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
+    async with mounted(store) as (program, _, path):
+        handle = await program.begin(path, os.O_RDWR | os.O_TRUNC)
+        await program.writes.write(handle, 0, b"mine!")
+        with pytest.raises(Unreachable):
+            await program.writes.flush(handle)
+
+        async def down(*_: object) -> None:
+            raise Unreachable("down")
+
+        monkeypatch.setattr(StorageHandler, "load", down)
+        await program.writes.write(handle, 0, b"later")
+        with pytest.raises(Unreachable):
+            await program.close(handle)
+        assert store.files == {FILE: b"mine!"}
+
+
+@pytest.mark.parametrize("etag", ['W/"1"', 'W/""', ""])
+async def test_a_weak_etag_that_stays_hides_no_change(etag: str) -> None:
+    """Apache states one for a file of the last second, whose bytes may change without it."""
+    store = DavStore({FILE: b"first"}, states_etag=True, form=etag)
+    async with mounted(store) as (program, _, path):
+        handle = await program.begin(path, os.O_RDWR)
+        await program.writes.write(handle, 0, b"mine")
+        store.put(FILE, b"other")
+        with pytest.raises(Conflict):
+            await program.close(handle)
+        assert store.files == {FILE: b"other"}
+
+
 async def test_a_server_whose_etags_do_not_stay_is_named_as_the_reason() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True, is_odd=True)
     async with mounted(store) as (program, world, path):

@@ -67,6 +67,10 @@ class Attempts:
         if digest is not None:
             self._taken[source_id, native_uri] = digest
 
+    def lacks_answers(self, source_id: str, native_uri: str) -> bool:
+        """Return whether some content was handed over without an answer."""
+        return (source_id, native_uri) in self._unanswered
+
     def is_unanswered(self, source_id: str, native_uri: str, digest: str) -> bool:
         return digest in self._unanswered.get((source_id, native_uri), ())
 
@@ -103,13 +107,15 @@ async def present(source: Source, native_uri: str) -> Present | None:
 async def require_state(source: Source, native_uri: str, expected: Expected) -> Expected:
     """Raise Conflict unless a source has the expected state. Return that state with the ETag that it has now, if any.
 
-    Without an ETag to compare by, one load tells both: whether the bytes are the expected ones, and their ETag.
+    Without a strong ETag to compare by, one load tells both: whether the bytes are the expected ones, and their ETag. A
+    weak one may stay when the bytes change (RFC 9110, section 8.8.1).
     """
     if expected == Expected():
         return expected
     handler = source.handler
     try:
-        if isinstance(handler, CanStat) and (expected.etag is not None or expected.version is None):
+        is_strong = expected.etag is not None and not expected.etag.startswith("W/")
+        if isinstance(handler, CanStat) and (is_strong or expected.version is None):
             etag = (await handler.stat(native_uri)).etag
             _require_existence(native_uri, expected, is_there=True)
             if etag == expected.etag or expected.etag is None or (etag is None and expected.version is None):
@@ -124,7 +130,8 @@ async def require_state(source: Source, native_uri: str, expected: Expected) -> 
     _require_existence(native_uri, expected, is_there=True)
     if there is None or expected.version is None:
         return expected
-    if expected.version not in (there.version, there.digest) and (there.etag is None or there.etag != expected.etag):
+    is_same_etag = is_strong and there.etag == expected.etag
+    if expected.version not in (there.version, there.digest) and not is_same_etag:
         raise _changed(native_uri)
     return Expected(exists=True, etag=there.etag, version=expected.version)
 

@@ -213,7 +213,11 @@ class Writer:
         """
         try:
             there = await present(source, native_uri)
-        except BbfsError:
+        except BbfsError as look:
+            if not isinstance(look, NotFound) and (
+                is_again or self._attempts.lacks_answers(source.data.id, native_uri)
+            ):
+                raise  # the other version may be an own one: that the source is down is all that is known
             raise error from None
         if there is None:
             raise error
