@@ -109,7 +109,7 @@ class Operations(pyfuse3.Operations):
 
     def __init__(self, files: FileSystem, owner: Ownership, interrupts: Interrupts, shown: Shown | None = None) -> None:
         super().__init__()
-        self._shown = shown
+        self._shown = Shown() if shown is None else shown
         self._shown_paths: dict[int, str] = {}  # by handle, while `shown` keeps the note of the path
         self.interrupts = interrupts
         self._calls = SystemCalls()
@@ -214,13 +214,12 @@ class Operations(pyfuse3.Operations):
             ask = partial(self._names.lookup, asker=partial(self._calls.aim, ctx.pid, name))
             with self._locks.held(parent_inode):
                 found = await self._waited(ctx, ask(parent_inode, name), ask, parent_inode, name)
-        if self._shown is not None:
+        if self._shown:
             self._note(found, parent_inode, name)
         return self._entry(found)
 
     def _note(self, found: Attributes, parent: int = 0, name: bytes = b"") -> None:
         """Note the version of an entry that is shown, or its absence. parent, name: of an entry that may be absent."""
-        assert self._shown is not None
         with suppress(BbfsError):
             if found.ino == 0:
                 self._shown.note_absent(os.fsdecode(b"/".join((*map(os.fsencode, self._names.path(parent)), name))))
@@ -267,7 +266,7 @@ class Operations(pyfuse3.Operations):
         if type(found) is Wait:
             ask = partial(self._files.getattr, asker=partial(self._calls.wanted, ctx.pid))
             found = await self._waited(ctx, ask(inode), ask, inode)
-        if self._shown is not None:
+        if self._shown:
             self._note(found)
         return self._entry(found)
 
@@ -296,7 +295,7 @@ class Operations(pyfuse3.Operations):
             return
         if start_id == 0:
             self._directories.begin(fh)
-        ready = self._directories.ready(fh, self._entry) if self._shown is None else None
+        ready = self._directories.ready(fh, self._entry) if not self._shown else None
         if ready is not None:
             for position in range(start_id, len(ready)):
                 name, entry, inode = ready[position]
@@ -310,7 +309,7 @@ class Operations(pyfuse3.Operations):
                 return
         last = entry = None
         for name, found, following in self._directories.readdir(fh, start_id):
-            if self._shown is not None:
+            if self._shown:
                 self._note(found)
             if found is last and entry is not None:
                 entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
@@ -341,7 +340,7 @@ class Operations(pyfuse3.Operations):
         handle = self._files.open(inode)
         if type(handle) is Wait:
             handle = await self._waited(ctx, handle, self._files.open, inode)
-        if self._shown is not None:
+        if self._shown:
             path = self._shown_paths[handle] = "/".join(self._names.path(inode))
             self._shown.opened(path)
         if self._files.writable_roots:
@@ -374,7 +373,7 @@ class Operations(pyfuse3.Operations):
             await self._passed.release(fh)
             return
         self._openers.pop(fh, None)
-        if self._shown is not None and (path := self._shown_paths.pop(fh, None)) is not None:
+        if (path := self._shown_paths.pop(fh, None)) is not None:
             self._shown.closed(path)
         if self._writers:
             self._writers.pop(fh, None)
@@ -533,7 +532,7 @@ class Operations(pyfuse3.Operations):
         if not name.startswith(_XATTR_PREFIX):
             # `ls -l` asks for security.* and system.* of every entry, but only once if the file system has none.
             raise FUSEError(errno.EOPNOTSUPP)
-        if self._owner.is_lower and name == _ORIGIN:
+        if name == _ORIGIN:  # for `bbfs apply`, also where a scratch lies over another mount than its own
             return await self._origin(inode, ctx)
         return await self._xattr(inode, name, ctx)
 

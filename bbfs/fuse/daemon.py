@@ -229,7 +229,8 @@ async def _serve(
         notifier = Notifier(adapter.device)
         queue = Notifications(notifier.send)
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
-        adapter.become(Operations(files, owner, interrupts, None if scratch is None else Shown(scratch)))
+        shown = Shown() if scratch is None else Shown(scratch)
+        adapter.become(Operations(files, owner, interrupts, shown))
         with stop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(interrupts.run)
@@ -239,7 +240,7 @@ async def _serve(
                 manager.writer.told = neighbours.tell
                 nursery.start_soon(neighbours.run)
                 nursery.start_soon(_report, manager, service)
-                address = await nursery.start(Control(manager, files.refresh, path, is_lower=is_lower).run)
+                address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
                 if address is not None:
                     files.root_attributes[ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, adapter, nursery.cancel_scope)

@@ -73,7 +73,7 @@ class PassedRequests:
         self._folders = files.passed
         self._changed = files.note_changes
         self._interrupts = interrupts
-        self._shown = shown
+        self._shown = Shown() if shown is None else shown
         self._opened_paths: dict[int, str] = {}
         self._files: dict[int, tuple[Passed, PassedFile]] = {}
         self._directories: dict[int, tuple[Passed, PassedDirectory]] = {}
@@ -157,7 +157,7 @@ class PassedRequests:
         return entry
 
     def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
-        if self._shown is not None:
+        if self._shown:
             with suppress(OSError):  # the directory is gone
                 self._shown.note_status(passed.raw_path(parent, name), status)
         return self._entry(passed, passed.folder.counted(parent, name, status), status)
@@ -173,7 +173,7 @@ class PassedRequests:
             return None
         except FUSEError as error:
             if error.errno == errno.ENOENT:
-                if self._shown is not None:
+                if self._shown:
                     with suppress(OSError):
                         self._shown.note_absent(passed.raw_path(parent, name))
                 return None
@@ -217,7 +217,7 @@ class PassedRequests:
             if inode is not passed.folder.inodes.root:
                 raise
             return _directory(number)  # that of a source is there, whatever the source does (S6)
-        if self._shown is not None:
+        if self._shown:
             with suppress(OSError):
                 self._shown.note_status(passed.raw_path(inode), status)
         return self._entry(passed, inode, status)
@@ -246,7 +246,7 @@ class PassedRequests:
         self._next = handle + 1
         self._files[handle] = passed, opened
         opened.inode.handles[handle] = opened.descriptor
-        if self._shown is not None:
+        if self._shown:
             with suppress(OSError):
                 path = passed.raw_path(opened.inode)
                 self._shown.note_status(path, os.fstat(opened.descriptor.number))
@@ -298,7 +298,7 @@ class PassedRequests:
     async def release(self, fh: int) -> None:
         passed, opened = self._files.pop(fh)
         opened.inode.handles.pop(fh, None)
-        if self._shown is not None and (path := self._opened_paths.pop(fh, None)) is not None:
+        if (path := self._opened_paths.pop(fh, None)) is not None:
             self._shown.closed(path)
         await self._call(passed, 0, passed.folder.closed, opened)
 

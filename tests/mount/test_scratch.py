@@ -841,6 +841,26 @@ def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> Non
         place.bbfs("umount", lower)
 
 
+@pytest.mark.semantics("S39")
+def test_a_run_over_a_mount_that_is_there_applies_what_its_sources_have_not_changed(place: Place) -> None:
+    """Its daemon notes the versions for the run, also of names that programs have looked up before."""
+    lower = place.mnt.with_name("shared")
+    place.bbfs("mount", lower, "--dir", f"notes={place.folder}", "--background", *WRITABLE)
+    try:
+        subprocess.run(["ls", "-lR", lower], check=True, capture_output=True, timeout=BOUND)
+        given = ("--on", lower, "--on-exit", "apply")
+        place.run(*given, command="echo mine >> one; rm two; mv plans/a moved; touch new")
+        assert sorted(os.listdir(place.folder)) == ["moved", "new", "one", "plans"]
+        assert (place.folder / "one").read_text() == "one\nmine\n"
+        late = shlex.quote(str(place.folder / "moved"))
+        done = place.run(*given, command=f"rm moved; echo theirs > {late}; echo x >> one", status=1)
+        assert "moved: the source has" in done.stderr
+        assert (place.folder / "one").read_text() == "one\nmine\nx\n"
+        assert (place.folder / "moved").read_text() == "theirs\n"
+    finally:
+        place.bbfs("umount", lower)
+
+
 def test_run_without_the_privilege_to_mount(place: Place) -> None:
     """A user namespace gives it to the daemon and the overlay alone."""
     if subprocess.run(["unshare", "-Ur", "true"], check=False, capture_output=True).returncode:

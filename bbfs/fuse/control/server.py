@@ -7,13 +7,14 @@ A client then sends requests, each with an `id` of its choice that all answers r
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
     {"id": 3, "request": "describe", "paths": ["mcp-server+docs"]}
+    {"id": 4, "request": "note", "scratch": "/home/me/try"}
 
 `bbfs.resources.commands` describes the requests that list, search, index, put and call. Paths are from the
 mount's root, without symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its
 name; that to `describe` has the metadata of one path as its `document`. After that, a watch gets
 `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed, removed; and
 missed, without the rest, for a client that was too slow for some), and `{"id": 1, "note": …}` for people. It ends with
-the connection.
+the connection, as does the noting of versions for a scratch that lies over the mount.
 
 Only the daemon's user and root may connect. No client can make the daemon wait: a client that reads too slowly misses
 events, and one that does not read at all is disconnected.
@@ -33,6 +34,8 @@ import trio
 from bbfs.fuse.control.address import bind
 from bbfs.fuse.control.link import MessageStream
 from bbfs.fuse.control.messages import VERSION, peer
+from bbfs.fuse.scratch.bases import Shown
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, ToolFailed
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.record import Path
@@ -66,15 +69,23 @@ _GREETING = {"bbfs": "control", "version": VERSION}
 class Control:
     """The control socket of one mount. refresh: drops all cached state at and below a path.
 
-    is_lower: a scratch is over the mount, so no client may change a source past it.
+    is_lower: a scratch is over the mount, so no client may change a source past it. shown: notes the versions that are
+    shown for the scratches of clients.
     """
 
     def __init__(
-        self, manager: ResourceManager, refresh: Callable[[Path], None], mount_point: str, *, is_lower: bool = False
+        self,
+        manager: ResourceManager,
+        refresh: Callable[[Path], None],
+        mount_point: str,
+        shown: Shown | None = None,
+        *,
+        is_lower: bool = False,
     ) -> None:
         self._manager = manager
         self._refresh = refresh
         self._mount_point = mount_point
+        self._shown = Shown() if shown is None else shown
         self._is_lower = is_lower
         self._clients = 0
 
@@ -115,7 +126,8 @@ class Control:
             async with stream:
                 if not _is_ours(stream):
                     return
-                client = _Client(MessageStream(stream), self._manager, self._refresh, is_lower=self._is_lower)
+                link = MessageStream(stream)
+                client = _Client(link, self._manager, self._refresh, self._shown, is_lower=self._is_lower)
                 if self._clients > MOST_CLIENTS:
                     with trio.move_on_after(1.0):
                         await MessageStream(stream).send(
@@ -135,9 +147,16 @@ class _Client:
     """One connected client: a reader, a writer, and a task for each request."""
 
     def __init__(
-        self, link: MessageStream, manager: ResourceManager, refresh: Callable[[Path], None], *, is_lower: bool
+        self,
+        link: MessageStream,
+        manager: ResourceManager,
+        refresh: Callable[[Path], None],
+        shown: Shown,
+        *,
+        is_lower: bool,
     ) -> None:
         self._link = link
+        self._shown = shown
         self._is_lower = is_lower
         self._manager = manager
         self._refresh = refresh
@@ -227,6 +246,10 @@ class _Client:
                     self._answer({"id": asked, "ok": True})
                 case "call":
                     await self._call(asked, request)
+                case "note":
+                    with self._shown.noted(Scratch.of(str(request.get("scratch")))):
+                        self._answer({"id": asked, "ok": True})
+                        await trio.sleep_forever()  # until the client leaves
                 case "search":
                     for message in await search(self._manager, request, _paths(request)):
                         await self._answer_with_room({"id": asked, **message})

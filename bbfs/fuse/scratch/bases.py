@@ -11,8 +11,8 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -155,26 +155,34 @@ class Notes:
 
 
 class Shown:
-    """What the daemon of a lower layer has shown. Its notes end, for each name, when the upper layer hides the name."""
+    """What a daemon has shown, noted for each scratch that lies over its mount."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        self._scratch = scratch
-        self._notes = Notes.of(scratch)
-        self._notes.compact()
+    def __init__(self, *scratches: Scratch) -> None:
+        self._noted = [_ShownBelow(each) for each in scratches]
         self._open: Counter[str] = Counter()
-        self._marks: Marks | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._noted)
+
+    @contextmanager
+    def noted(self, scratch: Scratch) -> Iterator[None]:
+        """Note what is shown for one more scratch while the block runs. Raise OSError."""
+        noted = _ShownBelow(scratch)
+        self._noted.append(noted)
+        try:
+            yield
+        finally:
+            self._noted.remove(noted)
+            noted.close()
 
     def note(self, path: str, kind: Type, version: Version | None) -> None:
         """Note a version that is shown. It must have been read before, so it is older than what hides the name.
 
         While a program has the file open it is not noted: an overlay copies the open version.
         """
-        base = Base(kind, version)
-        if self._notes.bases.get(path) == base or path in self._open or KEEPING in path or self._is_hidden(path):
-            return
-        if len(self._notes.bases) >= _MOST:
-            del self._notes.bases[next(iter(self._notes.bases))]
-        self._try(self._notes.shown, path, base)
+        if path not in self._open and KEEPING not in path:
+            for each in self._noted:
+                each.note(path, Base(kind, version))
 
     def note_status(self, path: str, found: os.stat_result) -> None:
         """Note the version of an entry of a folder."""
@@ -183,15 +191,8 @@ class Shown:
 
     def note_absent(self, path: str) -> None:
         """Note that a name is not there."""
-        if path in self._notes.bases and not self._is_hidden(path):
-            self._try(self._notes.absent, path)
-
-    @staticmethod
-    def _try(note: Callable[..., None], *arguments: Any) -> None:
-        try:
-            note(*arguments)
-        except OSError as error:  # the base is unknown or older then: a conflict
-            log.warning("a version cannot be noted: %s", error)
+        for each in self._noted:
+            each.note_absent(path)
 
     def opened(self, path: str) -> None:
         """Keep the note of a path until the file is closed."""
@@ -202,12 +203,43 @@ class Shown:
         if self._open[path] <= 0:
             del self._open[path]
 
+
+class _ShownBelow:
+    """What was shown below one scratch. The notes end, for each name, when the upper layer hides the name."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._notes = Notes.of(scratch)
+        self._notes.compact()
+        self._marks: Marks | None = None
+
+    def note(self, path: str, base: Base) -> None:
+        if self._notes.bases.get(path) == base or self._is_hidden(path):
+            return
+        if len(self._notes.bases) >= _MOST:
+            del self._notes.bases[next(iter(self._notes.bases))]
+        self._try(self._notes.shown, path, base)
+
+    def note_absent(self, path: str) -> None:
+        if path in self._notes.bases and not self._is_hidden(path):
+            self._try(self._notes.absent, path)
+
+    @staticmethod
+    def _try(note: Callable[..., None], *arguments: Any) -> None:
+        try:
+            note(*arguments)
+        except OSError as error:  # the base is unknown or older then: a conflict
+            log.warning("a version cannot be noted: %s", error)
+
     def _is_hidden(self, path: str) -> bool:
         if self._marks is None:
             if "kind" not in self._scratch.state:
                 return False  # no overlay has been mounted yet
             self._marks = Marks.of(self._scratch)
         return is_hidden(self._marks, self._scratch.upper, path)
+
+    def close(self) -> None:
+        self._notes.close()
 
 
 def is_hidden(marks: Marks, upper: str, path: str) -> bool:

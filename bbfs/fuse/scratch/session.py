@@ -1,19 +1,22 @@
 """A scratch in use: the daemon below, the overlay above, and what keeps them together."""
 
+import json
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bbfs.fuse import mountpoint
-from bbfs.fuse.control.messages import ATTRIBUTE
+from bbfs.fuse.control.messages import ATTRIBUTE, Messages, require_user
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import IN_RUN, Scratch
 from bbfs.fuse.scratch.processes import Child, Identity
+from bbfs.model.errors import BbfsError
 
 if TYPE_CHECKING:
     from bbfs.config import Config
@@ -22,6 +25,8 @@ log = logging.getLogger(__name__)
 
 REFRESH_EVERY = 1.0
 """Seconds between two refreshes of the overlay: for so long it may show a change of a source as an error."""
+_ANSWERS_WITHIN = 20.0
+"""Seconds for a daemon to answer."""
 _WATCHED = (*processes.ENDING, signal.SIGCHLD)
 
 
@@ -216,9 +221,47 @@ def _bound(lower: str | None, scratch: Scratch) -> Iterator[None]:
         raise MountError(f"{lower} is no bbfs mount")
     overlay.bind(mountpoint.canonical(lower), scratch.lower)
     try:
-        yield
+        with suppress(OSError):  # without the right to it, names that the kernel has cached are unknown
+            overlay.refresh(scratch.lower)
+        with _noted(scratch):
+            yield
     finally:
         overlay.detach(scratch.lower)
+
+
+@contextmanager
+def _noted(scratch: Scratch) -> Iterator[None]:
+    """Let the daemon of a mount that is there note for a scratch which versions it shows, while the block runs.
+
+    Each change of what a source has is a conflict later without it.
+    """
+    with ExitStack() as stack:
+        try:
+            address = os.fsdecode(os.getxattr(scratch.lower, ATTRIBUTE))
+            link = stack.enter_context(socket.socket(socket.AF_UNIX))
+            link.settimeout(_ANSWERS_WITHIN)
+            link.connect(address)
+            require_user(link, address, None)
+            link.sendall(json.dumps({"id": 1, "request": "note", "scratch": scratch.path}).encode() + b"\n")
+            _await_ok(link)
+        except (OSError, BbfsError) as error:
+            log.warning("the mount notes no versions for %s: %s", scratch.path, error)
+        yield
+
+
+def _await_ok(link: socket.socket) -> None:
+    """Read messages until the answer to the first request. Raise MountError unless it is granted, OSError."""
+    messages = Messages()
+    while True:
+        while (message := messages.next()) is not None:
+            if message.get("id") == 1 or "error" in message:
+                if message.get("ok") is not True:
+                    raise MountError(str(message.get("error")))
+                return
+        received = link.recv(4096)
+        if not received:
+            raise MountError("its daemon has ended")
+        messages.feed(received)
 
 
 @contextmanager
