@@ -15,11 +15,14 @@ import click
 
 from bbfs.cli import output
 from bbfs.model.errors import BbfsError, ConfigError
+from bbfs.serving.private_files import open_own, own_directory
 
 if TYPE_CHECKING:
     from bbfs.config import Assignment, Config
     from bbfs.model.values import DataSource
 
+LARGEST_LOG = 1 << 20
+"""Bytes at which the log of a mount in the background begins again; twice as many are on the disk."""
 _FOREIGN_LOGGERS = {
     "httpx2": logging.WARNING,
     "httpcore2": logging.WARNING,
@@ -332,6 +335,24 @@ class _File(logging.FileHandler):
         return open(self.baseFilename, "a", encoding=self.encoding, opener=partial(os.open, mode=0o600))
 
 
+class _Bounded(_File):
+    """A file of the log that begins again when it is large. The file before it stays beside it, as `NAME.1`."""
+
+    def _open(self) -> io.TextIOWrapper:
+        own_directory(os.path.dirname(self.baseFilename))
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=open_own)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if os.fstat(self.stream.fileno()).st_size > LARGEST_LOG:
+                os.replace(self.baseFilename, f"{self.baseFilename}.1")
+                self.stream.close()
+                self.stream = self._open()
+        except OSError:
+            pass  # it goes on in the large one
+        super().emit(record)
+
+
 def log_to_stderr(level: int) -> None:
     _log_to(_StandardError(), level, _Format(timed=level <= logging.DEBUG))
 
@@ -344,12 +365,25 @@ def log_to_file(path: str, level: int) -> None:
 _handlers: list[logging.Handler] = []
 
 
+def also_log_to_bounded_file(path: str, level: int) -> None:
+    """Append the log to a file of this user alone as well, which keeps a bounded size. Raise OSError."""
+    before = logging.getLogger().level
+    for handler in _handlers:
+        handler.setLevel(before)
+    _add(_Bounded(path, encoding="utf-8"), min(level, before), _Format(timed=True))
+
+
 def _log_to(handler: logging.Handler, level: int, form: logging.Formatter) -> None:
     root = logging.getLogger()
     while _handlers:
         old = _handlers.pop()
         root.removeHandler(old)
         old.close()
+    _add(handler, level, form)
+
+
+def _add(handler: logging.Handler, level: int, form: logging.Formatter) -> None:
+    root = logging.getLogger()
     handler.setFormatter(form)
     _handlers.append(handler)
     root.addHandler(handler)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from bbfs.model.errors import BbfsError
@@ -21,6 +22,7 @@ MOUNT_VARIABLE = "BBFS_MOUNT"
 STATUS_DIRECTORY, STATUS = ".bbfs", "status.json"
 """The directory at the root of a mount that describes the mount, and the file in it with its state."""
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+_NO_NAME = re.compile(r"[^\w.-]")
 _USER = re.compile(r"[ ,]user_id=(\d+)(?:,|\Z)")
 MOUNT_TABLE = "/etc/mtab"
 UMOUNT_TIMEOUT = 10.0
@@ -120,6 +122,22 @@ def read_further_ahead(path: str, bdi: Path = Path("/sys/class/bdi")) -> None:
     if mount is not None:
         directory = bdi / f"{os.major(mount.device)}:{os.minor(mount.device)}"
         (directory / "read_ahead_kb").write_text(str(READ_AHEAD))
+
+
+def log_path(path: str) -> Path:
+    """Return the file to which the daemon of a mount in the background logs by default."""
+    import platformdirs  # noqa: PLC0415 - a mount in the foreground needs none
+
+    path = canonical(path)
+    name = _NO_NAME.sub("_", os.path.basename(path))[:100]
+    told_apart = blake2b(os.fsencode(path), digest_size=4).hexdigest()
+    return Path(platformdirs.user_state_dir("bbfs")) / "logs" / f"{name}-{told_apart}.log"
+
+
+def dead(path: str) -> DeadMount:
+    """Return the error of a mount whose daemon is gone. It names the log, if there is one."""
+    log = log_path(path)
+    return DeadMount(f"{path} is dead: its daemon is gone" + (f"; its log: {log}" if log.exists() else ""))
 
 
 def is_dead(path: str) -> bool:
@@ -240,7 +258,7 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
             f"{path} does not answer: its daemon hangs, is stopped, or was killed and cannot end"
         ) from None
     if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):
-        raise DeadMount(f"{path} is dead: its daemon is gone")
+        raise dead(path)
     if lister.returncode in (errno.EACCES, errno.EPERM):
         raise ForeignMount(f"{path} belongs to another user")
     if lister.returncode != 0:

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import logging
 import os
 import pty
 import re
@@ -19,9 +20,11 @@ from programs import waits_in_fuse
 from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
+from bbfs.cli import options
 from bbfs.cli.commands import mount as mount_command
 from bbfs.cli.target import mounted
 from bbfs.fuse import mountpoint
+from bbfs.fuse.control.messages import ATTRIBUTE
 
 SYS_PIDFD_GETFD = 438
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
@@ -291,6 +294,43 @@ def test_background_returns_once_mounted_and_not_0_if_that_failed(
     inside = process("mount", tmp_path / "folder/mnt", "--background", "--dir", tmp_path / "folder/mnt/x")
     assert inside.returncode == 1
     assert mountpoint.mount_at(str(tmp_path / "folder/mnt")) is None
+
+
+def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
+    fuse: None, bbfs: Callable[..., Result], process: Process, folder: Path, tmp_path: Path, until: Until
+) -> None:
+    point = tmp_path / "mnt"
+    log = mountpoint.log_path(str(point))
+    assert log.parent == tmp_path / "state/bbfs/logs"
+    log.parent.mkdir(0o777, parents=True)
+    done = process("mount", point, "--background", "--dir", f"notes={folder}", "--mcp", "gone=/nowhere/server")
+    try:
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert "mounted on" in log.read_text()
+        assert (log.stat().st_mode & 0o777, log.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert f"its log: {log}" in bbfs("doctor").stdout
+        assert f"the log of {point}: {log}" in bbfs("sources").stderr
+        address = os.fsdecode(os.getxattr(point, ATTRIBUTE))
+        os.kill(int(Path(address).stem.rpartition("-")[2]), signal.SIGKILL)
+        until(lambda: mountpoint.is_dead(str(point)))
+        assert f"is dead: its daemon is gone; its log: {log}" in bbfs("doctor").stdout
+    finally:
+        assert process("umount", point).returncode == 0
+
+
+def test_a_log_that_is_large_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "LARGEST_LOG", 1000)
+    path = tmp_path / "logs/mnt.log"
+    options.also_log_to_bounded_file(str(path), logging.INFO)
+    for number in range(100):
+        logging.getLogger("bbfs.test").info("%0100d", number)
+    assert {each.name for each in path.parent.iterdir()} == {"mnt.log", "mnt.log.1"}
+    assert max(each.stat().st_size for each in path.parent.iterdir()) < 1300
+    assert path.read_text().endswith("99\n")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device"):
+        options.also_log_to_bounded_file(str(path), logging.INFO)
 
 
 def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder: Path) -> None:

@@ -185,7 +185,9 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
             yield Check("mount", "warn", str(rows), f"'bbfs umount {shown}', or mount there again")
         else:
             over = "" if scratch is None else f" with the scratch {scratch.path}"
-            yield Check("mount", "ok", f"{shown}{over}, {output.count(len(rows), 'source')}")
+            log = mountpoint.log_path(shown)
+            logs = f"; its log: {log}" if log.exists() else ""
+            yield Check("mount", "ok", f"{shown}{over}, {output.count(len(rows), 'source')}{logs}")
             for row in rows if timeout is not None else ():
                 yield from _source(row, f"source {row['id']} at {shown}")
 

@@ -12,7 +12,15 @@ import click
 import click.shell_completion
 
 from bbfs.cli import output
-from bbfs.cli.options import SourceChoice, Verbosity, log_to_file, log_to_stderr, source_options, verbosity_options
+from bbfs.cli.options import (
+    SourceChoice,
+    Verbosity,
+    also_log_to_bounded_file,
+    log_to_file,
+    log_to_stderr,
+    source_options,
+    verbosity_options,
+)
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 
@@ -110,6 +118,8 @@ def mount(
     """
     config = choice.load_some()
     set_up_log(choice.verbosity, config, log)
+    if background and log is None:
+        _keep_log(mount_point, choice.verbosity, config)
     given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None, "agents": agents or None}
     options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
     config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
@@ -181,6 +191,15 @@ def set_up_log(verbosity: Verbosity, config: "Config", file: str | None, *, amon
         log_to_stderr(level)
     else:
         log_to_file(file, level)
+
+
+def _keep_log(mount_point: str, verbosity: Verbosity, config: "Config") -> None:
+    """Log to the file of the mount as well: a daemon in the background has no standard error."""
+    path = mountpoint.log_path(_followed(mount_point))
+    try:
+        also_log_to_bounded_file(str(path), verbosity.level(getattr(logging, config.log_level.upper())))
+    except OSError as error:
+        logging.getLogger(__name__).warning("no log is kept in %s: %s", path, error.strerror)
 
 
 _UMOUNT_EXAMPLES = """\b

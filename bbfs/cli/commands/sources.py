@@ -7,6 +7,7 @@ import click
 from bbfs.cli import output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
+from bbfs.fuse import mountpoint
 
 if TYPE_CHECKING:
     from bbfs.cli.target.access import SourceTree
@@ -66,6 +67,9 @@ def sources(
             place = f" at {row['mount']}" if several else ""
             for problem in filter(None, (row.get("error"), output.pending_writes(row))):
                 output.message(f"{row['id']}{place}: {problem}")
+        for mount in sorted({row["mount"] for row in rows if row.get("mount") and row.get("error")}):
+            if (log := mountpoint.log_path(mount)).exists():
+                output.message(f"the log of {mount}: {log}")
     click.get_current_context().exit(1 if check and any(map(_fails, rows)) else 0)
 
 

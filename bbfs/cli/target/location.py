@@ -10,7 +10,7 @@ from bbfs.cli.target import scratches
 from bbfs.cli.target.rule import Path, components
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.messages import ATTRIBUTE
-from bbfs.fuse.mountpoint import DeadMount, MountError
+from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import Denied, NotSupported
 
@@ -83,7 +83,7 @@ def control_address(mount: str) -> str:
         return os.fsdecode(os.getxattr(mount, ATTRIBUTE))
     except OSError as error:
         if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
-            raise DeadMount(f"{mount} is dead: its daemon is gone") from None
+            raise mountpoint.dead(mount) from None
         if error.errno == errno.ENODATA:
             raise NotSupported(f"the daemon of {mount} has no control socket; its log says why") from None
         raise

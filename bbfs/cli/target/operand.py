@@ -20,7 +20,7 @@ from bbfs.cli.target.location import inside_mount
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MOUNT_VARIABLE, DeadMount, ForeignMount, MountError
+from bbfs.fuse.mountpoint import MOUNT_VARIABLE, ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import native_scheme, parse_data_source_uri, parse_uri_prefix, source_uri
 
@@ -282,7 +282,7 @@ def _pass_over(mount: str, error: Exception) -> None:
         if mountpoint.mount_at(mount) is None:
             error = MountError(f"{mount} has been unmounted")
         elif error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
-            error = DeadMount(f"{mount} is dead: its daemon is gone")
+            error = mountpoint.dead(mount)
         else:
             raise error
     output.message(f"passed over: {error}")
