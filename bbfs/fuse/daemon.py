@@ -35,6 +35,7 @@ from bbfs.resources.documents import ABOUT
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
 from bbfs.sources import CanWrite, Handler
+from bbfs.sources.content.fd import allow_many
 from bbfs.vfs.about import AboutHandler
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.search import SearchHandler
@@ -87,6 +88,7 @@ def mount(
 def _mount(config: Config, path: str, *, background: bool, told: Callable[[], None], scratch: Scratch | None) -> int:
     """Mount at a prepared path; as `mount`."""
     service = ServiceManager(os.environ)
+    allow_many()
     composition = compose(config, path, lasting=True)
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
     others = notifications.devices()

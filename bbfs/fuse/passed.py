@@ -8,6 +8,7 @@ own programs a time-out.
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NotSupported, Outdated, ReadOnly
 from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.resources.documents import ABOUT, SEARCH
+from bbfs.sources.content.fd import most_for_programs
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
 from bbfs.sources.filesystem.beneath import AtMountPoint
 from bbfs.vfs.file_handles import NewAttributes
@@ -62,6 +64,33 @@ class Room:
     names_free: int
 
 
+class Handles:
+    """How many files and directories of passed folders each program has open, by the thread that opened them.
+
+    A program may have as many as are left for all others. So one that opens as many as it can takes half of them, and
+    the next one still finds half of the rest.
+    """
+
+    def __init__(self) -> None:
+        self._by_thread: Counter[int] = Counter()
+        self._openers: dict[int, int] = {}  # by handle
+
+    def require(self, thread: int) -> None:
+        """Raise FUSEError (EMFILE) if a thread may open no more. Half of all descriptors are for passed folders."""
+        if self._by_thread[thread] >= most_for_programs() * 2 // 3 - len(self._openers):
+            raise FUSEError(errno.EMFILE)
+
+    def add(self, handle: int, thread: int) -> None:
+        self._openers[handle] = thread
+        self._by_thread[thread] += 1
+
+    def remove(self, handle: int) -> None:
+        thread = self._openers.pop(handle)
+        self._by_thread[thread] -= 1
+        if not self._by_thread[thread]:
+            del self._by_thread[thread]
+
+
 class PassedRequests:
     """The requests for passed folders. Numbers of inodes and handles are from `PASSED` up.
 
@@ -77,6 +106,7 @@ class PassedRequests:
         self._opened_paths: dict[int, str] = {}
         self._files: dict[int, tuple[Passed, PassedFile]] = {}
         self._directories: dict[int, tuple[Passed, PassedDirectory]] = {}
+        self._handles = Handles()
         self._next = PASSED
 
     @property
@@ -237,13 +267,15 @@ class PassedRequests:
 
     async def open(self, number: int, flags: int, ctx: RequestContext) -> FileInfo:
         passed, inode = self._inode(number)
+        self._handles.require(ctx.pid)
         call = self._change if flags & _WRITING else self._call
         opened, right = await call(passed, ctx.pid, passed.folder.open, inode, flags)
-        return FileInfo(fh=self._opened(passed, opened), keep_cache=right, direct_io=_appends(flags))
+        return FileInfo(fh=self._opened(passed, opened, ctx.pid), keep_cache=right, direct_io=_appends(flags))
 
-    def _opened(self, passed: Passed, opened: PassedFile) -> FileHandleT:
+    def _opened(self, passed: Passed, opened: PassedFile, thread: int) -> FileHandleT:
         handle = self._next
         self._next = handle + 1
+        self._handles.add(handle, thread)
         self._files[handle] = passed, opened
         opened.inode.handles[handle] = opened.descriptor
         if self._shown:
@@ -258,12 +290,13 @@ class PassedRequests:
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         passed, parent = self._inode(parent_inode)
+        self._handles.require(ctx.pid)
         descriptor, status = await self._change_names(
             passed, ctx.pid, passed.folder.create, parent, name, flags, _creator(mode, ctx)
         )
         inode = passed.folder.counted(parent, name, status)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
-        handle = self._opened(passed, PassedFile(inode, descriptor, writes))
+        handle = self._opened(passed, PassedFile(inode, descriptor, writes), ctx.pid)
         return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entry(passed, inode, status)
 
     async def read(self, fh: int, offset: int, length: int) -> bytes:
@@ -297,6 +330,7 @@ class PassedRequests:
 
     async def release(self, fh: int) -> None:
         passed, opened = self._files.pop(fh)
+        self._handles.remove(fh)
         opened.inode.handles.pop(fh, None)
         if (path := self._opened_paths.pop(fh, None)) is not None:
             self._shown.closed(path)
@@ -306,9 +340,11 @@ class PassedRequests:
 
     async def opendir(self, number: int, ctx: RequestContext) -> FileHandleT:
         passed, inode = self._inode(number)
+        self._handles.require(ctx.pid)
         opened = await self._call(passed, ctx.pid, passed.folder.opendir, inode)
         handle = self._next
         self._next = handle + 1
+        self._handles.add(handle, ctx.pid)
         self._directories[handle] = passed, opened
         return FileHandleT(handle)
 
@@ -340,6 +376,7 @@ class PassedRequests:
 
     async def releasedir(self, fh: int) -> None:
         passed, opened = self._directories.pop(fh)
+        self._handles.remove(fh)
         await self._call(passed, 0, opened.descriptor.close)
 
     # -- making and removing -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 import trio
 from pyfuse3 import FUSEError
 
+from bbfs.fuse import passed
 from bbfs.fuse.passed import PassedRequests
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated, Unreachable
@@ -97,6 +98,41 @@ async def test_every_request_is_answered_from_the_loop_and_from_threads(tmp_path
         assert room.size >= room.free >= room.available
     assert (tmp_path / "d" / "b").read_bytes() == b"text"
     assert made.changed
+
+
+@pytest.mark.semantics("S33")
+async def test_a_program_may_open_as_many_files_as_are_left_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passed, "most_for_programs", lambda: 60)  # two thirds of them for passed folders
+    (tmp_path / "a").touch()
+    requests, root = (made := Requests(tmp_path)).requests, made.root()
+    contexts = [cast(pyfuse3.RequestContext, SimpleNamespace(pid=pid)) for pid in (1, 2, 3)]
+    found = await requests.lookup(root, b"a", CONTEXT)
+    assert found is not None
+    handles: dict[int, list[int]] = {}
+
+    async def open_all(context: pyfuse3.RequestContext) -> int:
+        held = handles.setdefault(context.pid, [])
+        number = 0
+        while not number:
+            try:
+                held.append((await requests.open(found.st_ino, os.O_RDONLY, context)).fh)
+            except FUSEError as refused:
+                number = refused.errno
+        assert number == errno.EMFILE
+        return len(held)
+
+    with trio.fail_after(BOUND):
+        assert [await open_all(context) for context in contexts] == [20, 10, 5]
+        with pytest.raises(FUSEError):
+            await requests.opendir(root, contexts[0])
+        await requests.releasedir(await requests.opendir(root, CONTEXT))
+        for handle in handles.pop(1):
+            await requests.release(handle)
+        assert await open_all(contexts[0]) == 13
+        for handle in (each for held in handles.values() for each in held):
+            await requests.release(handle)
 
 
 @pytest.mark.semantics("S22", "S23")

@@ -27,7 +27,7 @@ from bbfs.resources.cache.disk_index import DiskIndex, Presence, SourceUsage, ch
 from bbfs.resources.cache.sqlite import set_aside
 from bbfs.resources.cache.tier import Cached
 from bbfs.serving.private_files import own_directory
-from bbfs.sources.content.fd import Descriptor, read_at
+from bbfs.sources.content.fd import Descriptor, of_program, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spools, name_file
@@ -142,9 +142,9 @@ class DiskCache:
         """Return a content, or None if its file is missing or has another digest."""
         try:
             number = os.open(self._path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = Descriptor(number) if whole else of_program(number)
         except OSError:
             return None
-        descriptor = Descriptor(number)
         try:
             if os.fstat(number).st_size != size:
                 return None

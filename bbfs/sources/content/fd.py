@@ -3,8 +3,30 @@
 import errno
 import logging
 import os
+import resource
 
 log = logging.getLogger(__name__)
+
+
+KEPT_SHARE = 4
+"""The part of the process's descriptors that no file of a program takes, one in so many: directories, sources and what
+is written need them."""
+MOST = 1 << 17
+"""Descriptors that are enough. Programs of sources inherit the limit, and some walk through all numbers below it."""
+
+
+def allow_many() -> None:
+    """Let this process have as many descriptors as it may, up to `MOST`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most_for_programs() -> int:
+    """Return how many descriptors this process may have before those of programs' files are refused."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft - soft // KEPT_SHARE
 
 
 class Descriptor:
@@ -38,6 +60,23 @@ class Descriptor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def of_program(number: int) -> Descriptor:
+    """Own a descriptor that a program's open file keeps. Raise OSError (EMFILE) if the rest is kept for bbfs itself.
+
+    The kernel gives out the lowest number that is free, so at least so many are in use.
+    """
+    found = Descriptor(number)
+    require_room(found)
+    return found
+
+
+def require_room(found: Descriptor) -> None:
+    """Close a new descriptor, and raise OSError (EMFILE), if the rest is kept for bbfs itself."""
+    if found.number >= most_for_programs():
+        found.close()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def read_cached(number: int, offset: int, length: int) -> bytes | None:

@@ -17,7 +17,7 @@ import trio
 
 from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, TooLarge
-from bbfs.sources.content.fd import Descriptor, read_at
+from bbfs.sources.content.fd import Descriptor, of_program, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -80,7 +80,7 @@ class Spool:
         self._held = 0
         try:
             if self._file is None:
-                self._file = Descriptor(unnamed(directory))
+                self._file = of_program(unnamed(directory))
             while view:
                 view = view[os.write(self._file.number, view) :]
         except OSError as error:

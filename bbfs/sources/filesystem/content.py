@@ -8,7 +8,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, Busy, IsADirectory, NotFound, Outdated, TooLarge
 from bbfs.model.values import Content
-from bbfs.sources.content.fd import Descriptor, read_at, read_cached
+from bbfs.sources.content.fd import Descriptor, read_at, read_cached, require_room
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem.beneath import error_of
 
@@ -76,6 +76,7 @@ def _content(
         before = os.fstat(descriptor.number)
         require_regular(before, what)
         if before.st_size > max_memory:
+            require_room(descriptor)
             return FileContent(descriptor, before, what, limiter), before
         size = exact_size(before)
         data = read_to_end(descriptor.number, max_memory if size is None else size, before.st_size)

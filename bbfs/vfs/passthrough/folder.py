@@ -22,7 +22,7 @@ from threading import Lock
 from trio.lowlevel import in_trio_task
 
 from bbfs.model.errors import BbfsError
-from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.fd import Descriptor, of_program, require_room
 from bbfs.sources.filesystem.beneath import AtMountPoint, Root
 from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
 from bbfs.vfs.file_handles import NewAttributes
@@ -380,6 +380,7 @@ class PassedFolder:
     def open(self, inode: PassedInode, flags: int) -> tuple[PassedFile, bool]:
         """Open a file; the kernel has checked the permissions. Return also if the kernel's pages of it are right."""
         found = self._opened(inode, flags & _KEPT_FLAGS | _OPEN)
+        require_room(found)
         status = os.fstat(found.number)
         if not stat.S_ISREG(status.st_mode):
             raise _stale()
@@ -399,6 +400,7 @@ class PassedFolder:
         """
         at = self._to_change(parent, name)
         new = flags & _KEPT_FLAGS | _OPEN | os.O_CREAT | os.O_EXCL
+        of_program(os.dup(at.number)).close()  # before there is a file that cannot be opened
         try:
             found = Descriptor(os.open(name, new, creator.mode, dir_fd=at.number))
         except FileExistsError:
@@ -493,7 +495,7 @@ class PassedFolder:
 
     def opendir(self, inode: PassedInode) -> PassedDirectory:
         at = self.directory(inode)
-        return PassedDirectory(inode, Descriptor(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at.number)))
+        return PassedDirectory(inode, of_program(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at.number)))
 
     def begin(self, opened: PassedDirectory) -> None:
         """Take the names of a directory as they are now."""
