@@ -344,10 +344,10 @@ class _Bounded(_File):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if os.fstat(self.stream.fileno()).st_size > LARGEST_LOG:
+            if os.path.getsize(self.baseFilename) > LARGEST_LOG:
                 os.replace(self.baseFilename, f"{self.baseFilename}.1")
-                self.stream.close()
-                self.stream = self._open()
+                if (before := self.setStream(self._open())) is not None:
+                    before.close()
         except OSError:
             pass  # it goes on in the large one
         super().emit(record)
