@@ -13,7 +13,7 @@ A subclass of `SourceConformance` says what its handler is made over:
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Protocol, cast
 
@@ -136,6 +136,13 @@ class SourceConformance(ABC):
     @abstractmethod
     def handler(self, directory: Path) -> AbstractAsyncContextManager[Handler]:
         """Make a handler over the known content. directory: empty, for the source's data."""
+
+    def another_client(self, handler: Handler, native_uri: str, data: bytes) -> AbstractContextManager[object] | None:
+        """Return a context in which another client replaces a resource once, or None if the test cannot arrange that.
+
+        It does so right after the source has stored a write of the handler, before any later request of the handler.
+        """
+        return None
 
     async def load(self, handler: Handler, native_uri: str) -> Loaded:
         assert isinstance(handler, CanLoad)
@@ -327,6 +334,23 @@ class SourceConformance(ABC):
             content = (await self.load(handler, uri)).parts[0].content
             assert await read_whole(content) == second
             content.close()
+            await handler.remove(uri, ANY_STATE)
+
+    @pytest.mark.semantics("S32")
+    async def test_the_version_after_a_write_is_not_that_of_a_later_one(self, tmp_path: Path) -> None:
+        async with self._writing(tmp_path) as handler:
+            uri, (data, _, theirs) = self.written[0], self.contents
+            other = None if handler is None else self.another_client(handler, uri, theirs)
+            if handler is None or other is None:
+                return
+            with other:
+                told = await handler.write(uri, MemoryContent(data), Expected(exists=False))
+            loaded = await self.load(handler, uri)
+            content = loaded.parts[0].content
+            assert await read_whole(content) == theirs, "the other client has replaced it"
+            content.close()
+            assert told.size in (len(data), None)
+            assert told.etag is None or (loaded.metadata is not None and told.etag != loaded.metadata.etag)
             await handler.remove(uri, ANY_STATE)
 
     @pytest.mark.semantics("S32")

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Lock, Thread
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from hostile_storage import dav_entry, dav_page
 
@@ -36,6 +36,7 @@ class DavStore:
     after: Callable[[str, str], None] = lambda _method, _path: None
     loses: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    directories: set[str] = field(default_factory=lambda: {"", "d"})
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -122,7 +123,12 @@ class _Answers(BaseHTTPRequestHandler):
         if self.command == "PROPFIND":
             return self._described(path.rstrip("/"), headers)
         if self.command == "MKCOL":
-            return status or 201, {}, b""
+            is_there = path.rstrip("/") in {*store.directories, *store.files}
+            store.directories.add(path.rstrip("/"))
+            return 405 if is_there else status or 201, {}, b""
+        if self.command == "DELETE" and path.rstrip("/") in store.directories:
+            store.directories.discard(path.rstrip("/"))
+            return status or 204, {}, b""
         if self.command == "PUT":
             if not store.allows(path, headers):
                 return 412, {}, b""
@@ -137,26 +143,32 @@ class _Answers(BaseHTTPRequestHandler):
             return 200, {"etag": store.etag(path), "last-modified": MODIFIED}, data
         if not store.allows(path, headers):
             return 412, {}, b""
+        to = unquote(urlsplit(headers.get("destination", "")).path).removeprefix("/")
+        if headers.get("overwrite") == "F" and to in store.files:
+            return 412, {}, b""
         data = store.files.pop(path)
         if self.command == "MOVE":
-            store.store(unquote(urlsplit(headers["destination"]).path).removeprefix("/"), data)
+            store.store(to, data)
         return status or 204, {}, b""
 
     def _described(self, path: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
         store = self.server.store
         if path in store.files:
             return 207, {}, dav_page(self._entry(path))
-        if path not in ("", "d"):
+        if path not in store.directories:
             return 404, {}, b""
-        own = dav_entry(f"/{path}/", "<resourcetype><collection/></resourcetype>")
-        below = [self._entry(each) for each in store.files] if headers.get("depth") == "1" else []
-        return 207, {}, dav_page(own, *below)
+        names = [path]
+        if headers.get("depth") == "1":
+            names += [each for each in (*store.directories, *store.files) if each and each.rpartition("/")[0] == path]
+        return 207, {}, dav_page(*map(self._entry, names))
 
     def _entry(self, path: str) -> str:
         store = self.server.store
+        if path in store.directories:
+            return dav_entry(f"/{quote(path)}/", "<resourcetype><collection/></resourcetype>")
         etag = store.etag(path).replace('"', "&quot;")
         return dav_entry(
-            f"/{path}",
+            f"/{quote(path)}",
             f"<getcontentlength>{len(store.files[path])}</getcontentlength><getetag>{etag}</getetag>"
             f"<getlastmodified>{MODIFIED}</getlastmodified>",
         )

@@ -1,21 +1,25 @@
-"""The conformance suite over storage: a real S3 server, zip and tar archives."""
+"""The conformance suite over storage: a real S3 server, WebDAV, zip and tar archives."""
 
 import gzip
 import io
 import tarfile
 import zipfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import pytest
+from dav_store import DavStore
 from object_stores import KEY, SECRET, S3Server, closing
 
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import CanStat, Handler, Services
+from bbfs.sources.storage.backend import StoredItem
 from bbfs.sources.storage.handler import StorageHandler
+from bbfs.sources.storage.s3.backend import S3Backend
 from bbfs.testing import SourceConformance, list_all
 
 NAMES = {"a.txt": b"alpha\n", "empty": b"", "deep/er/b c#.md": b"# beta\n", "large.bin": bytes(range(256)) * 9000}
@@ -54,6 +58,23 @@ class TestS3(SourceConformance):
         yield made
         await made.aclose()
 
+    @contextmanager
+    def another_client(self, handler: Handler, native_uri: str, data: bytes) -> Iterator[None]:
+        assert isinstance(handler, StorageHandler)
+        backend, key = handler.backend, unquote(native_uri.removeprefix("s3://bucket/"))
+        assert isinstance(backend, S3Backend)
+        stored, sent = backend._stored, list[str]()
+
+        def replaced(*answer: Any) -> StoredItem:
+            if not sent:
+                sent.append(self.server.put("bucket", key, data))
+            return stored(*answer)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "_stored", replaced)
+            yield
+        assert sent
+
     async def test_stat_agrees_with_the_listing_and_the_load(self, tmp_path: Path) -> None:
         """As for every source, but that a listing of S3 says less than it says of an object alone."""
         async with self.handler(tmp_path) as handler:
@@ -68,6 +89,53 @@ class TestS3(SourceConformance):
             for native_uri in self.unknown:
                 with pytest.raises(NotFound):
                     await handler.stat(native_uri)
+
+
+class TestWebDav(SourceConformance):
+    """A server whose answers to a PUT state no version."""
+
+    known: ClassVar = {}
+    store: ClassVar[DavStore]
+
+    @pytest.fixture(autouse=True)
+    def _serve(self) -> Iterator[None]:
+        store = DavStore({f"d/{name}": data for name, data in NAMES.items()}, states_etag=self.states_etag)
+        store.directories |= {"d/deep", "d/deep/er"}
+        with store.serving():
+            own, root = type(self), f"webdav://127.0.0.1:{store.port}/d"
+            own.store = store
+            own.known = {f"{root}/{ENCODED.get(name, name)}": data for name, data in NAMES.items()}
+            own.unknown = (f"{root}/nothing", f"{root}/nothing/a.txt", "resource://a.txt")
+            own.written = (f"{root}/deep/a%20b.txt", f"{root}/deep/c.txt")
+            yield
+
+    states_etag: ClassVar = False
+
+    @asynccontextmanager
+    async def handler(self, directory: Path) -> AsyncIterator[Handler]:
+        config = {"url": f"webdav://127.0.0.1:{self.store.port}/d"}
+        policy = Policy(timeout=10)
+        made = StorageHandler(
+            DataSource("w", "w", "storage", "bb", "bb-storage+w+webdav", policy=policy, config=config), Services()
+        )
+        yield made
+        await made.aclose()
+
+    @contextmanager
+    def another_client(self, handler: Handler, native_uri: str, data: bytes) -> Iterator[None]:
+        path = unquote(native_uri.partition(f"{self.store.port}/")[2])
+
+        def replace(method: str, changed: str) -> None:
+            if (method, changed) == ("PUT", path):
+                self.store.after = lambda _method, _path: None
+                self.store.put(path, data)
+
+        self.store.after = replace
+        yield
+
+
+class TestWebDavThatStatesVersions(TestWebDav):
+    states_etag: ClassVar = True
 
 
 class _Archive(SourceConformance):
