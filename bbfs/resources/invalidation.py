@@ -87,6 +87,8 @@ class Invalidation:
         record = source.catalog.record(uri)
         if record is not None:
             record.invalidate()  # the content stays: it is served if the source goes down now (S20)
+        if source.changes_under_way:  # but not if it lacks what the mount itself has written
+            self._loader.overwrite(source, uri, self._clock())
         self._notify(source, [record.path] if record is not None and record.path else [], "changed", uri)
 
     def _invalidate_all(self, source: Source) -> None:

@@ -7,7 +7,7 @@ Between two awaits a task is alone; nothing here locks.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, nextafter
 from typing import Any
 
 from bbfs.model.errors import (
@@ -96,7 +96,9 @@ class ContentLoader:
 
     async def last(self, source: Source, record: Record) -> Sequence[Content] | None:
         """Return stale contents of a resource whose source is down, or None if none may be served any more."""
-        kept = self._publisher.kept(record) if self.within_stale(source, record) else None
+        since = source.written_at((record.parent or record).metadata.native_uri)
+        is_ours = record.fetched_at is not None and record.fetched_at >= since
+        kept = self._publisher.kept(record) if is_ours and self.within_stale(source, record) else None
         if kept is None:
             load = Load(source, record.parent or record)
             found = await self._last(load)
@@ -112,7 +114,9 @@ class ContentLoader:
         found: Cached | None = None
         for tier in self._tiers:
             found = found or await tier.get(load)
-        if found is None or self._clock() >= found.fetched_at + found.ttl + load.source.data.policy.max_stale:
+        if found is None or not found.parts or found.fetched_at < load.source.written_at(load.key[1]):
+            return None
+        if self._clock() >= found.fetched_at + found.ttl + load.source.data.policy.max_stale:
             return None
         record = load.record
         seen = record.fetched_at is None or found.fetched_at >= record.fetched_at
@@ -297,6 +301,17 @@ class ContentLoader:
         self._invalidate_here(source.fingerprint, uri)
         if self._shared is not None:
             self._shared.invalidate(source, uri, announced=announced)
+
+    def overwrite(self, source: Source, uri: str, now: float, part: Part | None = None) -> None:
+        """Serve nothing of a resource, also not while its source is down, from before a change by the mount itself.
+
+        part: the content that the source has now, if that is known; else the disk has none. now: when it was changed.
+        """
+        source.note_written(uri, nextafter(now, inf) if part is None else now)
+        if self._disk is not None and source.data.policy.disk:
+            parts = (part,) if part is not None and isinstance(part.content, MemoryContent) else ()
+            ttl = source.data.policy.content_ttl if parts else 0.0
+            self._disk.keep((source.fingerprint, uri), Cached(parts, now, ttl))
 
     def distrust(self, source: Source, uri: str) -> None:
         """Accept nothing from other machines that was requested before now."""

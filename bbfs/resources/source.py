@@ -3,7 +3,8 @@
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b, scrypt
 from typing import Any, cast
@@ -37,6 +38,8 @@ _ARCHIVES = ("zip", "tar")
 """Schemes of sources that are never written."""
 REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
+WRITES_KEPT = 10_000
+"""Written resources whose time is kept; beyond that, all others count as written at the time of the oldest."""
 _UNSIZED = (
     'stat fails for {}, whose size only a load tells: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
 )
@@ -66,6 +69,10 @@ class Source:
     misstates_sizes: bool = False
     unsized: str | None = None
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
+    changes_under_way: int = 0
+    """The number of changes by the mount itself that the source is making."""
+    _written: dict[str, float] = field(default_factory=dict)
+    _written_before: float = 0.0
     overlay: Overlay | None = None
     judged_by_files: bool = False
     waiters: Waiters = field(init=False)
@@ -106,6 +113,26 @@ class Source:
         if not self.refreshed:
             return False
         return any(fetched_at <= self.refreshed.get(path[:depth], 0.0) for depth in range(len(path) + 1))
+
+    def note_written(self, native_uri: str, now: float) -> None:
+        """Serve no content of a resource from now on that was fetched before: the mount has changed it itself."""
+        self._written.pop(native_uri, None)
+        self._written[native_uri] = now
+        if len(self._written) > WRITES_KEPT:
+            self._written_before = max(self._written_before, self._written.pop(next(iter(self._written))))
+
+    def written_at(self, native_uri: str) -> float:
+        """Return the time before which a content of a resource may lack what the mount itself has written; else 0."""
+        return self._written.get(native_uri, self._written_before)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """While the source makes a change by the mount: what it announces meanwhile follows from the change."""
+        self.changes_under_way += 1
+        try:
+            yield
+        finally:
+            self.changes_under_way -= 1
 
     @property
     def offers(self) -> Mapping[str, int]:

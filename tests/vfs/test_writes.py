@@ -4,7 +4,8 @@ import errno
 import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import World, settled, until
-from writable import Program, WritableCompleting, WritableFlat, WritableTree
+from writable import Program, WritableCompleting, WritableFlat, WritableTree, writable
 
 from bbfs.model.errors import (
     BbfsError,
@@ -33,7 +34,8 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Expected, ResourceMetadata
+from bbfs.model.values import Change, DataSource, Expected, Policy, ResourceMetadata
+from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.commands.pending import retry
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
 from bbfs.sources.content.memory import MemoryContent
@@ -390,6 +392,48 @@ async def test_a_name_that_programs_do_not_keep_lives_in_the_mount(tree: Tree, n
     await program.unlink(f"{TREE}/{name}")
     assert await program.ls(TREE) == ["a.txt", "d"]
     assert source.written == ["file:./a.txt"]
+
+
+@dataclass
+class Totalling(WritableFlat):
+    """A source that stores another text than it is given, and has a resource that is made of the others."""
+
+    source: DataSource = field(
+        default_factory=lambda: replace(writable("mcp-server+docs"), policy=Policy(content_ttl=1000.0, disk=True))
+    )
+
+    def _told(self, uri: str) -> ResourceMetadata:
+        self.contents[uri] = b"".join([b"stored: ", self.contents[uri]])
+        self.contents["test://all.txt"] = b"".join([self.contents["test://a.txt"], self.contents["test://b.txt"]])
+        self._sink(Change(self.source.id, "changed", "test://all.txt"))
+        return self.metadata(uri)
+
+
+@pytest.mark.semantics("S20", "S32")
+async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(tmp_path: Path) -> None:
+    source = Totalling()
+    source.contents = {"test://a.txt": b"old", "test://b.txt": b"b", "test://all.txt": b"oldb"}
+    names = [f"{FLAT}/{name}" for name in ("a.txt", "all.txt", "b.txt")]
+    with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
+        async with trio.open_nursery() as nursery:
+            async with World(nursery, source, disk=disk) as world:
+                program = Program(world)
+                assert [await program.cat(name) for name in names] == [b"old", b"oldb", b"b"]
+                await settled()
+                for text in (b"new", b"newer"):
+                    await program.save(names[0], text)
+                source.down = Unreachable("down")
+                for name in names[:2]:
+                    with pytest.raises(Unreachable):
+                        await program.cat(name)
+                assert await program.cat(names[2]) == b"b"
+            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            async with World(nursery, source, disk=disk) as world:  # the next mount knows no more than the disk
+                for name in names[:2]:
+                    with pytest.raises(BbfsError):
+                        await Program(world).cat(name)
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S7")

@@ -185,7 +185,8 @@ class Writer:
         try:
             if not _detects(source, handler, expected):
                 expected = await require_state(source, native_uri, expected)
-            metadata = await handler.write(native_uri, content, expected)
+            with source.changing():
+                metadata = await handler.write(native_uri, content, expected)
         except Conflict as error:
             metadata = await self._own(source, handler, native_uri, content, error, is_again=again is not None)
         is_unseen = isinstance(handler, WritesUnseen) and handler.writes_unseen
@@ -226,7 +227,8 @@ class Writer:
         if is_same and (is_again or is_unanswered):
             return self._metadata(source, native_uri, there.metadata, content.size)
         if is_unanswered and "replace" in handler.writes(native_uri):
-            return await handler.write(native_uri, content, there.state)
+            with source.changing():
+                return await handler.write(native_uri, content, there.state)
         if self._attempts.is_taken(source.data.id, native_uri, there.digest):
             raise Conflict(f"{native_uri}: this mount has written it since it was opened, by another save") from None
         await require_steady(source, native_uri)
@@ -251,7 +253,8 @@ class Writer:
             async with source.slots.ask():
                 if not handler.detects_conflicts and expected.exists is not None:
                     state = await require_state(source, native_uri, expected)
-                await handler.remove(native_uri, state)
+                with source.changing():
+                    await handler.remove(native_uri, state)
             self._gone(source, native_uri, path)
 
         await self._change(source, f"{native_uri}: not removed", remove)
@@ -279,7 +282,8 @@ class Writer:
             async with source.slots.ask():
                 if replaced is not None and replaced.exists is not None:
                     await require_state(source, to, replaced)
-                metadata = await handler.rename(native_uri, to, replace=replace_there)
+                with source.changing():
+                    metadata = await handler.rename(native_uri, to, replace=replace_there)
             renamed = source.catalog.record(native_uri)
             version = renamed.to_remember() if renamed is not None else None
             self._gone(source, native_uri, path)
@@ -295,6 +299,7 @@ class Writer:
                     source.overlay.drop(to_path)
                 self._note(source, [path, to_path])
             else:
+                self._loader.overwrite(source, to, self._clock())
                 await self._stored(source, metadata, None, to_path, version)
 
         await self._change(source, f"{native_uri}: not renamed", rename)
@@ -472,6 +477,7 @@ class Writer:
         record.awaited_until = record.changed_at = 0.0  # nothing older may be served, not even to one sent by ESTALE
         now, ttl = self._clock(), source.data.policy.content_ttl
         source.catalog.written.note(metadata, now)
+        part: Part | None = None
         exact = metadata.size is not None and (content is None or metadata.size == content.size)
         if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):
             part = Part(native_uri, record.metadata.mime_type, content, metadata.content_type)
@@ -482,6 +488,8 @@ class Writer:
         elif version is not None:  # else the next load finds a new version: a second ESTALE in a row ends an open
             record.describe(metadata, record.path, now)
             record.recall(version)
+        if content is not None:
+            self._loader.overwrite(source, native_uri, now, part)
         if metadata.modified_ns is not None:
             record.modified_ns = metadata.modified_ns
         source.error = None
@@ -508,6 +516,7 @@ class Writer:
         for record in found:
             self._loader.invalidate(source, record.metadata.native_uri, announced=True)
             record.invalidate()
+            self._loader.overwrite(source, record.metadata.native_uri, self._clock())
         return [record.path for record in found if record.path]
 
     def _note(self, source: Source, paths: list[Path]) -> None:
@@ -523,6 +532,7 @@ class Writer:
         record = source.catalog.record(native_uri)
         if record is not None:
             record.invalidate()
+        self._loader.overwrite(source, native_uri, self._clock())
         if path is not None:
             if source.overlay is not None:
                 source.overlay.put(path, None, stored=True)
