@@ -214,7 +214,7 @@ class Operations(pyfuse3.Operations):
             ask = partial(self._names.lookup, asker=partial(self._calls.aim, ctx.pid, name))
             with self._locks.held(parent_inode):
                 found = await self._waited(ctx, ask(parent_inode, name), ask, parent_inode, name)
-        if self._shown:
+        if self._shown.below:
             self._note(found, parent_inode, name)
         return self._entry(found)
 
@@ -266,7 +266,7 @@ class Operations(pyfuse3.Operations):
         if type(found) is Wait:
             ask = partial(self._files.getattr, asker=partial(self._calls.wanted, ctx.pid))
             found = await self._waited(ctx, ask(inode), ask, inode)
-        if self._shown:
+        if self._shown.below:
             self._note(found)
         return self._entry(found)
 
@@ -295,7 +295,7 @@ class Operations(pyfuse3.Operations):
             return
         if start_id == 0:
             self._directories.begin(fh)
-        ready = self._directories.ready(fh, self._entry) if not self._shown else None
+        ready = self._directories.ready(fh, self._entry) if not self._shown.below else None
         if ready is not None:
             for position in range(start_id, len(ready)):
                 name, entry, inode = ready[position]
@@ -309,7 +309,7 @@ class Operations(pyfuse3.Operations):
                 return
         last = entry = None
         for name, found, following in self._directories.readdir(fh, start_id):
-            if self._shown:
+            if self._shown.below:
                 self._note(found)
             if found is last and entry is not None:
                 entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
@@ -340,7 +340,7 @@ class Operations(pyfuse3.Operations):
         handle = self._files.open(inode)
         if type(handle) is Wait:
             handle = await self._waited(ctx, handle, self._files.open, inode)
-        if self._shown:
+        if self._shown.below:
             path = self._shown_paths[handle] = "/".join(self._names.path(inode))
             self._shown.opened(path)
         if self._files.writable_roots:

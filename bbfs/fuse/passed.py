@@ -187,7 +187,7 @@ class PassedRequests:
         return entry
 
     def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
-        if self._shown:
+        if self._shown.below:
             with suppress(OSError):  # the directory is gone
                 self._shown.note_status(passed.raw_path(parent, name), status)
         return self._entry(passed, passed.folder.counted(parent, name, status), status)
@@ -203,7 +203,7 @@ class PassedRequests:
             return None
         except FUSEError as error:
             if error.errno == errno.ENOENT:
-                if self._shown:
+                if self._shown.below:
                     with suppress(OSError):
                         self._shown.note_absent(passed.raw_path(parent, name))
                 return None
@@ -247,7 +247,7 @@ class PassedRequests:
             if inode is not passed.folder.inodes.root:
                 raise
             return _directory(number)  # that of a source is there, whatever the source does (S6)
-        if self._shown:
+        if self._shown.below:
             with suppress(OSError):
                 self._shown.note_status(passed.raw_path(inode), status)
         return self._entry(passed, inode, status)
@@ -278,7 +278,7 @@ class PassedRequests:
         self._handles.add(handle, thread)
         self._files[handle] = passed, opened
         opened.inode.handles[handle] = opened.descriptor
-        if self._shown:
+        if self._shown.below:
             with suppress(OSError):
                 path = passed.raw_path(opened.inode)
                 self._shown.note_status(path, os.fstat(opened.descriptor.number))

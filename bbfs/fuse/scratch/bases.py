@@ -155,24 +155,24 @@ class Notes:
 
 
 class Shown:
-    """What a daemon has shown, noted for each scratch that lies over its mount."""
+    """What a daemon has shown, noted for each scratch that lies over its mount.
+
+    below: empty without such a scratch. Callers look at it first, so that a plain mount does nothing here.
+    """
 
     def __init__(self, *scratches: Scratch) -> None:
-        self._noted = [_ShownBelow(each) for each in scratches]
+        self.below = [_ShownBelow(each) for each in scratches]
         self._open: Counter[str] = Counter()
-
-    def __bool__(self) -> bool:
-        return bool(self._noted)
 
     @contextmanager
     def noted(self, scratch: Scratch) -> Iterator[None]:
         """Note what is shown for one more scratch while the block runs. Raise OSError."""
         noted = _ShownBelow(scratch)
-        self._noted.append(noted)
+        self.below.append(noted)
         try:
             yield
         finally:
-            self._noted.remove(noted)
+            self.below.remove(noted)
             noted.close()
 
     def note(self, path: str, kind: Type, version: Version | None) -> None:
@@ -181,7 +181,7 @@ class Shown:
         While a program has the file open it is not noted: an overlay copies the open version.
         """
         if path not in self._open and KEEPING not in path:
-            for each in self._noted:
+            for each in self.below:
                 each.note(path, Base(kind, version))
 
     def note_status(self, path: str, found: os.stat_result) -> None:
@@ -191,7 +191,7 @@ class Shown:
 
     def note_absent(self, path: str) -> None:
         """Note that a name is not there."""
-        for each in self._noted:
+        for each in self.below:
             each.note_absent(path)
 
     def opened(self, path: str) -> None:
