@@ -132,3 +132,25 @@ def test_what_a_machine_lacks_is_said_with_the_remedy(tmp_path: Path, monkeypatc
     with pytest.raises(MountError, match="do this"):
         prepare(str(tmp_path / "mnt"))
     assert not (tmp_path / "mnt").exists()
+
+
+@pytest.mark.semantics("S26")
+def test_a_mount_that_hangs_stays_until_somebody_may_end_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Once no path leads to it, not even root could name it."""
+    monkeypatch.setattr(mountpoint, "mount_at", lambda _: mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 0))
+    monkeypatch.setattr(mountpoint, "_hangs", lambda _: True)
+    monkeypatch.setattr(mountpoint, "abort", lambda _: False)
+    ran: list[list[str]] = []
+    monkeypatch.setattr(mountpoint, "_run", lambda command: ran.append(command) or "busy")
+    with pytest.raises(MountError, match=f"only root can end that: 'umount -f {tmp_path}' as root"):
+        unmount(str(tmp_path))
+    assert all("-z" not in command and "-l" not in command for command in ran)
+
+
+def test_the_file_of_a_connection_aborts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mountpoint, "CONNECTIONS", tmp_path)
+    (tmp_path / "51").mkdir()
+    (tmp_path / "51/abort").touch()
+    assert mountpoint.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 51)))
+    assert (tmp_path / "51/abort").read_bytes() == b"1"
+    assert not mountpoint.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 52)))  # it is not mounted
