@@ -22,6 +22,7 @@ import trio
 from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, ProtocolViolation, Unreachable
 from bbfs.model.redaction import Redactor, header_secrets, url_secrets
 from bbfs.model.values import DataSource, SourceState
+from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.http.addresses import OPTION, PublicAddresses, literal, refuse_private
 from bbfs.sources.http.heads import BoundedHeads, answered
 from bbfs.sources.http.pacing import Pace, Pause, retry_after
@@ -343,8 +344,10 @@ class _Body(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         with _errors_of_httpx():
             stream = cast(AsyncGenerator[bytes], aiter(cast(AsyncIterable[bytes], self._response.stream)))
+            turn = Turn()
             async with aclosing(stream) as chunks:
                 async for chunk in chunks:
+                    await turn.give_way()  # the parser may have thousands at hand
                     yield chunk
 
     async def aclose(self) -> None:

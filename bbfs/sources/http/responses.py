@@ -4,8 +4,8 @@ A body that ends early, by its length, its chunks or its coding, is an error and
 """
 
 import zlib
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,14 @@ import trio
 
 from bbfs.model.errors import DeadlineExceeded, ProtocolViolation, TooLarge, Unreachable
 from bbfs.sources.bounded.json import DEFAULT, SHORT, JsonBounds, parse_json
+from bbfs.sources.bounded.turns import Turn
 
 CODINGS = "gzip"
 """The value of `Accept-Encoding` for bodies that may be coded (RFC 9110, section 8.4.1)."""
 _PIECE = 1 << 20
 """Bytes of a decoded piece. One coded byte may stand for a thousand."""
+_GATHERED = 1 << 14
+"""Bytes of chunks that are passed on together."""
 _MAX_MEMBERS = 1000
 """Members of a gzipped body. Each costs a new decompressor and a copy of what follows it."""
 _MAX_DIGITS = 18
@@ -122,12 +125,34 @@ class WebStream:
         chunks = self._response.stream.__aiter__()  # type: ignore[union-attr]
         try:
             with network_errors(self._what):
-                async for chunk in chunks:
-                    for piece in decoder.feed(chunk):
-                        yield piece
+                async with aclosing(gathered(chunks)) as pieces:
+                    async for gathering in pieces:
+                        for piece in decoder.feed(gathering):
+                            yield piece
             decoder.end()
         finally:
             await chunks.aclose()  # type: ignore[attr-defined]
+
+
+async def gathered(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """Yield the bytes of a body, small chunks together, and let other tasks run in between.
+
+    The parser has thousands of chunks of one byte at hand after one read, and gives way at none of them. The first
+    chunk comes alone: more may not follow for long.
+    """
+    turn, waiting, is_first = Turn(), bytearray(), True
+    async for chunk in chunks:
+        await turn.give_way()
+        if not waiting and (is_first or len(chunk) >= _GATHERED):
+            is_first = False
+            yield chunk
+            continue
+        waiting += chunk
+        if len(waiting) >= _GATHERED:
+            yield bytes(waiting)
+            waiting.clear()
+    if waiting:
+        yield bytes(waiting)
 
 
 class BodyDecoder:

@@ -1,5 +1,6 @@
 """The head of an answer has a bound, and its body none here."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, repeat
@@ -9,7 +10,8 @@ import httpx2
 import pytest
 import trio
 
-from bbfs.sources.http.client import unguarded_client
+from bbfs.model.values import DataSource, Policy
+from bbfs.sources.http.client import WebClient, unguarded_client
 
 HINT = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
@@ -53,6 +55,49 @@ async def test_interim_answers_and_a_long_body_are_read(answering: Callable[...,
     async with unguarded_client(timeout=20) as client:
         response = await client.get(url)
         assert (response.status_code, len(response.content)) == (200, 4 << 20)
+    nursery.cancel_scope.cancel()
+
+
+class Steps(trio.abc.Instrument):
+    """The longest step of one task: the CPU time (seconds) for which nothing else could run."""
+
+    def __init__(self, task: trio.lowlevel.Task) -> None:
+        self.longest = 0.0
+        self._task = task
+        self._since = time.thread_time()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._since = time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self._task:
+            self.longest = max(self.longest, time.thread_time() - self._since)
+
+
+@pytest.mark.parametrize("by", ["web", "mcp"])
+async def test_a_body_in_chunks_of_one_byte_lets_others_run(
+    answering: Callable[..., Any], nursery: trio.Nursery, by: str
+) -> None:
+    chunks = 200_000
+    url = await answering(OK + b"transfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * chunks, b"0\r\n\r\n")
+    steps = Steps(trio.lowlevel.current_task())
+    trio.lowlevel.add_instrument(steps)
+    try:
+        if by == "web":
+            source = DataSource("web", "web", "url", "bb", "bb-url+web", policy=Policy(timeout=60))
+            client = WebClient(source, allow_private=True)
+            pieces: list[int] = []
+            async with client.stream(url) as stream:
+                pieces.extend([len(piece) async for piece in stream])
+            await client.aclose()
+            assert (sum(pieces), pieces[0]) == (chunks, 1)
+            assert len(pieces) < 20
+        else:
+            async with unguarded_client(timeout=60) as plain, plain.stream("GET", url) as response:
+                assert sum([len(piece) async for piece in response.aiter_raw()]) == chunks
+    finally:
+        trio.lowlevel.remove_instrument(steps)
+    assert steps.longest < 0.03
     nursery.cancel_scope.cancel()
 
 

@@ -29,7 +29,7 @@ from bbfs.sources.bounded.json import JsonBounds, parse_json
 from bbfs.sources.http.addresses import is_private_host
 from bbfs.sources.http.client import USER_AGENT, guarded_client, unguarded_client
 from bbfs.sources.http.redirects import is_web
-from bbfs.sources.http.responses import BodyDecoder, shown_url
+from bbfs.sources.http.responses import BodyDecoder, gathered, shown_url
 from bbfs.sources.mcp.login.token_store import LoginKey, Stamp, StoredLogin, TokenStore
 
 T = TypeVar("T")
@@ -368,7 +368,7 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
     body, decoder = bytearray(), BodyDecoder(response.headers.get("content-encoding"))
     problem: ProtocolViolation | None = None
     with trio.CancelScope() as reading:  # an iterator of httpx2 is read to its end or cancelled
-        async for chunk in response.aiter_raw():
+        async for chunk in gathered(response.aiter_raw()):
             if problem is not None:
                 continue
             try:
