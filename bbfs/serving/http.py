@@ -29,6 +29,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bbfs.serving.bounds import has_too_many_values
+from bbfs.serving.clients import MOST_SESSIONS, Sessions, Turns, wrong_host_or_origin
 from bbfs.serving.private_files import open_own
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,6 @@ BODY_WITHIN = 30.0
 LARGEST_BODY = 4 << 20
 """Bytes."""
 MOST_CONNECTIONS = 1000
-MOST_SESSIONS = 1000
-"""Sessions of the handshake era at once; each ends after half an hour without a request."""
 SHORTEST_TOKEN = 16
 """Characters."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -102,10 +101,10 @@ class Listener:
         app = server.streamable_http_app(
             streamable_http_path=PATH,
             host=self._listen.host,
-            transport_security=self._known_as(),
-            max_sessions=MOST_SESSIONS,
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # `_Guard` does it
+            max_sessions=2 * MOST_SESSIONS,  # `Sessions` keeps to the half
         )
-        connections = _Connections(_Guard(app, self._listen.token))
+        connections = _Connections(_Guard(app, self._listen.token, self._names()))
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
         async with app.router.lifespan_context(app), trio.open_nursery() as serving:
             accepting = trio.CancelScope()
@@ -124,19 +123,14 @@ class Listener:
             connections.drop_all()
             serving.cancel_scope.cancel()
 
-    def _known_as(self) -> TransportSecuritySettings:
+    def _names(self) -> frozenset[bytes]:
+        """Return the host names that clients may reach the server under."""
         hosts = [*_LOOPBACK, *self._listen.names]
         if not _is_wildcard(self._listen.host):
             hosts.append(_in_url(self._listen.host))
         elif not self._listen.names:
             hosts.append(socket.gethostname())
-        return TransportSecuritySettings(
-            enable_dns_rebinding_protection=True,
-            allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts)],
-            allowed_origins=[
-                f"{scheme}://{host}{port}" for scheme in ("http", "https") for host in hosts for port in ("", ":*")
-            ],
-        )
+        return frozenset(host.lower().encode() for host in hosts)
 
 
 @dataclass(eq=False, slots=True)
@@ -232,14 +226,24 @@ class _H11(H11Protocol):
 
 
 class _Guard:
-    """Lets requests that show the token (RFC 6750) to the application, once they have come in whole."""
+    """Lets requests for this host that show the token (RFC 6750) to the application, once they have come in whole.
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    names: of the host, in lower case. Each client has so many requests answered at once, and so many sessions.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, names: frozenset[bytes]) -> None:
         self._app = app
         self._token = None if token is None else token.encode()
+        self._names = names
+        self._turns = Turns()
+        self._sessions = Sessions(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            return
+        wrong = wrong_host_or_origin(scope["headers"], self._names)
+        if wrong is not None:
+            await _refuse(send, wrong)
             return
         if self._token is not None and not _shows(scope["headers"], self._token):
             await _refuse(send, 401, (b"www-authenticate", b'Bearer realm="bbfs"'))
@@ -261,7 +265,8 @@ class _Guard:
         connection: _Connection = scope["state"][_CONNECTION]
         connection.answering += 1
         try:
-            await self._app(scope, replay, send)
+            async with self._turns.answering(scope, left[0].get("body", b""), send, connection.drop) as answer:
+                await self._sessions.serve(scope, replay, answer)
         finally:
             connection.answering -= 1
 

@@ -1,5 +1,6 @@
 """HTTP of both servers: who is let in, and that slow clients keep no other out."""
 
+import json
 import os
 import re
 import resource
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from bbfs.serving.http import ListenError, token_of_file
 
 MOST_FILES = 1024
 SLOW_CLIENTS = 1100
+UNREAD = 200
 BOUND = 30.0
 GREETING = {
     "jsonrpc": "2.0",
@@ -146,6 +149,17 @@ def test_on_loopback_without_a_token_no_web_page_gets_in(serve: Serve) -> None:
         assert status(served.url) == 200
         assert status(served.url, host="rebound.example") == 421
         assert status(served.url, origin="https://elsewhere.example") == 403
+        port = urlsplit(served.url).port
+        for host in (f"127.0.0.1:{port}@evil", "127.0.0.1:", "127.0.0.1:x", "localhost:1/", "a@localhost"):
+            assert status(served.url, host=host) == 421, host
+        for origin in (
+            "http://127.0.0.1:1.evil",
+            "http://localhost:1@evil",
+            "null",
+            "http://localhost:1/x",
+            "localhost",
+        ):
+            assert status(served.url, origin=origin) == 403, origin
         large = httpx2.post(served.url, content=b" " * ((4 << 20) + 1), headers=ACCEPT, timeout=BOUND)
         assert large.status_code == 413
         assert status(served.url) == 200
@@ -201,3 +215,51 @@ def test_a_token_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(ListenError, match="belongs to another user"):
         token_of_file(str(file))
+
+
+def memory(pid: int) -> int:
+    """Return the bytes of a process in memory, at most so far."""
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[0]) << 10
+
+
+def opened(url: str) -> str:
+    """Begin a session of the handshake era, and return its id."""
+    answer = httpx2.post(url, json=GREETING, headers=ACCEPT, timeout=BOUND)
+    session = answer.headers["mcp-session-id"]
+    notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    httpx2.post(url, json=notice, headers={**ACCEPT, "mcp-session-id": session}, timeout=BOUND)
+    return session
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("serve_command", ["data sources"], indirect=True)
+def test_answers_that_are_not_read_cost_bounded_memory_and_delay_no_other(tmp_path: Path, serve: Serve) -> None:
+    (tmp_path / "large").write_bytes(b"large text\n" * 300_000)
+    with serve("--http", "127.0.0.1:0", "--no-token") as served, ExitStack() as stack:
+        greedy, other = opened(served.url), opened(served.url)
+        before, parts = memory(served.process.pid), urlsplit(served.url)
+        call = {"uri": "bb-filesystem+here+file:./large"}
+        body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "resources/read", "params": call}).encode()
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"
+            f"Content-Type: application/json\r\nmcp-session-id: {greedy}\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        whole = httpx2.post(
+            served.url, content=body, headers={**ACCEPT, "content-type": "application/json", "mcp-session-id": greedy}
+        )
+        assert len(whole.content) > 3_000_000, whole.text[:500]
+        for _ in range(UNREAD):
+            connection = stack.enter_context(socket.create_connection((parts.hostname or "", parts.port or 0), BOUND))
+            connection.sendall(head + body)
+        waited = 0.0
+        for number in range(20):
+            began = time.monotonic()
+            ping = {"jsonrpc": "2.0", "id": number, "method": "tools/list"}
+            answer = httpx2.post(served.url, json=ping, headers={**ACCEPT, "mcp-session-id": other}, timeout=BOUND)
+            assert answer.status_code == 200
+            waited = max(waited, time.monotonic() - began)
+            time.sleep(0.1)
+        grown = memory(served.process.pid) - before
+        print(f"grown by {grown >> 20} MiB, longest wait {waited:.2f} s")
+        assert grown < 400 << 20
+        assert waited < 3
