@@ -899,8 +899,9 @@ class ResourceManager:
         return catalog.beginning + "/".join(segments)
 
     async def write_resource(self, uri: str, data: bytes, expected: Expected, *, keep: bool = True) -> ResourceMetadata:
-        """Create a resource, or replace its content, by its bbfs URI. Return its metadata as the source has it now.
+        """Create a resource, or replace its content, by its bbfs URI. Return its metadata after this write.
 
+        The etag is the version that a next write of the same client replaces; None if the source does not tell it.
         The directories that it is in are made as well. When this returns, the source has the content, and a lookup
         finds it. Raise BbfsError: ReadOnly if the source is not written, Conflict if it has another state than the
         expected one. The content is a pending write then, unless `keep` is false: the caller has it still.
@@ -913,7 +914,8 @@ class ResourceManager:
         stored = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path, keep=keep)
         if path is None:
             await self.relist(source)
-        return self.described(stored.record)
+        size = len(data) if stored.state.version is not None else stored.record.metadata.size
+        return replace(self.described(stored.record), size=size, etag=stored.state.etag or stored.state.version)
 
     async def remove_resource(self, uri: str, expected: Expected) -> None:
         """Remove a resource by its bbfs URI. Raise BbfsError, as `write_resource`."""

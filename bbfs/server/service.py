@@ -18,7 +18,7 @@ from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import ResourceTemplate
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.documents import plain
-from bbfs.resources.manager import ResourceManager
+from bbfs.resources.manager import LoadedResource, ResourceManager
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
@@ -107,13 +107,13 @@ class Service(NotifyingServer[Any]):
             items = await items_of(loaded, base_prefix, Budget(self._most_bytes))
         except BbfsError as error:
             raise _failure(ctx, params.uri, certain(self._manager, params.uri, error)) from error
-        version = await self._version(params.uri) if len(items) == 1 else None
+        version = await self._version(loaded) if len(items) == 1 else None
         return types.ReadResourceResult(contents=[item.contents(version) for item in items])
 
-    async def _version(self, uri: str) -> str | None:
-        """Return the version of a loaded resource, if its source can be written."""
-        source, record = await self._manager.record_of(uri)
-        return self._manager.described(record).etag if source.writes is not None else None
+    async def _version(self, loaded: LoadedResource) -> str | None:
+        """Return the version of exactly this load, if the source of the resource can be written."""
+        source, _ = await self._manager.record_of(loaded.uri)
+        return loaded.metadata.etag if source.writes is not None and loaded.metadata is not None else None
 
     def _resource(self, record: Record) -> types.Resource:
         known = self._manager.size_now(record)

@@ -15,6 +15,7 @@ from writable import Program, WritableFlat, writable
 
 from bbfs.model.errors import BbfsError, Conflict, Outdated, Unreachable
 from bbfs.model.values import Content, DataSource, Expected, Policy, ResourceMetadata
+from bbfs.server.tools.write_resources import WriteArguments, Writings
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 
@@ -261,6 +262,22 @@ async def test_a_server_whose_etags_do_not_stay_is_named_as_the_reason() -> None
             await program.save(path, b"mine")
         [item] = world.manager.writer.pending.items()
         assert "another ETag at each request" in item.reason
+
+
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_a_client_of_the_mcp_server_gets_the_version_that_it_has_written(states_etag: bool) -> None:
+    store = DavStore({FILE: b"first"}, states_etag=states_etag)
+    async with mounted(store) as (_, world, path):
+        writings, uri = Writings(world.manager), path.replace("/", "://", 1)
+        version: str | None = None
+        for text in ("one", "two"):
+            written = await writings.write(WriteArguments(uri=uri, text=text, ifMatch=version))
+            version = written["metadata"]["version"]
+        store.after = lambda method, changed: store.put(changed, b"theirs") if method == "PUT" else None
+        written = await writings.write(WriteArguments(uri=uri, text="three", ifMatch=version))
+        refused = await writings.write(WriteArguments(uri=uri, text="four", ifMatch=written["metadata"]["version"]))
+        assert refused["error"]["code"] == "conflict"
+        assert store.files == {FILE: b"theirs"}
 
 
 class Tool(WritableFlat):

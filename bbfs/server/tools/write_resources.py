@@ -1,12 +1,13 @@
 """The tools `write_resource` and `remove_resource`, for the data sources that can be written."""
 
 import base64
+import re
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
-from bbfs.model.values import Expected
+from bbfs.model.values import Expected, ResourceMetadata
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
 from bbfs.server.errors import certain, described
@@ -14,6 +15,8 @@ from bbfs.serving.bounds import LONGEST_URI
 
 WRITE = "write_resource"
 REMOVE = "remove_resource"
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+"""The version of bytes that were written without an ETag in the answer; some ETags have this form as well."""
 _LONGEST_VERSION = 1024
 """Characters."""
 
@@ -75,13 +78,20 @@ class Writings:
         try:
             expected = await self._expected(given)
             written = await self._manager.write_resource(given.uri, given.data(), expected, keep=False)
-            return {"uri": written.uri, "metadata": await self._metadata(written.uri)}
+            return {"uri": written.uri, "metadata": await self._metadata(written)}
         except BbfsError as error:
             return self._failure(given.uri, error)
 
-    async def _metadata(self, uri: str) -> dict[str, Any]:
-        """Describe a resource that was just written; without size and version, if its source does not tell them."""
+    async def _metadata(self, written: ResourceMetadata) -> dict[str, Any]:
+        """Describe a resource that was just written; without size and version, if its source does not tell them.
+
+        The version is that of this write where its answer tells one: a later one may be that of another client.
+        """
+        uri = written.uri
         source, record = await self._manager.record_of(uri)
+        if written.etag is not None:
+            known = documents.resource(self._manager, source, record, record.path)
+            return {**known, "size": written.size, "version": written.etag}
         if record.metadata.etag is None and (record.digest is None or record.invalidated):
             try:
                 await self._manager.load_resource(uri)
@@ -111,7 +121,8 @@ class Writings:
                 await self._manager.load_resource(given.uri)
             except NotFound as error:
                 raise Conflict(f"{given.uri}: it is gone: {error}") from error
-        if record.metadata.etag is not None:
+        etag = record.metadata.etag
+        if etag is not None and (etag == given.ifMatch or not _DIGEST.fullmatch(given.ifMatch)):
             return Expected(exists=True, etag=given.ifMatch)
         return Expected(exists=True, version=given.ifMatch)
 
