@@ -226,6 +226,25 @@ def test_a_file_that_is_removed_while_open_can_be_used(kernel: PlainKernel) -> N
 
 
 @pytest.mark.semantics("S33")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_directory_that_is_removed_while_in_use_is_empty(kernel: PlainKernel, replaced: bool) -> None:
+    kernel.mkdir("d")
+    kernel.mkdir("other")
+    inode = kernel.find("d")
+    kernel.folder.counted(kernel.root, b"d", kernel.folder.getattr(inode))  # a program is in it
+    if replaced:
+        kernel.rename("other", "d")
+    else:
+        kernel.rmdir("d")
+    assert stat.S_ISDIR(kernel.folder.getattr(inode).st_mode)
+    opened = kernel.folder.opendir(inode)
+    kernel.folder.begin(opened)
+    assert opened.names == []
+    opened.descriptor.close()
+    assert outcome(kernel.folder.lookup, inode, b"x") == "ENOENT"
+    assert outcome(kernel.folder.mkdir, inode, b"x", Creator(0o755, *OWN)) == "ENOENT"
+
+
 def test_what_other_programs_do_to_a_held_inode_is_seen(kernel: PlainKernel, tmp_path: Path) -> None:
     kernel.mkdir("d")
     kernel.write_at("d/a", os.O_WRONLY | os.O_CREAT, 0, b"1")

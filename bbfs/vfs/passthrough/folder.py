@@ -567,14 +567,26 @@ class PassedFolder:
 
     def rmdir(self, parent: PassedInode, name: bytes) -> None:
         at = self._to_change(parent, name)
+        self._hold(at, name)
         os.rmdir(name, dir_fd=at.number)
         self.changes.append((parent, name))
+
+    def _hold(self, at: Descriptor, name: bytes) -> None:
+        """Have a directory open: programs that are in it go on using it when its name is gone."""
+        try:
+            status = os.stat(name, dir_fd=at.number, follow_symlinks=False)
+            inode = self.inodes.known(key_of(status)) if stat.S_ISDIR(status.st_mode) else None
+            if inode is not None:
+                self.directory(inode)
+        except OSError:
+            return  # the call itself says why, or the directory is known by another name
 
     def rename(self, parent: PassedInode, name: bytes, to_parent: PassedInode, to_name: bytes, flags: int) -> None:
         """Rename, as renameat2(2)."""
         if flags & ~(NOREPLACE | EXCHANGE):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         at, to = self._to_change(parent, name), self._to_change(to_parent, to_name)
+        self._hold(to, to_name)
         if flags == 0:
             os.rename(name, to_name, src_dir_fd=at.number, dst_dir_fd=to.number)
         else:
