@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 4096
 """FUSE requests served at once; far above the number of programs that may wait for one source."""
+KEPT_WITHIN = 3.0
+"""Seconds at the end of a mount for the files that only the mount has to become pending writes."""
 STATUS_EVERY = 10.0
 THREADS_TAKE_TURNS = 0.001
 """Seconds after which a thread that computes lets another one run; Python's default is five times as long. An answer of
@@ -256,6 +258,8 @@ async def _serve(
         files.unwatch()
         notifier.end()
         adapter.unmount()
+        with trio.move_on_after(KEPT_WITHIN):
+            await files.writes.keep_left()
         notifier.reap()
     log.info("unmounted %s", path)
 

@@ -306,3 +306,17 @@ def test_a_mount_shows_what_is_handed_over_beside_it(mounted: Mounts, tmp_path: 
     bbfs("pending", "retry", "--force", item["id"], "--config", config)
     assert (stored(tmp_path, "note.md") or "").startswith("mine 0")
     wait_until(lambda: run("cat", note).text.startswith("mine 0"), "the mount is told")
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.timeout(60)
+def test_an_unmount_names_what_only_the_mount_had(mounted: Mounts, tmp_path: Path) -> None:
+    mount = mounted(source(tmp_path), expected=["the mount ended before"])
+    run("cp", mount / "bb-memory+pad+memory/note.md", mount / "bb-memory+pad+memory/x.part")
+    commands = Commands(mount.environ())
+    Path(mount.environ()["XDG_RUNTIME_DIR"]).chmod(0o700)  # where the command looks for the daemon
+    said = commands("umount", mount.path).err.decode()
+    [row] = json.loads(commands("pending", "--json").text)
+    assert row["id"] in said
+    assert "bb-memory+pad+memory/x.part: the mount ended before the source had it" in said
+    assert commands("pending", "show", row["id"]).text == "one\n"

@@ -37,7 +37,7 @@ from bbfs.model.errors import (
 from bbfs.model.values import Change, DataSource, Expected, Policy, ResourceMetadata
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.commands.pending import retry
-from bbfs.resources.writing.pending import PendingStore, PendingWrite
+from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
@@ -472,6 +472,35 @@ async def test_a_program_that_means_to_keep_such_a_name_renames_to_it(tree: Tree
     assert ".tmp-bbfs-1" not in await program.ls(TREE)
     await program.save(f"{TREE}/{name}", b"changed")
     assert source.contents[f"file:./{name}"] == b"changed"
+
+
+@pytest.mark.semantics("S33")
+async def test_what_only_the_mount_has_at_its_end_is_a_pending_write(tree: Tree) -> None:
+    source, program, world = tree
+    pending = world.manager.writer.pending
+    await program.save(f"{TREE}/x.part", b"half")
+    await program.save(f"{TREE}/y.part", b"renamed")
+    await program.rename(f"{TREE}/y.part", f"{TREE}/d/y.tmp")
+    await program.save(f"{TREE}/z.part", b"removed")
+    await program.unlink(f"{TREE}/z.part")
+    await program.save(f"{TREE}/.tmp-bbfs-1", b"left by a command")
+    await program.save(f"{TREE}/4913", b"")
+    await program.rename(f"{TREE}/d/b.txt", f"{TREE}/d/b.txt~")  # the source has it still
+    opened = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    await program.writes.write(opened, 0, b"not closed")
+    await world.core.writes.keep_left()
+    kept = {each.uri: (pending.content_path(each).read_bytes(), each.reason) for each in pending.items()}
+    start = "bb-scripted+tree+file:./"
+    assert kept == {
+        start + "x.part": (b"half", LEFT),
+        start + "d/y.tmp": (b"renamed", LEFT),
+        start + "a.txt": (b"not closed", LEFT),
+    }
+    for each in [*pending.items()]:
+        await retry(world.manager, {"write": each.id})
+    assert source.contents["file:./d/y.tmp"] == b"renamed"
+    assert source.contents["file:./a.txt"] == b"not closed"
+    program.files.core.release(opened)
 
 
 @pytest.mark.semantics("S32")

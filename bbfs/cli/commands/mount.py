@@ -4,6 +4,7 @@ import logging
 import os
 import select
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -245,13 +246,15 @@ def _unmount_one(mount_point: str) -> None:
 
 
 def _unmount_and_wait(path: str) -> None:
-    """Unmount, and return when the daemon has ended: until then it writes its cache."""
+    """Unmount, and return when the daemon has ended: until then it writes its cache. Name what only the mount had."""
     from bbfs.fuse.control.address import daemon_process  # noqa: PLC0415 - platformdirs
+    from bbfs.resources.writing.pending import LEFT, PendingStore, pending_path  # noqa: PLC0415 - as above
 
     try:
         daemon = daemon_process(path)
     except OSError:
         daemon = None  # no directory of control sockets
+    began = time.time()
     in_use = mountpoint.unmount(path)
     if daemon is None:
         return
@@ -264,6 +267,9 @@ def _unmount_and_wait(path: str) -> None:
             output.message(f"{path}: unmounted, but its daemon has not ended within {ENDS_WITHIN:g} s")
     finally:
         os.close(daemon)
+    for each in PendingStore(pending_path()).refused_since(began):
+        if each.reason == LEFT:
+            output.message(f"{path}: {'/'.join(each.path)}: {LEFT}; 'bbfs pending' has it as {each.id}")
 
 
 def _umount_command(name: str, *, hidden: bool = False) -> click.Command:

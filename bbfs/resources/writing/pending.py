@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources
     from bbfs.sources.content.memory import MemoryContent
     from bbfs.sources.content.spool import HasFile
 
+LEFT = "the mount ended before the source had it"
+"""The reason of a write that no source was asked to take: the file lived in the mount alone, or was still open."""
 LARGEST_DESCRIPTION = 1 << 16
 """Bytes of a description that is read."""
 _LATEST = 1 << 35
@@ -184,13 +186,12 @@ class PendingStore:
     def refused_since(
         self, began: float, *, uri: str | None = None, path: tuple[str, ...] | None = None
     ) -> list[PendingWrite]:
-        """Return the items of a URI, or of a path from the mount's root, that their source did not take since then.
+        """Return the items that their source did not take since: of a URI, of a path from the mount's root, or all.
 
         The newest is the last. began: seconds since the epoch.
         """
-        return [
-            each for each in self.items() if each.at >= began and each.error and (each.uri == uri or each.path == path)
-        ]
+        refused = [each for each in self.items() if each.at >= began and each.error]
+        return [each for each in refused if uri is path is None or each.uri == uri or each.path == path]
 
     def get(self, write_id: str) -> PendingWrite:
         """Return the item with an id, or the only one whose id begins so. Raise NotFound."""

@@ -45,7 +45,7 @@ from bbfs.resources.writing.comparison import (
     require_steady,
     require_stored,
 )
-from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
+from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite, new_id
 from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite, WritesUnseen
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -243,6 +243,19 @@ class Writer:
             source_uri(source.data.base_prefix, native_uri), native_uri
         )
         return replace(known.metadata, size=size, etag=None)
+
+    async def keep_left(
+        self, source: Source, native_uri: str, content: Writable, expected: Expected, path: Path
+    ) -> None:
+        """Keep a content that the mount has at its end and no source was asked to take. Raise NoSpace, BbfsError."""
+        uri, shown = source_uri(source.data.base_prefix, native_uri), self._mounted(source, path)
+        error = f"{BbfsError.__name__}: {LEFT}"
+        item = PendingWrite(
+            new_id(), source.data.id, native_uri, uri, shown, expected, content.size, time.time(), error
+        )
+        await self._keep(item, content, [])
+        await trio.to_thread.run_sync(self._keep_failed, item)
+        log.warning("%s: %s: %s; `bbfs pending` has it as %s", source.data.id, uri, LEFT, item.id)
 
     async def remove(self, source: Source, native_uri: str, expected: Expected, path: Path | None = None) -> None:
         """Remove a resource. Raise BbfsError."""

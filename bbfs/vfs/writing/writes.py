@@ -49,7 +49,7 @@ from bbfs.resources.catalog.record import (
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer
-from bbfs.resources.writing.temporary import is_kept, is_temporary
+from bbfs.resources.writing.temporary import KEEPING, is_kept, is_temporary
 from bbfs.resources.writing.writer import record_state
 from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
 from bbfs.sources.content.memory import MemoryContent
@@ -64,6 +64,8 @@ _NOREPLACE, _EXCHANGE = 1, 2
 HELD = 5.0
 """Seconds for a request during which the kernel holds a directory. A lookup of any other name there waits for the
 answer, and nothing can kill its program."""
+NAMED_WITHIN = 0.5
+"""Seconds for the native URI of a file that the mount leaves at its end; else it has the one of its first name."""
 T = TypeVar("T")
 
 
@@ -856,6 +858,36 @@ class Writes:
         """Raise NotSupported: only a local folder has symbolic links of its own."""
         self._place(self._path(parent, raw_name))
         raise NotSupported("only a local folder takes symbolic links")
+
+    # -- the end of the mount ----------------------------------------------------------------------------------------
+
+    async def keep_left(self) -> None:
+        """Keep the files that only the mount has as pending writes. The kernel sends no requests any more."""
+        drafts = {each.content for each in self._files if isinstance(each.content, Draft)}
+        for source in self._manager.sources.values():
+            if source.overlay is not None:
+                drafts.update(each for each in source.overlay.drafts_below(()) if isinstance(each, Draft))
+        for draft in drafts:
+            if draft.buffer is None or not self._is_ours_alone(draft):
+                continue
+            native_uri, expected = draft.native_uri, draft.expected
+            if draft.temporary:
+                expected = Expected(exists=False)
+                with trio.move_on_after(NAMED_WITHIN), suppress(BbfsError):
+                    native_uri = await self._manager.native_uri_for(draft.source, draft.below)
+            try:
+                await self._writer.keep_left(draft.source, native_uri, draft.buffer.snapshot(), expected, draft.below)
+            except BbfsError as error:
+                log.error("%s: lost with the mount: %s", "/".join(draft.path), error)
+
+    def _is_ours_alone(self, draft: Draft) -> bool:
+        """Return whether neither a source nor a pending write has the bytes of a draft, which a program may miss."""
+        if draft.removed or draft.size == 0 or draft.lock.locked():  # a hand-over has kept them as a pending write
+            return False
+        if not draft.temporary:
+            return draft.dirty and not draft.failed
+        hides = draft.hides is not None and self._aside.get(self._manager.mounted_at(draft.source, draft.hides[0]))
+        return not draft.path[-1].startswith(KEEPING) and (draft.dirty or hides is not draft)
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
