@@ -1,5 +1,6 @@
 """The operations of an OpenAPI document (3.0, 3.1), with their URLs: those of GET, which make the paths. Pure."""
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
 from bbfs.sources.api.security import Requirement, SecurityScheme, requirements, schemes
 
+log = logging.getLogger(__name__)
 LONGEST_URL = 16_384
 """Characters. Servers accept URLs of 8 to 16 KB."""
 LISTED_AT_MOST = 100
@@ -236,6 +238,10 @@ def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False)
             operations.append(operation)
         except (ProtocolViolation, InvalidUri) as error:
             left_out.append(f"GET {shown(path)}: {error}")
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, re.error) as error:
+            # What the reading of one operation does not foresee must not take the others away.
+            log.warning("GET %s of %s cannot be read", shown(path), root, exc_info=error)
+            left_out.append(f"GET {shown(path)}: cannot be read ({type(error).__name__})")
     operations.sort(key=lambda operation: [_openness(part) for part in operation.base.split("/")])
     by_depth: defaultdict[int, list[Operation]] = defaultdict(list)
     for operation in operations:
@@ -379,7 +385,11 @@ def _server(
         raise ProtocolViolation(f"{place}: a URL of more than {_LONGEST_PATH} characters")
     values = _server_variables(found, options)
     url = re.sub(r"\{([^{}]*)\}", lambda variable: values(variable[1], variable[0]), url)
-    url = _usable(url if _HAS_SCHEME.match(url) else urljoin(root.documents.location, url), place)
+    try:
+        url = url if _HAS_SCHEME.match(url) else urljoin(root.documents.location, url)
+    except ValueError:
+        raise ProtocolViolation(f"{place}: {shown(url)} is no URL") from None
+    url = _usable(url, place)
     own, server = urlsplit(root.documents.location), urlsplit(url)
     if own.scheme == "https" and server.scheme != "https":
         raise ProtocolViolation(f"{place}: {shown(url)} is not https, as the document is; the option server names one")

@@ -49,7 +49,10 @@ def as_id(text: str) -> str | None:
 def id_in(text: str) -> str | None:
     """Return the id in a text: an id, or the URL of a page or database, whose path ends with it
     (`…/Title-0123…?v=…`)."""
-    lowered = urlsplit(text.strip().lower()).path.rstrip("/") if "/" in text else text.strip().lower()
+    try:
+        lowered = urlsplit(text.strip().lower()).path.rstrip("/") if "/" in text else text.strip().lower()
+    except ValueError:
+        return None
     match = _ID_AT_END.search(lowered)
     return None if match is None else match[1].replace("-", "")
 

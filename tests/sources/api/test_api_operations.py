@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bbfs.model.errors import NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.api import document
 from bbfs.sources.api.document import Documents
-from bbfs.sources.api.operations import MAX_OPERATIONS, Api, Operation, read
+from bbfs.sources.api.operations import LISTED_AT_MOST, MAX_OPERATIONS, Api, Operation, read
 from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.yaml_document import job
 
@@ -461,3 +461,56 @@ def test_a_broken_reference_spoils_no_more_than_what_it_stands_in() -> None:
     assert [each.path for each in found.operations] == ["/b"]
     assert len(found.left_out) == 2
     assert (found.schemes["k"].kind, found.schemes["l"].kind) == (None, "basic")
+
+
+ODD: list[Any] = [
+    None, True, -1, 1.5, "", "\x00", "//[", "http://[::1", "http://h:99999", "http://h:x", "http://h\n/", "{x",
+    "{a}{a}", [], {}, [None], {"": None}, {"$ref": "#/nowhere"}, {"$ref": "//["}, {"$ref": 1}, {"url": "//["},
+    "x" * 5000, "é", "http://h/%", 10**400, float("inf"), "http://\u2100/", "http://[v1.x]/",
+]  # fmt: skip
+WHOLE = {
+    "servers": [{"url": "https://o/{v}", "variables": {"v": {"default": "1", "enum": ["1", "2"]}}}],
+    "parameters": [
+        {"name": "q", "in": "query", "required": True, "schema": {"type": "string", "enum": ["a"], "default": "a"}},
+        {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}, "style": "simple"},
+    ],
+    "get": {
+        "operationId": "b",
+        "summary": "s",
+        "security": [{"k": []}],
+        "tags": ["t"],
+        "responses": {
+            "200": {
+                "content": {"application/json": {"schema": {"type": "array", "items": {"type": "object"}}}},
+                "links": {"l": {"operationId": "a", "parameters": {"id": "$response.body#/id"}}},
+            }
+        },
+    },
+}
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of each part of a JSON value."""
+    yield place
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, below in inner:
+        yield from places(below, (*place, step))
+
+
+def with_part(value: Any, place: tuple[Any, ...], part: Any) -> Any:
+    if not place:
+        return part
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed[place[0]] = with_part(changed[place[0]], place[1:], part)
+    return changed
+
+
+@pytest.mark.parametrize("place", list(places(WHOLE)), ids=lambda place: "/".join(map(str, place)))
+def test_one_odd_operation_takes_no_other_away(place: tuple[Any, ...], caplog: pytest.LogCaptureFixture) -> None:
+    for odd in ODD:
+        found = api({"/a": {"get": {"operationId": "a"}}, "/b/{id}": with_part(WHOLE, place, odd)})
+        assert found.call("https://h/a").operation.operation_id == "a"
+        assert len(found.operations) + len(found.left_out) <= 2
+        for operation in found.operations:
+            assert len(list(operation.resources())) <= LISTED_AT_MOST
+    assert not caplog.records  # each fault was foreseen

@@ -325,7 +325,7 @@ def test_signatures_are_those_of_the_published_examples(monkeypatch: pytest.Monk
     assert "wJalr" not in repr(account)
 
 
-@pytest.mark.parametrize("hostile", S3_PAGES)
+@pytest.mark.parametrize("hostile", [name for name in S3_PAGES if not name.startswith("a size")])
 @pytest.mark.semantics("S23")
 async def test_a_listing_that_is_none_is_an_error(hostile: str) -> None:
     with pytest.raises(ProtocolViolation):
@@ -429,3 +429,18 @@ def test_a_configuration_that_cannot_be_used_says_why(config: dict[str, Any], au
     assert said in str(caught.value)
     assert "geheim" not in str(caught.value)
     assert isinstance(caught.value, BbfsError)
+
+
+@pytest.mark.parametrize(
+    "odd", ["<Size>x</Size>", "", "<LastModified>x</LastModified>", "<ETag/>", "<Key/>", "<Size>-1</Size>"]
+)
+async def test_one_odd_object_takes_no_other_away(odd: str) -> None:
+    good = "<Contents><Key>good</Key><Size>1</Size></Contents>"
+    found = (await page_of(s3_page(f"<Contents><Key>odd</Key>{odd}</Contents>{good}".encode()))).objects
+    assert [(each.key, each.size) for each in found if each.key != "odd"][-1] == ("good", 1)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("hostile", [name for name in S3_PAGES if name.startswith("a size")])
+async def test_an_impossible_size_counts_as_none(hostile: str) -> None:
+    assert {each.size for each in (await page_of(S3_PAGES[hostile]())).objects} == {None}

@@ -67,10 +67,10 @@ _LONGEST_UPLOAD = 4096
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """An object in a page of a listing. size: bytes."""
+    """An object in a page of a listing. size: bytes; None if it is stated as no number, so that only a load tells."""
 
     key: str
-    size: int
+    size: int | None
     modified_ns: int | None
     etag: str | None
     storage_class: str | None
@@ -111,12 +111,9 @@ async def page_of(body: bytes) -> Page:
 
 
 def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
-    size = number_in(said.get("Size", ""))
-    if size is None:
-        raise ProtocolViolation("a listing with a size that is no number")
     return ListedObject(
         key(said.get("Key", "")),
-        size,
+        number_in(said.get("Size", "")),
         _from_iso(said.get("LastModified", "")),
         etag_in(said.get("ETag", "")),
         short(said.get("StorageClass")),
