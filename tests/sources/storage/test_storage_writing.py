@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +16,7 @@ from fakes import data_source
 from object_stores import KEY, SECRET, S3Server, closing
 from obstore.store import MemoryStore
 
-from bbfs.model.errors import Conflict, NoSpace, NotFound
+from bbfs.model.errors import BbfsError, Conflict, NoSpace, NotFound
 from bbfs.model.values import Expected
 from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
@@ -184,7 +185,10 @@ async def test_an_object_keeps_how_it_is_described(s3: tuple[StorageHandler, S3S
 
 
 class Store(ThreadingHTTPServer):
-    """A store that is not S3. kind: if it compares, ignores all conditions and checksums, or checks checksums alone."""
+    """A store that is not S3.
+
+    kind: if it compares, ignores all conditions and checksums, checks checksums alone, or only promises to store.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind, self.asked, self.connections = kind, list[str](), 0
@@ -216,6 +220,8 @@ class Request(BaseHTTPRequestHandler):
             self._answer(412)
         elif store.kind == "checks" and self.headers["content-md5"]:
             self._answer(400)
+        elif store.kind == "promises":
+            self._answer(202)
         else:
             store.objects[self.path] = body
             self._answer(200)
@@ -224,9 +230,9 @@ class Request(BaseHTTPRequestHandler):
         """Write nothing."""
 
 
-@pytest.mark.semantics("S32")
-@pytest.mark.parametrize("kind", ["compares", "ignores", "checks"])
-async def test_a_new_object_is_sent_once_and_replaces_none(kind: str) -> None:
+@asynccontextmanager
+async def stored_at(kind: str) -> AsyncIterator[tuple[StorageHandler, Store]]:
+    """Yield a source in a store of a kind."""
     store = Store(kind)
     thread = threading.Thread(target=store.serve_forever, daemon=True)
     thread.start()
@@ -234,6 +240,18 @@ async def test_a_new_object_is_sent_once_and_replaces_none(kind: str) -> None:
     source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
     handler = StorageHandler(source, Services())
     try:
+        yield handler, store
+    finally:
+        await handler.aclose()
+        store.shutdown()
+        store.server_close()
+        thread.join(5)
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("kind", ["compares", "ignores", "checks"])
+async def test_a_new_object_is_sent_once_and_replaces_none(kind: str) -> None:
+    async with stored_at(kind) as (handler, store):
         for name in ("a", "b"):
             assert (await handler.write(f"s3://data/{name}", MemoryContent(b"new"), NEW)).etag == "1"
         looked = [(f"HEAD /data/{name} 404", f"PUT /data/{name} 200") for name in ("a", "b")]
@@ -242,8 +260,12 @@ async def test_a_new_object_is_sent_once_and_replaces_none(kind: str) -> None:
             await handler.write("s3://data/b", MemoryContent(b"other"), NEW)
         assert store.objects == {"/data/a": b"new", "/data/b": b"new"}
         assert store.connections == 1, "each answer is read to its end"
-    finally:
-        await handler.aclose()
-        store.shutdown()
-        store.server_close()
-        thread.join(5)
+
+
+@pytest.mark.semantics("S32")
+async def test_a_store_that_only_promises_has_stored_nothing() -> None:
+    async with stored_at("promises") as (handler, _):
+        for expected in (NEW, Expected()):
+            with pytest.raises(BbfsError, match="202 Accepted: the server has not said that it is done") as failed:
+                await handler.write("s3://data/a", MemoryContent(b"new"), expected)
+            assert failed.type is BbfsError
