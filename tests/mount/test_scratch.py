@@ -935,3 +935,40 @@ def test_without_user_namespaces_and_without_root_there_is_a_sentence(monkeypatc
     monkeypatch.setattr(processes, "_libc", Refusing())
     with pytest.raises(mountpoint.MountError, match="user namespaces"):
         processes.enter_namespaces()
+
+
+@pytest.mark.semantics("S39")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_scratch_on_a_full_disk_is_applied_discarded_and_unmounted(place: Place) -> None:
+    """Applying and discarding make room, so neither may need some."""
+    disk = place.scratch.with_name("disk")
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], check=True, timeout=BOUND)
+    try:
+        _fill_and_make_room(Place(place.state, place.folder, place.mnt, disk / "scratch"), disk)
+    finally:
+        overlay.detach(str(disk))
+
+
+def _fill_and_make_room(place: Place, disk: Path) -> None:
+    place.mount(*WRITABLE)
+    (place.notes / "one").write_text("1\n")
+    (place.notes / "two").unlink()
+    with suppress(OSError), (place.notes / "large").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    assert os.statvfs(disk).f_bavail == 0
+    place.bbfs("apply", "--yes", place.mnt, place.notes / "one", place.notes / "two")
+    assert (place.folder / "one").read_text() == "1\n"
+    assert not (place.folder / "two").exists()
+    with suppress(OSError), (place.notes / "large").open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    place.bbfs("umount", place.mnt)
+    place.mount(*WRITABLE)
+    place.bbfs("discard", "--yes", place.mnt, place.notes / "large")
+    assert place.changes() == []
+    (place.notes / "one").write_text("one more\n")
+    assert place.changes() == ["M  one"]
+    assert sorted(os.listdir(disk / "scratch")) == ["bases", "edited", "held", "lower", "scratch.json", "upper", "work"]
+    place.bbfs("umount", place.mnt)

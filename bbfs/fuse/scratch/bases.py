@@ -6,6 +6,7 @@ clock is asked, and no program can write the notes through the overlay. A name w
 The notes are lines of JSON in one file, appended by the daemon and by `bbfs apply`; the last line of a path counts.
 """
 
+import errno
 import json
 import logging
 import os
@@ -78,6 +79,8 @@ class Notes:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     lines: int = 0
     _descriptor: int = -1
+    _is_torn: bool = False
+    """True if the file may end in a part of a line."""
 
     @classmethod
     def of(cls, scratch: Scratch) -> "Notes":
@@ -86,6 +89,7 @@ class Notes:
         with suppress(FileNotFoundError), open(os.open(found.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             for line in file:
                 found.lines += 1
+                found._is_torn = not line.endswith(b"\n")
                 with suppress(ValueError, TypeError, KeyError, AttributeError):  # the last line of a crash
                     found._take(json.loads(line))
         return found
@@ -129,7 +133,12 @@ class Notes:
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, _FLAGS, 0o600)
         # One write, so the lines of two processes do not mix. A path may have any bytes: JSON escapes them.
-        os.write(self._descriptor, json.dumps(said, separators=(",", ":")).encode() + b"\n")
+        # What a full disk has cut off, now or before, ends at the line feed that the next line begins with.
+        line = json.dumps(said, separators=(",", ":")).encode() + b"\n"
+        line = b"\n" + line if self._is_torn else line
+        self._is_torn = os.write(self._descriptor, line) < len(line)
+        if self._is_torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self.lines += 1
         self._take(said)
 

@@ -5,6 +5,7 @@ of flock(2), so none outlives its process: `held` while an overlay may be mounte
 `upper`.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -24,6 +25,10 @@ from bbfs.serving.private_files import open_own, own_directory
 _STATE = "scratch.json"
 _LARGEST_STATE = 64 << 20
 """Bytes of a state that is read; it has an entry for each file that was applied."""
+_ROOM = 4096
+"""Bytes that a state has at least, spaces included: so many can be written again on a disk without room."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a disk without room."""
 ENDS_WITHIN = 20.0
 """Seconds for the processes of a scratch to end."""
 _RETRY = 0.05
@@ -127,12 +132,20 @@ class Scratch:
         return found
 
     def note(self, **changes: Any) -> None:
-        """Change what is noted about it."""
+        """Change what is noted about it. On a disk without room the present file is written again."""
         state = {**(self.state if _is_scratch(self.path) else {}), **changes}
-        new = os.path.join(self.path, f"{_STATE}.{os.getpid()}")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            json.dump(state, file)
-        os.replace(new, os.path.join(self.path, _STATE))
+        path = os.path.join(self.path, _STATE)
+        text, new = json.dumps(state).encode("ascii").ljust(_ROOM), f"{path}.{os.getpid()}"
+        try:
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(text)
+            os.replace(new, path)
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(new)
+            if error.errno not in FULL or not _is_scratch(self.path):
+                raise
+            _write_again(path, text)
 
     def mounted_at(self) -> str | None:
         """Return where its overlay is mounted in this mount namespace, or None."""
@@ -216,6 +229,17 @@ class Scratch:
             except BlockingIOError:
                 return True
         return False
+
+
+def _write_again(path: str, text: bytes) -> None:
+    """Write a file in its place. Raise OSError if there is no room for all of it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        text = text.ljust(os.fstat(descriptor).st_size)
+        if os.pwrite(descriptor, text, 0) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(descriptor)
 
 
 def remove_tree(*paths: str) -> None:

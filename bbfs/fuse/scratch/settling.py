@@ -7,6 +7,7 @@ leaves the scratch after the source has it: a kill at any step leaves it in one 
 
 import errno
 import filecmp
+import logging
 import os
 import stat
 import threading
@@ -21,11 +22,13 @@ from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch import copying
 from bbfs.fuse.scratch.bases import REMOVAL, Attempt, Base, Notes, version_in
 from bbfs.fuse.scratch.changes import Change, Marks, directory, is_beneath, names_of, status, type_of
-from bbfs.fuse.scratch.directory import Scratch, remove_tree
+from bbfs.fuse.scratch.directory import FULL, Scratch, remove_tree
 from bbfs.fuse.scratch.session import editable
 from bbfs.model.errors import BbfsError, Conflict
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.temporary import new_keeping_name
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """Files that are applied at once: most of the time of one is a wait for the disk or the source."""
@@ -237,7 +240,7 @@ class _Layers:
         self._scratch = scratch
         self._marks = Marks.of(scratch)
         self._notes = Notes.of(scratch)
-        self._noting = threading.Lock()
+        self._note_lock = threading.Lock()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
 
@@ -253,6 +256,20 @@ class _Layers:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Write notes, one thread at a time. On a disk without room go on without them: applying makes room there.
+
+        A version that is not noted is a conflict later, and never taken for another one.
+        """
+        with self._note_lock:
+            try:
+                yield
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                log.warning("a step is not noted, the disk of %s has no room", self._scratch.path)
 
     def close_parents(self) -> None:
         """Close the directories that are kept: the next step makes or removes some."""
@@ -354,7 +371,7 @@ class _Layers:
                 self._note(change.path, name, lower)
         if change.what == "removed":
             self._drop_whiteout(change.path)
-            with self._noting:
+            with self._noting():
                 self._notes.absent(change.path)
 
     def _require_listed(self, change: Change, name: str, upper: int) -> None:
@@ -394,7 +411,7 @@ class _Layers:
 
     def _begin(self, path: str, attempt: Attempt) -> None:
         """Note what is about to be done, for the next command if this one is killed."""
-        with self._noting:
+        with self._noting():
             self._notes.attempted(path, attempt)
 
     @contextmanager
@@ -404,7 +421,7 @@ class _Layers:
         try:
             yield
         except BaseException:
-            with self._noting:
+            with self._noting():
                 self._notes.ended(path)
             raise
 
@@ -453,7 +470,7 @@ class _Layers:
             os.unlink(name, dir_fd=lower)
         with suppress(FileNotFoundError):
             self._drop_whiteout(old)
-        with self._noting:
+        with self._noting():
             self._notes.absent(old)
 
     def _remove(self, path: str, name: str, lower: int, *, overwrite: bool) -> None:
@@ -507,7 +524,7 @@ class _Layers:
         found = status(name, lower)
         if found is not None:
             base = Base(type_of(found), version_in(lower, name, found))
-            with self._noting:
+            with self._noting():
                 self._notes.shown(path, base)
 
     def reason(self, change: Change, error: Exception, began: float) -> str:
