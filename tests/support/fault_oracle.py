@@ -227,12 +227,23 @@ class _Oracle:
         if not states or states[0].name not in self._history.ledgers:
             return
         for before, after in itertools.pairwise(states):
-            lost = set(before.records or ()) - set(after.records or ())
+            lost = set(before.records or ()) - set(after.records or ()) - self._refused_and_kept(before.name)
             if lost and not self._is_late(states, after):
                 yield (
                     f"{after.name}: the state of {after.at:.3f} by the {after.by}, {(after.records or ())[-2:]}, "
                     f"lacks {sorted(lost)} of the one before, by the {before.by} at {before.at:.3f}"
                 )
+
+    def _refused_and_kept(self, name: str) -> set[str]:
+        """Return the records of saves that programs were told to have failed, and that are pending.
+
+        The source may have stored them all the same. A later save of the mount may replace them then.
+        """
+        refused = {
+            f"{event.who}.{event.number}" for event in self._history.events if event.name == name and event.error
+        }
+        kept = {each for item in self._pending[name] for each in item.records or ()}
+        return refused & kept
 
     def _unseen(self, states: Sequence[State]) -> Iterator[str]:
         """The mount replaces or removes only states that the source has told it of."""

@@ -1,5 +1,6 @@
 """One round of a model of writing with faults: programs on a mount, a stranger, kills, and what they leave."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ from bbfs.resources.writing.pending import PendingStore
 _SCRIPT = Path(__file__).with_name("fault_programs.py")
 BOUND = 90
 """Seconds for all programs of a round."""
+_SETTLES = 4.0
+"""Seconds in which a mount notices that its source is there again."""
 _DOWN = 0.2
 """Seconds that a source or a daemon is away."""
 _UNEXPECTED = r"^(?!.*(Traceback|unforeseen|Error\())"
@@ -148,15 +151,26 @@ class Round:
         )
 
     def _last(self, mount: Mount) -> dict[str, Any]:
-        """Return what the mount shows of each file after a refresh."""
-        run(sys.executable, "-m", "bbfs", "refresh", mount.path, env=mount.environ())
-        steps = [{"action": "read", "name": name, "pause": 0, "locks": []} for name in self.plan.uses]
-        programs = self._programs("last", mount, {"z": steps})
+        """Return what the mount shows of each file when all is quiet: at once, or in some seconds."""
+        deadline = time.monotonic() + _SETTLES
+        for number in itertools.count():
+            if number:
+                time.sleep(0.2)
+            run(sys.executable, "-m", "bbfs", "refresh", mount.path, env=mount.environ())
+            found = self._shown(f"last-{number}", mount)
+            has = {state.name: state.records for state in self.source.states()}
+            if time.monotonic() > deadline or all(has.get(name) == found[name] for name in found):
+                return found
+        raise AssertionError
+
+    def _shown(self, name: str, mount: Mount) -> dict[str, Any]:
+        steps = [{"action": "read", "name": each, "pause": 0, "locks": []} for each in self.plan.uses]
+        programs = self._programs(name, mount, {"z": steps})
         said = programs.communicate(timeout=BOUND)[1]
         assert programs.returncode == 0, said
         return {
             event.name: event.read if event.error is None else None if event.error == "ENOENT" else (event.error,)
-            for event in self._events("last")
+            for event in self._events(name)
         }
 
     def _pending(self, mount: Mount) -> list[Pending]:
@@ -193,7 +207,7 @@ def report(played: Round, history: History) -> str:
         lines.append((event.ended, f"end     {event}: {got} {more}"))
     for line in (*played.source.met(), *played.notes):
         at, _, text = line.partition(" ")
-        lines.append((float(at), f"FAULT   {text}"))
+        lines.append((float(at), f"source  {text}"))
     told = [f"{at:.3f} {text}" for at, text in sorted(lines)]
     told += [f"pending {item.name}: {_short(item.records)} {item.error}" for item in history.pending]
     told += [f"last    {name}: {_short(records)}" for name, records in history.last.items()]

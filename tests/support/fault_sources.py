@@ -1,6 +1,7 @@
 """The sources of a model of writing with faults: each with a journal of its states, a stranger and faults."""
 
 import contextlib
+import itertools
 import sqlite3
 import threading
 import time
@@ -12,7 +13,9 @@ from fault_contents import CODECS, names_of, record
 from fault_oracle import Asked, Seen, State
 from fault_plans import Kind, Plan, Step
 from journal_server import S3, Faults, Handler, JournalServer, JournalStore, Mcp, Refused, WebDav
+from journal_sftp import JournalSftp
 from object_stores import KEY, SECRET
+from sftp_server import PASSWORD, USER
 
 TIMEOUT = 1.0
 """Seconds that a source has for a request."""
@@ -89,14 +92,18 @@ class HttpSource(FaultSource):
     """A server in threads of this process."""
 
     handler: ClassVar[type[Handler]]
+    clock: ClassVar[Callable[[], float]] = staticmethod(time.time)
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         super().__init__(plan, directory)
-        self.store = JournalStore(CODECS[self.codec])
+        self.store = JournalStore(CODECS[self.codec], self.clock)
         self.faults = Faults(plan.change_faults, plan.look_faults, 1.5 * TIMEOUT)
         for name in plan.uses:
             self.store.put(name, self.store.codec.encode(name, text_for(name, 100)[1]), "stranger")
-        self.server = JournalServer(self.handler, self.store, self.faults)
+        self.server = self._served(directory)
+
+    def _served(self, directory: Path) -> JournalServer | JournalSftp:
+        return JournalServer(self.handler, self.store, self.faults)
 
     def states(self) -> Sequence[State]:
         with self.store.lock:
@@ -177,6 +184,27 @@ class McpSource(HttpSource):
             "write": {"tool": "put", **tools},
             "remove": {"tool": "drop", **tools},
         }
+
+
+class SftpSource(HttpSource):
+    """A server of SFTP. Its times are whole seconds and its only versions, so no two states have the same."""
+
+    checks_late = True
+    clock = staticmethod(itertools.count(1_600_000_000).__next__)
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        super().__init__(plan, directory)
+        self.directory = f"bb-storage+far+sftp/127.0.0.1:{self.server.port}"
+
+    def _served(self, directory: Path) -> JournalServer | JournalSftp:
+        return JournalSftp(self.store, self.faults, directory)
+
+    def table(self) -> dict[str, Any]:
+        assert isinstance(self.server, JournalSftp)
+        options = {"known_hosts": str(self.server.known_hosts)}
+        config = {"url": f"sftp://127.0.0.1:{self.server.port}/", "options": options}
+        auth = {"username": USER, "password": PASSWORD}
+        return {**self._options("far"), "type": "storage", "config": config, "auth": auth}
 
 
 class SqliteSource(FaultSource):
@@ -277,6 +305,12 @@ def _statements(number: int, step: Step) -> list[tuple[Any, ...]]:
             return [("DELETE FROM things WHERE id = %s", key), ("INSERT INTO things VALUES (%s, %s)", key, text)]
 
 
-KINDS: dict[str, type[FaultSource]] = {"webdav": WebDavSource, "s3": S3Source, "mcp": McpSource, "sqlite": SqliteSource}
+KINDS: dict[str, type[FaultSource]] = {
+    "webdav": WebDavSource,
+    "s3": S3Source,
+    "mcp": McpSource,
+    "sftp": SftpSource,
+    "sqlite": SqliteSource,
+}
 """The kinds of source, by name."""
 PLANS: dict[str, Kind] = {name: kind.kind for name, kind in KINDS.items()}

@@ -22,6 +22,7 @@ from xml.sax.saxutils import escape
 from fault_contents import Plain, Records, Torn, names_in
 from fault_oracle import Asked, Seen, State
 
+_CONDITIONS = ("if-match", "if-none-match", "destination", "overwrite")
 _LATE = 0.15
 """Seconds after which a server stores what it has only accepted."""
 
@@ -41,14 +42,16 @@ class Held:
     data: bytes
     etag: str
     position: int
-    modified: float = field(default_factory=time.time)
+    modified: float
+    """Seconds since the epoch."""
 
 
 class JournalStore:
-    """Files in memory, with each state that they had. Every method is one step."""
+    """Files in memory, with each state that they had. Every method is one step. clock: gives times of files."""
 
-    def __init__(self, codec: Plain) -> None:
+    def __init__(self, codec: Plain, clock: Callable[[], float] = time.time) -> None:
         self.codec = codec
+        self.clock = clock
         self.lock = threading.RLock()
         self.held: dict[str, Held] = {}
         self.states: list[State] = []
@@ -65,7 +68,7 @@ class JournalStore:
             self.notes.append(f"{time.monotonic():.3f} torn: {torn}")
             return ()
 
-    def _note(self, name: str, data: bytes | None, by: str) -> None:
+    def _note(self, name: str, data: bytes | None, by: str, modified: float | None = None) -> None:
         self._positions[name] += 1
         records = None if data is None else self.names_in(name, data)
         self.states.append(State(time.monotonic(), name, records, by))
@@ -73,7 +76,7 @@ class JournalStore:
             self.held.pop(name, None)
         else:
             etag = hashlib.sha256(f"{name} {self._positions[name]}".encode()).hexdigest()[:16]
-            self.held[name] = Held(data, etag, self._positions[name])
+            self.held[name] = Held(data, etag, self._positions[name], modified or self.clock())
 
     def look(self, name: str) -> Held | None:
         """Return a file, and note that the mount has seen it."""
@@ -90,10 +93,18 @@ class JournalStore:
         if none_match == "*" and found is not None:
             raise Refused(412)
 
-    def put(self, name: str, data: bytes, by: str, match: str | None = None, none_match: str | None = None) -> Held:
+    def put(
+        self,
+        name: str,
+        data: bytes,
+        by: str,
+        match: str | None = None,
+        none_match: str | None = None,
+        modified: float | None = None,
+    ) -> Held:
         with self.lock:
             self.check(name, match, none_match)
-            self._note(name, data, by)
+            self._note(name, data, by, modified)
             return self.held[name]
 
     def remove(self, name: str, by: str, match: str | None = None) -> None:
@@ -109,8 +120,7 @@ class JournalStore:
                 raise Refused(404)
             if to in self.held and not replace:
                 raise Refused(412)
-            data = self.held[name].data
-            self._note(to, data, by)
+            self._note(to, self.held[name].data, by, self.held[name].modified)
             self._note(name, None, by)
 
     def edit(self, name: str, change: Callable[[str], str]) -> None:
@@ -225,7 +235,11 @@ class Handler(BaseHTTPRequestHandler):
         if is_change:
             self.note_asked(body)
         fault = self.faults.next(f"{self.command} {self.path}", is_change=is_change)
+        asked_at = time.monotonic()
         answer = self._met(fault, body)
+        told = "no answer" if answer is None else f"{answer.status} {answer.headers.get('etag', '')}"
+        conditions = " ".join(f"{name}: {self.headers[name]}" for name in _CONDITIONS if name in self.headers)
+        self.store.notes.append(f"{asked_at:.3f} {self.command} {self.path} {conditions} {fault}: {told}")
         if answer is None:
             self.close_connection = True
             with contextlib.suppress(OSError):
