@@ -120,6 +120,7 @@ class _Oracle:
         self._pending: dict[str, list[Pending]] = defaultdict(list)
         for item in history.pending:
             self._pending[item.name].append(item)
+        self._refused_records = {f"{each.who}.{each.number}" for each in history.events if each.error is not None}
 
     def problems(self) -> Iterator[str]:
         yield from self._torn()
@@ -140,7 +141,7 @@ class _Oracle:
     def _torn(self) -> Iterator[str]:
         """No program reads, and no source gets, what no program wrote."""
         for event in self._history.events:
-            if event.torn is not None and not (event.torn.startswith("a file that") and self._is_emptied(event)):
+            if event.torn is not None and not self._is_rewritten(event):
                 yield f"{event}: torn: {event.torn}"
         for item in self._history.pending:
             if not item.records:
@@ -149,9 +150,9 @@ class _Oracle:
             if state.records == ():
                 yield f"{state.name} is empty at the source since {state.at:.3f}, and no program wrote that"
 
-    def _is_emptied(self, event: Event) -> bool:
-        """Return whether a program has emptied the file and not written it yet, while this event lasts."""
-        return any(
+    def _is_rewritten(self, event: Event) -> bool:
+        """Return whether another program writes the file in place meanwhile: it shows what was written so far."""
+        return event.action == "read" and any(
             other.name == event.name and other.action in ("rewrite", "redirect", "backup") and _overlap(other, event)
             for other in self._history.events
         )
@@ -239,11 +240,8 @@ class _Oracle:
 
         The source may have stored them all the same. A later save of the mount may replace them then.
         """
-        refused = {
-            f"{event.who}.{event.number}" for event in self._history.events if event.name == name and event.error
-        }
         kept = {each for item in self._pending[name] for each in item.records or ()}
-        return refused & kept
+        return self._refused_records & kept
 
     def _unseen(self, states: Sequence[State]) -> Iterator[str]:
         """The mount replaces or removes only states that the source has told it of."""
@@ -287,6 +285,8 @@ class _Oracle:
         if event.interrupted or event.torn is not None:
             return
         if event.action == "read" and event.read is not None:
+            if event.read and event.read[-1] in self._refused_records:
+                return  # a draft that no source has acknowledged: its file shows what the source has after its close
             found = [
                 position
                 for position, state in enumerate(self._states[event.name])

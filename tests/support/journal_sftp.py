@@ -10,7 +10,6 @@ from typing import Any
 import paramiko
 from fault_oracle import Asked
 from journal_server import Faults, Held, JournalStore, Refused
-from paramiko.common import OPEN_SUCCEEDED
 from paramiko.sftp import CMD_NAMES, SFTP_FAILURE, SFTP_NO_SUCH_FILE, SFTP_OK
 from paramiko.sftp_attr import SFTPAttributes
 from sftp_server import KEY, _Login

@@ -1,0 +1,85 @@
+"""The oracle of `test_write_faults.py` finds what is wrong in histories that are made up."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fault_contents import CODECS, LEAST, Torn, names_in, names_of, record
+from fault_oracle import Asked, Event, History, Pending, Seen, State, problems
+from fault_plans import Kind, plan_of
+
+FIRST = State(0.0, "l0", ("s.l0",), "stranger")
+SAVED = State(1.5, "l0", ("s.l0", "w0.0"), "mount")
+SAVE = Event("w0", 0, "rewrite", "l0", 1.0, 2.0, wrote=("s.l0", "w0.0"))
+REFUSED = replace(SAVE, error="EIO", stage="close")
+READ = Event("p0", 0, "read", "l0", 3.0, 3.1, read=("s.l0", "w0.0"))
+LOOK = Seen(0.5, "l0", 0)
+GOOD = History((FIRST, SAVED), (SAVE, READ), ledgers=frozenset({"l0"}), seen=(LOOK,), last={"l0": ("s.l0", "w0.0")})
+STRANGE = State(1.2, "l0", ("s.l0", "s.1"), "stranger")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        GOOD,
+        replace(GOOD, events=(replace(SAVE, wrote=("w0.0",), action="append"),)),
+        History((FIRST,), (REFUSED,), (Pending("l0", ("s.l0", "w0.0"), "Conflict: x"),)),
+        History((FIRST, SAVED), (REFUSED,), seen=(LOOK,)),
+        History((FIRST,), (replace(REFUSED, interrupted=True),)),
+        History((FIRST,), (replace(REFUSED, stage="open", wrote=None),)),
+        History(
+            (FIRST, STRANGE, replace(SAVED, records=("s.l0", "s.1", "w0.0"))),
+            seen=(Seen(1.3, "l0", 1),),
+            events=(),
+            ledgers=frozenset({"l0"}),
+        ),
+        replace(GOOD, events=(SAVE, replace(READ, began=1.1, ended=1.2))),
+    ],
+)
+def test_good_histories_have_no_problem(history: History) -> None:
+    assert problems(history) == []
+
+
+BAD: Mapping[str, History] = {
+    "not at the source": History((FIRST,), (SAVE,)),
+    "not at the source by then": History((FIRST, replace(SAVED, at=2.5)), (SAVE,)),
+    "its bytes are not pending": History((FIRST,), (REFUSED,)),
+    "neither beside it nor pending": History((FIRST,), (replace(REFUSED, action="replace", stage="rename"),)),
+    "has it still": History((FIRST,), (Event("w0", 0, "remove", "l0", 1.0, 2.0),)),
+    "the old name still": History((FIRST, replace(FIRST, name="l1")), (Event("w0", 0, "move", "l0", 1.0, 2.0, "l1"),)),
+    "lacks ['s.1']": History((FIRST, STRANGE, SAVED), (SAVE,), seen=(Seen(1.3, "l0", 1),), ledgers=GOOD.ledgers),
+    "which it has never seen": History((FIRST, STRANGE, SAVED), (SAVE,), seen=(Seen(1.1, "l0", 0),)),
+    "the state 0; the state 1 was had": replace(GOOD, events=(SAVE, replace(READ, read=("s.l0",)))),
+    "which the source never had": replace(GOOD, events=(SAVE, replace(READ, read=("w9.9",)))),
+    "torn: half": replace(GOOD, events=(SAVE, replace(READ, read=None, torn="half"))),
+    "pending write of l0: torn": History((FIRST,), (), (Pending("l0", None, None),)),
+    "is empty at the source": History((FIRST, replace(SAVED, records=())), ()),
+    "neither stored nor pending": History((FIRST,), (), asked=(Asked(1.0, "l0", ("w0.0",)),)),
+    "which makes the file": History((FIRST,), (Event("w0", 0, "redirect", "l0", 1.0, 2.0, "", "ENOENT", "create"),)),
+    "at the end the source has": replace(GOOD, last={"l0": None}),
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_bad_histories_have_one(says: str) -> None:
+    assert any(says in problem for problem in problems(BAD[says])), problems(BAD[says])
+
+
+def test_a_record_proves_itself() -> None:
+    text = record("w0.1", 300) + record("w1.2", 0)
+    assert names_of(text) == ("w0.1", "w1.2")
+    assert names_in(CODECS["rows"], CODECS["rows"].encode("7.json", text)) == ("w0.1", "w1.2")
+    for torn in (text[:-1], text[1:], text[:100] + "x" + text[101:], text[:50] + text[60:], text + "\0" * LEAST):
+        with pytest.raises(Torn):
+            names_of(torn)
+    assert names_of(text[:-20], is_growing=True) == ("w0.1",)
+
+
+@pytest.mark.parametrize("kind", [Kind(), Kind(appends=False, moves=False, suffix=".json", fails=False, ends=False)])
+def test_a_plan_is_that_of_its_seed(kind: Kind) -> None:
+    plans: list[Any] = [plan_of(seed, kind) for seed in range(30)]
+    assert plans == [plan_of(seed, kind) for seed in range(30)]
+    assert any(each.kills for each in plans)
+    assert any(each.stranger for each in plans)
+    assert kind.appends == any(step.action == "append" for each in plans for step in each.programs["w0"])
