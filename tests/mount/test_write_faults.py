@@ -13,7 +13,7 @@ from fault_rounds import play
 from fault_sources import KINDS, PLANS
 
 KIND = os.environ.get("KIND", "")
-FIRST, SEEDS = int(os.environ.get("FIRST", "0")), int(os.environ.get("SEEDS", "2"))
+FIRST, SEEDS = int(os.environ.get("FIRST", "0")), int(os.environ.get("SEEDS", "1"))
 REPORTS = os.environ.get("REPORTS")
 
 

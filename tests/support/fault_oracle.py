@@ -6,7 +6,7 @@ Times are those of one monotonic clock, in seconds.
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fault_contents import Records, is_within
@@ -111,6 +111,19 @@ def problems(history: History) -> list[str]:
     return list(_Oracle(history).problems())
 
 
+def folder_problems(history: History, appended: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what must not be in a folder without a journal, from its first and last states.
+
+    appended: names and records that a stranger has appended there.
+    """
+    oracle = _Oracle(replace(history, pending=()))
+    last = {state.name: set(state.records or ()) for state in history.states}
+    done = [(each.name, each.wrote[-1]) for each in history.events if each.error is None and each.wrote]
+    kept = [(name, record) for name, record in (*done, *appended) if name in history.ledgers]
+    lost = [f"{name}: {record} was acknowledged and is lost" for name, record in kept if record not in last[name]]
+    return [*oracle.torn(), *lost, *oracle.last()]
+
+
 class _Oracle:
     def __init__(self, history: History) -> None:
         self._history = history
@@ -123,7 +136,7 @@ class _Oracle:
         self._refused_records = {f"{each.who}.{each.number}" for each in history.events if each.error is not None}
 
     def problems(self) -> Iterator[str]:
-        yield from self._torn()
+        yield from self.torn()
         for event in self._history.events:
             if event.error is None and event.torn is None:
                 yield from self._acknowledged(event)
@@ -134,11 +147,11 @@ class _Oracle:
             yield from self._lost(states)
             yield from self._unseen(states)
         yield from self._reads()
-        yield from self._last()
+        yield from self.last()
 
     # -- contents ----------------------------------------------------------------------------------------------------
 
-    def _torn(self) -> Iterator[str]:
+    def torn(self) -> Iterator[str]:
         """No program reads, and no source gets, what no program wrote."""
         for event in self._history.events:
             if event.torn is not None and not self._is_rewritten(event):
@@ -328,7 +341,7 @@ class _Oracle:
                 return True
         return False
 
-    def _last(self) -> Iterator[str]:
+    def last(self) -> Iterator[str]:
         """When all is quiet, the mount shows what the source has."""
         for name, records in self._history.last.items():
             states = self._states[name]

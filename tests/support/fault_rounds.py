@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_contents import CODECS, Torn, names_in
-from fault_oracle import Event, History, Pending, problems
+from fault_oracle import Event, History, Pending, folder_problems, problems
 from fault_plans import Plan
 from fault_sources import KINDS
 from harness import Mount, Mounts, State
@@ -193,7 +193,9 @@ def play(kind: str, plan: Plan) -> tuple[list[str], str]:
     with tempfile.TemporaryDirectory(prefix="bbfs-round-") as directory:
         with closing(Round(kind, plan, Path(directory))) as played:
             history = played.play()
-            return problems(history), report(played, history)
+            if played.source.is_journal:
+                return problems(history), report(played, history)
+            return folder_problems(history, played.source.appended), report(played, history)
 
 
 def report(played: Round, history: History) -> str:

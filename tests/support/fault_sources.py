@@ -1,6 +1,8 @@
 """The sources of a model of writing with faults: each with a journal of its states, a stranger and faults."""
 
+import atexit
 import contextlib
+import functools
 import itertools
 import sqlite3
 import threading
@@ -14,7 +16,9 @@ from fault_oracle import Asked, Seen, State
 from fault_plans import Kind, Plan, Step
 from journal_server import S3, Faults, Handler, JournalServer, JournalStore, Mcp, Refused, WebDav
 from journal_sftp import JournalSftp
-from object_stores import KEY, SECRET
+from object_stores import KEY, SECRET, Relay
+from postgres_server import PASSWORD as PG_PASSWORD
+from postgres_server import PostgresServer, postgres_server
 from sftp_server import PASSWORD, USER
 
 TIMEOUT = 1.0
@@ -28,12 +32,15 @@ class FaultSource:
     codec: ClassVar[str] = "plain"
     sees: ClassVar[bool] = True
     checks_late: ClassVar[bool] = False
+    is_journal: ClassVar[bool] = True
     directory: str
     """On the mount, from its root."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         """directory: for its files."""
         self.plan = plan
+        self.appended: list[tuple[str, str]] = []
+        """Names and records of what a stranger has appended, where no journal has it."""
 
     def table(self) -> dict[str, Any]:
         """Return the source as the configuration has it."""
@@ -92,7 +99,11 @@ class HttpSource(FaultSource):
     """A server in threads of this process."""
 
     handler: ClassVar[type[Handler]]
-    clock: ClassVar[Callable[[], float]] = staticmethod(time.time)
+
+    @staticmethod
+    def clock() -> float:
+        """Return the time of a new file."""
+        return time.time()
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         super().__init__(plan, directory)
@@ -190,7 +201,10 @@ class SftpSource(HttpSource):
     """A server of SFTP. Its times are whole seconds and its only versions, so no two states have the same."""
 
     checks_late = True
-    clock = staticmethod(itertools.count(1_600_000_000).__next__)
+
+    @staticmethod
+    def clock() -> float:
+        return 1_600_000_000 + next(_NUMBERS)
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         super().__init__(plan, directory)
@@ -278,6 +292,147 @@ CREATE TABLE journal (seq integer PRIMARY KEY AUTOINCREMENT, at real, id integer
 )
 
 
+class PostgresSource(FaultSource):
+    """A table of PostgreSQL, whose triggers keep the journal, behind a relay that fails messages."""
+
+    kind = Kind(appends=False, moves=False, suffix=".json")
+    codec = "rows"
+    sees = False
+    directory = "bb-database+pg+postgres/public/things/row"
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        super().__init__(plan, directory)
+        self._server = shared_postgres()
+        self._name = self._server.create(f"faults_{next(_NUMBERS)}", _POSTGRES)
+        self._connection = self._server.connect(self._name)
+        for name in plan.uses:
+            self._connection.execute("INSERT INTO things VALUES (%s, %s)", (_key(name), text_for(name, 100)[1]))
+        self._faults = Faults({}, plan.change_faults, 1.5 * TIMEOUT)
+        self._relay = Relay(self._server.port)
+        self._relay.receives = self._receive
+
+    def _receive(self, received: int) -> None:
+        """Meet a fault before the server gets what a client has sent."""
+        match self._faults.next("message", is_change=False).partition(" ")[0]:
+            case "delay":
+                time.sleep(0.05)
+            case "stall":
+                time.sleep(self._faults.stall)
+            case "drop" | "fail":  # the server has this message all the same, and the client no answer
+                self._relay.refuse()
+                self._relay.refuse(False)
+            case _:
+                pass
+
+    def table(self) -> dict[str, Any]:
+        url = self._server.url(self._name).replace(f":{self._server.port}/", f":{self._relay.port}/")
+        return {**self._options("pg"), "type": "database", "config": {"url": url}, "auth": {"password": PG_PASSWORD}}
+
+    def states(self) -> Sequence[State]:
+        return _row_states(self._connection.execute("SELECT at, id, what FROM journal ORDER BY seq").fetchall())
+
+    def changes(self) -> int:
+        return len(self.states()) - len(self.plan.uses)
+
+    def strange(self, number: int, step: Step) -> None:
+        with self._server.connect(self._name) as connection, connection.transaction():
+            for statement, *values in _statements(number, step):
+                connection.execute(statement, values)
+
+    def kill(self) -> None:
+        self._relay.refuse()
+
+    def start(self) -> None:
+        self._relay.refuse(False)
+
+    def quiet(self) -> None:
+        self._faults.quiet = True
+
+    def met(self) -> Sequence[str]:
+        return self._faults.met
+
+    def close(self) -> None:
+        self._relay.close()
+        self._connection.close()
+
+
+_NUMBERS = itertools.count()
+_POSTGRES = [
+    "CREATE TABLE things (id bigint PRIMARY KEY, what text)",
+    "CREATE TABLE journal (seq bigserial PRIMARY KEY, at double precision, id bigint, what text)",
+    "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN "
+    "INSERT INTO public.journal (at, id, what) VALUES (extract(epoch from clock_timestamp()), "
+    "CASE TG_OP WHEN 'DELETE' THEN OLD.id ELSE NEW.id END, CASE TG_OP WHEN 'DELETE' THEN NULL ELSE NEW.what END); "
+    "RETURN NULL; END $$",
+    "CREATE TRIGGER noted AFTER INSERT OR UPDATE OR DELETE ON things FOR EACH ROW EXECUTE FUNCTION noted()",
+]
+
+
+@functools.cache
+def shared_postgres() -> PostgresServer:
+    """Return a server that lasts as long as this process."""
+    server = postgres_server()
+    atexit.register(server.__exit__, None, None, None)
+    return server.__enter__()
+
+
+class FolderSource(FaultSource):
+    """A folder that is passed through. It keeps no journal: what is in it at the end has to be right.
+
+    The stranger appends as programs do, and replaces files; it rewrites none in place, as the last writer wins here.
+    """
+
+    kind = Kind(fails=False, ends=False)
+    sees = False
+    is_journal = False
+    directory = "bb-filesystem+work+file"
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        super().__init__(plan, directory)
+        self._root = directory / "root"
+        self._root.mkdir()
+        self._states = [self._put(name, *text_for(name, 100)) for name in plan.uses]
+
+    def _put(self, name: str, first: str, text: str) -> State:
+        beside = self._root.parent / "new"
+        beside.write_text(text)
+        beside.rename(self._root / name)
+        return State(time.monotonic(), name, (first,), "stranger")
+
+    def table(self) -> dict[str, Any]:
+        return {**self._options("work"), "type": "filesystem", "config": {"root": str(self._root)}}
+
+    def states(self) -> Sequence[State]:
+        found: list[State] = []
+        for name in self.plan.uses:
+            records = None
+            with contextlib.suppress(FileNotFoundError):
+                records = names_of((self._root / name).read_text())
+            found.append(State(time.monotonic(), name, records, "mount"))
+        return [*self._states, *found]
+
+    def changes(self) -> int:
+        return len(self.appended) + sum(each.stat().st_size > 200 for each in self._root.iterdir())
+
+    def strange(self, number: int, step: Step) -> None:
+        name, text = f"s.{number}", record(f"s.{number}", step.size)
+        path = self._root / step.name
+        match step.action:
+            case "append":
+                with path.open("a") as file:
+                    file.write(text)
+                self.appended.append((step.name, name))
+            case "redirect" | "replace":
+                self._states.append(self._put(step.name, name, text))
+            case "remove":
+                path.unlink(missing_ok=True)
+            case "move":
+                with contextlib.suppress(FileNotFoundError):
+                    path.rename(self._root / step.to)
+            case _:
+                pass
+
+
 def _key(name: str) -> int:
     return int(name.partition(".")[0])
 
@@ -311,6 +466,8 @@ KINDS: dict[str, type[FaultSource]] = {
     "mcp": McpSource,
     "sftp": SftpSource,
     "sqlite": SqliteSource,
+    "postgres": PostgresSource,
+    "folder": FolderSource,
 }
 """The kinds of source, by name."""
 PLANS: dict[str, Kind] = {name: kind.kind for name, kind in KINDS.items()}

@@ -332,8 +332,9 @@ class Handler(BaseHTTPRequestHandler):
         headers["content-range"] = f"bytes {begin}-{end - 1}/{len(found.data)}"
         return Answer(206, found.data[begin:end], headers)
 
-    def conditions(self) -> dict[str, str | None]:
-        return {"match": self.headers.get("if-match"), "none_match": self.headers.get("if-none-match")}
+    def conditions(self) -> tuple[str | None, str | None]:
+        """Return the headers If-Match and If-None-Match."""
+        return self.headers.get("if-match"), self.headers.get("if-none-match")
 
 
 class WebDav(Handler):
@@ -347,10 +348,10 @@ class WebDav(Handler):
             case "PUT":
                 with self.store.lock:
                     is_new = self.name() not in self.store.held
-                    held = self.store.put(self.name(), body, "mount", **self.conditions())
+                    held = self.store.put(self.name(), body, "mount", *self.conditions())
                 return Answer(201 if is_new else 204, b"", {"etag": f'"{held.etag}"'})
             case "DELETE":
-                self.store.remove(self.name(), "mount", self.conditions()["match"])
+                self.store.remove(self.name(), "mount", self.conditions()[0])
                 return Answer(204)
             case "MOVE":
                 to = unquote(urlsplit(self.headers["destination"]).path).strip("/")
@@ -407,17 +408,17 @@ class S3(Handler):
     def changed(self, body: bytes) -> Answer:
         if self.command == "DELETE":
             with contextlib.suppress(Refused):
-                self.store.remove(self.name(), "mount", self.conditions()["match"])
+                self.store.remove(self.name(), "mount", self.conditions()[0])
                 return Answer(204)
-            self.store.check(self.name(), self.conditions()["match"], None)
+            self.store.check(self.name(), self.conditions()[0], None)
             return Answer(204)
         origin = self.headers.get("x-amz-copy-source")
         if origin is not None:
             return self._copied(unquote(origin).removeprefix("/data/"))
         if "content-md5" in self.headers:  # which clients send to find out if conditions come first
-            self.store.check(self.name(), **self.conditions())
+            self.store.check(self.name(), *self.conditions())
             return self.failure(400)
-        held = self.store.put(self.name(), body, "mount", **self.conditions())
+        held = self.store.put(self.name(), body, "mount", *self.conditions())
         return Answer(200, b"", {"etag": f'"{held.etag}"'})
 
     def _copied(self, origin: str) -> Answer:
@@ -426,7 +427,7 @@ class S3(Handler):
             if found is None:
                 raise Refused(404)
             self.store.check(origin, self.headers.get("x-amz-copy-source-if-match"), None)
-            held = self.store.put(self.name(), found.data, "mount", **self.conditions())
+            held = self.store.put(self.name(), found.data, "mount", *self.conditions())
         text = f"<CopyObjectResult><ETag>&quot;{held.etag}&quot;</ETag></CopyObjectResult>"
         return Answer(200, text.encode(), {"content-type": "application/xml"})
 

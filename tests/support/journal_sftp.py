@@ -100,7 +100,7 @@ class _Handle(paramiko.SFTPHandle):
     def read(self, offset: int, length: int) -> Any:
         return bytes(self._data[offset : offset + length])
 
-    def write(self, offset: int, data: bytes) -> int:
+    def write(self, offset: int, data: Any) -> int:
         self._data[offset : offset + len(data)] = data
         return SFTP_OK
 
