@@ -17,6 +17,7 @@ from bbfs.model.errors import BbfsError, Conflict, Outdated, Unreachable
 from bbfs.model.values import Content, DataSource, Expected, Policy, ResourceMetadata
 from bbfs.server.tools.write_resources import WriteArguments, Writings
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler
 
 pytestmark = pytest.mark.semantics("S32")
@@ -222,6 +223,22 @@ async def test_a_save_after_one_whose_answer_was_lost_spares_what_others_made_of
         with pytest.raises(Conflict, match="somebody else"):
             await program.close(handle)
         assert store.files == {FILE: b"mine! theirs"}
+
+
+async def test_a_save_that_is_older_than_one_whose_answer_was_lost_is_a_conflict() -> None:
+    """That one had what the other client wrote, and this one has not."""
+    store = DavStore({FILE: b"first "}, states_etag=True, loses=["PUT"])
+    async with mounted(store) as (program, world, path):
+        older = await program.begin(path, os.O_RDWR)
+        await program.writes.write(older, 6, b"older")
+        store.append(FILE, b"theirs ")
+        seen = Expected(exists=True, etag=store.etag(FILE).strip('"'))
+        uri = f"webdav://127.0.0.1:{store.port}/{FILE}"
+        with pytest.raises(Unreachable):
+            await world.manager.writer.write(world.manager.by_id("far"), uri, MemoryContent(b"first theirs mine"), seen)
+        with pytest.raises(Conflict):
+            await program.close(older)
+        assert store.files == {FILE: b"first theirs mine"}
 
 
 async def test_a_look_that_fails_after_a_lost_answer_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,15 +50,17 @@ class Present:
 class Attempts:
     """The contents that this process has handed over, by source and native URI.
 
-    unanswered: no answer said whether the source has stored them. taken: the last one that the source took.
+    unanswered: no answer said whether the source has stored them; with the state that each was to replace. taken: the
+    last one that the source took.
     """
 
     def __init__(self) -> None:
-        self._unanswered: LRUCache[tuple[str, str], set[str]] = LRUCache(ATTEMPTS_KEPT)
+        self._unanswered: LRUCache[tuple[str, str], dict[str, Expected]] = LRUCache(ATTEMPTS_KEPT)
         self._taken: LRUCache[tuple[str, str], str] = LRUCache(ATTEMPTS_KEPT)
 
-    def note_unanswered(self, source_id: str, native_uri: str, digest: str) -> None:
-        self._unanswered.setdefault((source_id, native_uri), set()).add(digest)
+    def note_unanswered(self, source_id: str, native_uri: str, digest: str, replaced: Expected) -> None:
+        """Note a content, and the state that it was to replace."""
+        self._unanswered.setdefault((source_id, native_uri), {})[digest] = replaced
 
     def note_taken(self, source_id: str, native_uri: str, digest: str | None) -> None:
         """Note that a source has stored a content. digest: None if it is not known."""
@@ -73,6 +75,15 @@ class Attempts:
 
     def is_unanswered(self, source_id: str, native_uri: str, digest: str) -> bool:
         return digest in self._unanswered.get((source_id, native_uri), ())
+
+    def has_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
+        """Return whether an unanswered content was to replace just this state: its writer had seen no later one."""
+        replaced = self._unanswered.get((source_id, native_uri), {}).get(digest)
+        if replaced is None or replaced.exists != expected.exists:
+            return False
+        if replaced.etag is not None and expected.etag is not None:
+            return replaced.etag == expected.etag
+        return replaced.version == expected.version
 
     def is_taken(self, source_id: str, native_uri: str, digest: str) -> bool:
         return self._taken.get((source_id, native_uri)) == digest

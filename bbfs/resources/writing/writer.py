@@ -167,7 +167,8 @@ class Writer:
             return await self._do(source, hand_over, content.size)
         except BbfsError as error:
             if not isinstance(error, Conflict):
-                self._attempts.note_unanswered(source.data.id, native_uri, await content_digest(content))
+                digest = await content_digest(content)
+                self._attempts.note_unanswered(source.data.id, native_uri, digest, expected)
             if not ended:  # by the deadline
                 await self._failed(source, item, error, keep)
             raise
@@ -183,12 +184,14 @@ class Writer:
     ) -> tuple[ResourceMetadata, Expected]:
         """Let a source store a content. Return the answer, and the state that it leaves. Raise BbfsError."""
         try:
+            state = expected
             if not _detects(source, handler, expected):
-                expected = await require_state(source, native_uri, expected)
+                state = await require_state(source, native_uri, expected)
             with source.changing():
-                metadata = await handler.write(native_uri, content, expected)
+                metadata = await handler.write(native_uri, content, state)
         except Conflict as error:
-            metadata = await self._own(source, handler, native_uri, content, error, is_again=again is not None)
+            is_again = again is not None
+            metadata = await self._own(source, handler, native_uri, content, expected, error, is_again=is_again)
         is_unseen = isinstance(handler, WritesUnseen) and handler.writes_unseen
         if source.data.policy.verify or (is_unseen and metadata.size is None and metadata.etag is None):
             metadata = await require_stored(source, native_uri, content, metadata)
@@ -204,13 +207,16 @@ class Writer:
         handler: CanWrite,
         native_uri: str,
         content: Writable,
+        expected: Expected,
         error: Conflict,
         *,
         is_again: bool,
     ) -> ResourceMetadata:
         """Replace what an own earlier write has stored whose answer was lost. Raise Conflict for any other content.
 
-        is_again: the content is a pending write; a source that has these bytes has taken it before.
+        The earlier write must have replaced the state that this one is to replace: else it may have what somebody else
+        wrote in between, and this one has not. is_again: the content is a pending write; a source that has these bytes
+        has taken it before.
         """
         try:
             there = await present(source, native_uri)
@@ -226,7 +232,8 @@ class Writer:
         is_same = there.size == content.size and there.digest == await content_digest(content)
         if is_same and (is_again or is_unanswered):
             return self._metadata(source, native_uri, there.metadata, content.size)
-        if is_unanswered and "replace" in handler.writes(native_uri):
+        has_replaced = self._attempts.has_replaced(source.data.id, native_uri, there.digest, expected)
+        if has_replaced and "replace" in handler.writes(native_uri):
             with source.changing():
                 return await handler.write(native_uri, content, there.state)
         if self._attempts.is_taken(source.data.id, native_uri, there.digest):
