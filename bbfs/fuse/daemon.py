@@ -231,6 +231,7 @@ async def _serve(
         if config.mount.allow_other:
             manager.let_others_in()
         notifier = Notifier(adapter.device)
+        notifier.start()
         queue = Notifications(notifier.send)
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
         shown = Shown() if scratch is None else Shown(scratch)

@@ -56,12 +56,17 @@ def devices() -> set[int]:
 
 
 class Notifier:
-    """The notifier process of one mount, from the first notification on. It is started again if it was killed."""
+    """The notifier process of one mount. It is started again if it was killed."""
 
     def __init__(self, device: int) -> None:
         """device: the daemon's descriptor of `/dev/fuse`."""
         self._device = device
         self._started: tuple[trio.socket.SocketType, subprocess.Popen[bytes]] | None = None
+
+    def start(self) -> None:
+        """Start the process ahead of the first notification, which then waits for no start. Errors come with that."""
+        with suppress(OSError):
+            self._started = self._start()
 
     def _start(self) -> tuple[trio.socket.SocketType, subprocess.Popen[bytes]]:
         """Start the process. Raise OSError."""

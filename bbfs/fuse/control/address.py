@@ -22,7 +22,7 @@ def runtime_directory() -> str:
     """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
-        directory = platformdirs.user_runtime_dir("bbfs")
+        directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
     own_directory(directory)
     return directory
 
