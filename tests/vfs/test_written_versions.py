@@ -181,6 +181,40 @@ async def test_a_file_is_saved_again_and_again(states_etag: bool, compares: bool
         assert not [*world.manager.writer.pending.items()]
 
 
+class TwoEtags(DavStore):
+    """A server that states one ETag in the answer to a PUT, and another one of the same bytes later."""
+
+    told: str | None = None
+
+    def store(self, path: str, data: bytes) -> None:
+        super().store(path, data)
+        self.told = path
+
+    def etag(self, path: str) -> str:
+        if self.told == path:
+            self.told = None
+            return '"of the answer"'
+        return super().etag(path)
+
+
+async def test_a_server_with_another_etag_in_its_answers_is_written_again_and_again() -> None:
+    store = TwoEtags({FILE: b"first"}, states_etag=True)
+    async with mounted(store) as (program, world, path):
+        for number in range(4):
+            handle = await held(program, path, b"%d" % number)
+            await program.writes.write(handle, 1, b"!")
+            await program.close(handle)
+            assert await program.cat(path) == b"%d!" % number
+            world.clock.advance(3600 * (number % 2))
+        handle = await held(program, path, b"mine")
+        store.put(FILE, b"theirs")
+        store.told = None
+        await program.writes.write(handle, 0, b"more")
+        with pytest.raises(Conflict):
+            await program.close(handle)
+        assert store.files == {FILE: b"theirs"}
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "MOVE", "MKCOL"])
 @pytest.mark.parametrize("status", [202, 203, 207])
 async def test_an_answer_that_promises_a_change_is_not_one(method: str, status: int) -> None:

@@ -56,18 +56,18 @@ class Attempts:
 
     def __init__(self) -> None:
         self._unanswered: LRUCache[tuple[str, str], dict[str, Expected]] = LRUCache(ATTEMPTS_KEPT)
-        self._taken: LRUCache[tuple[str, str], str] = LRUCache(ATTEMPTS_KEPT)
+        self._taken: LRUCache[tuple[str, str], tuple[str, str | None]] = LRUCache(ATTEMPTS_KEPT)
 
     def note_unanswered(self, source_id: str, native_uri: str, digest: str, replaced: Expected) -> None:
         """Note a content, and the state that it was to replace."""
         self._unanswered.setdefault((source_id, native_uri), {})[digest] = replaced
 
-    def note_taken(self, source_id: str, native_uri: str, digest: str | None) -> None:
-        """Note that a source has stored a content. digest: None if it is not known."""
+    def note_taken(self, source_id: str, native_uri: str, digest: str | None, etag: str | None) -> None:
+        """Note that a source has stored a content. digest: None if it is not known. etag: in the answer."""
         self._unanswered.pop((source_id, native_uri), None)
         self._taken.pop((source_id, native_uri), None)
         if digest is not None:
-            self._taken[source_id, native_uri] = digest
+            self._taken[source_id, native_uri] = digest, etag
 
     def lacks_answers(self, source_id: str, native_uri: str) -> bool:
         """Return whether some content was handed over without an answer."""
@@ -86,7 +86,15 @@ class Attempts:
         return replaced.version == expected.version
 
     def is_taken(self, source_id: str, native_uri: str, digest: str) -> bool:
-        return self._taken.get((source_id, native_uri)) == digest
+        return self._taken.get((source_id, native_uri), (None, None))[0] == digest
+
+    def is_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
+        """Return whether a content is the last one that the source took, and the one that a write is to replace.
+
+        Some servers state one ETag in the answer to a PUT and another one later.
+        """
+        etag = expected.etag
+        return etag is not None and self._taken.get((source_id, native_uri)) == (digest, etag)
 
 
 async def content_digest(content: Content) -> str:

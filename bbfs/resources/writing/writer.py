@@ -198,7 +198,7 @@ class Writer:
         digest = None
         if metadata.size == content.size and (metadata.etag is None or content.size <= PIECE):
             digest = await content_digest(content)
-        self._attempts.note_taken(source.data.id, native_uri, digest)
+        self._attempts.note_taken(source.data.id, native_uri, digest, metadata.etag)
         return metadata, Expected(exists=True, etag=metadata.etag, version=digest)
 
     async def _own(
@@ -212,7 +212,7 @@ class Writer:
         *,
         is_again: bool,
     ) -> ResourceMetadata:
-        """Replace what an own earlier write has stored whose answer was lost. Raise Conflict for any other content.
+        """Replace what an own earlier write has stored, whatever its answer said. Raise Conflict for any other content.
 
         The earlier write must have replaced the state that this one is to replace: else it may have what somebody else
         wrote in between, and this one has not. is_again: the content is a pending write; a source that has these bytes
@@ -232,11 +232,16 @@ class Writer:
         is_same = there.size == content.size and there.digest == await content_digest(content)
         if is_same and (is_again or is_unanswered):
             return self._metadata(source, native_uri, there.metadata, content.size)
-        has_replaced = self._attempts.has_replaced(source.data.id, native_uri, there.digest, expected)
-        if has_replaced and "replace" in handler.writes(native_uri):
-            with source.changing():
-                return await handler.write(native_uri, content, there.state)
-        if self._attempts.is_taken(source.data.id, native_uri, there.digest):
+        is_own = self._attempts.has_replaced(source.data.id, native_uri, there.digest, expected) or (
+            self._attempts.is_replaced(source.data.id, native_uri, there.digest, expected)
+        )
+        if is_own and "replace" in handler.writes(native_uri):
+            try:
+                with source.changing():
+                    return await handler.write(native_uri, content, there.state)
+            except Conflict as later:
+                error = later
+        elif self._attempts.is_taken(source.data.id, native_uri, there.digest):
             raise Conflict(f"{native_uri}: this mount has written it since it was opened, by another save") from None
         await require_steady(source, native_uri)
         raise error
