@@ -230,7 +230,11 @@ class Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _handle(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        size = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(size)
+        if len(body) < size:  # the connection was ended: nothing is stored
+            self.close_connection = True
+            return
         is_change = self.is_change(body)
         if is_change:
             self.note_asked(body)
