@@ -5,6 +5,7 @@ not have, or if something that it has did not happen.
 """
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -59,6 +60,7 @@ def main() -> int:
     known = suites(arguments)
     if unknown := set(arguments.suites) - known.keys():
         parser.error(f"no suite {', '.join(unknown)}: {', '.join(known)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leave no mount behind
     held = True
     for suite in arguments.suites or known:
         for kind in arguments.kind or KINDS:
