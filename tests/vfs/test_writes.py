@@ -984,6 +984,21 @@ async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_c
 
 
 @pytest.mark.semantics("S32")
+async def test_a_large_content_that_the_source_refuses_is_not_read_for_that(tree: Tree) -> None:
+    source, program, _ = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    ino = (await program.stat(f"{TREE}/a.txt")).ino
+    await program.writes.set_attributes(ino, handle, NewAttributes(size=1 << 42))
+
+    async def refuse(*_: object) -> ResourceMetadata:
+        raise TooLarge("more than the limit")
+
+    source.write = refuse  # type: ignore[method-assign]
+    with trio.fail_after(60), pytest.raises(TooLarge):
+        await program.close(handle)
+
+
+@pytest.mark.semantics("S32")
 async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     source, program, _ = tree
 

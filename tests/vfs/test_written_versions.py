@@ -60,7 +60,7 @@ async def held(program: Program, path: str, data: bytes, flags: int = os.O_TRUNC
     return handle
 
 
-@pytest.mark.parametrize("form", ['"{}"', 'W/"{}"', '"{}-gzip"'])
+@pytest.mark.parametrize("form", ['"{}"', 'W/"{}"', '"{}-gzip"', '"\xe9{}"', '"{}", "x"'])
 @pytest.mark.parametrize("states_etag", [True, False])
 async def test_no_acknowledged_addition_of_two_honest_writers_is_lost(states_etag: bool, form: str) -> None:
     """The other client adds a line between the answer to a PUT and all that the mount asks after it."""
@@ -391,3 +391,19 @@ async def test_verify_finds_other_bytes_of_the_same_size() -> None:
             await program.save(path, b"other")
         [item] = world.manager.writer.pending.items()
         assert world.manager.writer.pending.content_path(item).read_bytes() == b"other"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_content_that_a_server_takes_and_does_not_have_is_no_missing_file(is_new: bool) -> None:
+    store = DavStore({} if is_new else {FILE: b"first"})
+
+    def lose(_method: str, path: str) -> None:
+        del store.files[path]
+
+    store.after = lose
+    async with mounted(store) as (program, world, path):
+        with pytest.raises(BbfsError, match="took it") as caught:
+            await program.save(path, b"mine!")
+        assert type(caught.value) is BbfsError, "close(2) has no ENOENT"
+        [kept] = world.manager.writer.pending.items()
+        assert world.manager.writer.pending.content_path(kept).read_bytes() == b"mine!"

@@ -21,6 +21,8 @@ from bbfs.sources.content.memory import MemoryContent
 
 PIECE = 1 << 20
 """Bytes that are hashed at once."""
+LARGEST_ATTEMPT = 1 << 30
+"""Bytes of a content without an answer that are read to know it again. A sparse file may have 10 TB."""
 ATTEMPTS_KEPT = 4096
 """Resources whose handed-over contents are remembered, as two numbers each."""
 

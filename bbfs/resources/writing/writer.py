@@ -37,6 +37,7 @@ from bbfs.resources.source import Source
 from bbfs.resources.tiers import Load
 from bbfs.resources.writing.buffer import BufferSpace, Written
 from bbfs.resources.writing.comparison import (
+    LARGEST_ATTEMPT,
     PIECE,
     Attempts,
     content_digest,
@@ -166,7 +167,7 @@ class Writer:
         try:
             return await self._do(source, hand_over, content.size)
         except BbfsError as error:
-            if not isinstance(error, Conflict):
+            if not isinstance(error, Conflict) and content.size <= LARGEST_ATTEMPT:
                 digest = await content_digest(content)
                 self._attempts.note_unanswered(source.data.id, native_uri, digest, expected)
             if not ended:  # by the deadline

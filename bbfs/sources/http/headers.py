@@ -18,6 +18,7 @@ opens it, which should take one request; hence the shortest. The longest is a da
 _LONGEST = 500
 """Characters of a media type or a date; the parsers for both are quadratic."""
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
+_VALIDATORS = ("etag", "last-modified")
 _SECONDS = re.compile(r"(?:^|[,\s])(max-age|s-maxage)\s*=\s*\"?(\d{1,10})")
 
 
@@ -32,7 +33,8 @@ class Validators:
     @classmethod
     def of(cls, headers: Mapping[str, str], version: str) -> "Validators | None":
         """Return the validators in the headers, or None if there are none."""
-        made = cls(version, headers.get("etag"), headers.get("last-modified"))
+        etag, modified = (said if is_sendable(said := headers.get(name, "")) else None for name in _VALIDATORS)
+        made = cls(version, etag, modified)
         return made if made.etag or made.last_modified else None
 
     @property
@@ -43,10 +45,19 @@ class Validators:
         return {"if-modified-since": self.last_modified} if self.last_modified else {}
 
 
+def is_sendable(value: str) -> bool:
+    """Return whether a value that a server states can be sent back as it is.
+
+    An entity tag may have any bytes from 0x80 on (RFC 9110, section 8.8.3), which no text tells.
+    """
+    return value.isascii() and value.isprintable()
+
+
 def strong_etag(headers: Mapping[str, str]) -> str | None:
-    """Return the entity tag if it is strong: equal tags mean equal bytes."""
+    """Return the entity tag if it is strong: equal tags mean equal bytes. None for one that cannot be sent back."""
     etag = headers.get("etag", "")
-    return etag if len(etag) > 2 and etag.startswith('"') and etag.endswith('"') else None
+    is_strong = len(etag) > 2 and etag.startswith('"') and etag.endswith('"')
+    return etag if is_strong and is_sendable(etag) else None
 
 
 def range_validator(headers: Mapping[str, str]) -> str | None:

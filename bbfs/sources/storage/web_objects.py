@@ -10,7 +10,7 @@ from bbfs.model.values import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import BLOCK, RangedContent
 from bbfs.sources.http.client import WebClient
-from bbfs.sources.http.headers import modified_ns
+from bbfs.sources.http.headers import is_sendable, modified_ns
 from bbfs.sources.http.responses import WebStream, number_in
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ATTEMPTS, Opened, RemoteBackend, StoredItem, short
@@ -71,8 +71,9 @@ def facts_of(status: int, headers: Mapping[str, str], *, is_pinned_by_time: bool
 
 
 def etag_in(text: str) -> str | None:
-    """Return an entity tag without quotes, or None if it is empty or too long."""
-    return short(text.strip('"'))
+    """Return an entity tag without quotes, or None if it is empty, too long, or cannot be sent back as it is."""
+    tag = short(text.strip('"'))
+    return tag if tag is not None and is_sendable(tag) and '"' not in tag.removeprefix('W/"') else None
 
 
 def strong_etag(headers: Mapping[str, str]) -> str | None:

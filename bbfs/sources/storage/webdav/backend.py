@@ -169,7 +169,11 @@ class WebDavBackend(WebBackend):
         except NotFound:
             await self.stat(path[:-1], is_directory=True)  # some servers say so of all that they refuse
             raise Denied(f"{self._what(path)}: the server does not take it") from None
-        return stated(await self.stat(path, is_directory=False), strong_etag(answer), content.size)
+        try:
+            found = await self.stat(path, is_directory=False)
+        except NotFound:  # what a close cannot say of a file that was just written
+            raise BbfsError(f"{self._what(path)}: the server took it, and has no such file") from None
+        return stated(found, strong_etag(answer), content.size)
 
     async def delete(self, path: Names, expected: Expected) -> None:
         """Remove a file; a directory of its name, which the server would remove with all that it has, is left."""
