@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,29 @@ def test_a_program_that_is_killed_while_a_source_takes_its_change_ends_and_the_c
         file = tmp_path / "pad.file"  # the mount shows the name before
         wait_until(lambda name=name, file=file: file.exists() and name in file.read_text(), "it is stored")
         assert stored(tmp_path, name) == ("new" if hands_over else "one\n")
+
+
+@pytest.mark.semantics("S22")
+def test_a_lookup_beside_a_name_that_changes_waits_five_seconds_at_most(
+    mounted: Mounts, tmp_path: Path, programs: type[Program]
+) -> None:
+    mount = mounted(pad(tmp_path), expected=["the change goes on", "waits for any more is made"])
+    here = mount / DIRECTORY
+    shell("echo new > .note.md.Ab12Cd", directory=here)
+    rename = "import os, sys; os.rename(sys.argv[1] + '/.note.md.Ab12Cd', sys.argv[1] + '/note.md')"
+    with open(tmp_path / "pad.file.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        program = programs(sys.executable, "-c", rename, here)
+        descriptors = f"find /proc/{mount.pid}/fd -printf '%l\\n' || true"
+        wait_until(lambda: f"{lock.name}\n" in shell(descriptors).text, "the source is asked")
+        beside = programs("stat", here / "absent")
+        done = program.wait(LOCKED_WITHIN)
+        assert "Connection timed out" in done.err.decode()
+        assert beside.wait(LOCKED_WITHIN).status == 1
+        assert time.monotonic() - began < LOCKED_WITHIN
+    wait_until(lambda: run("cat", here / "note.md").text == "new\n", "the rename goes on")
+    assert {*shell("ls -A", directory=here).text.split()} == {"note.md"}
 
 
 def test_other_mounts_learn_of_a_write_at_once(here: Path, mounted: Mounts, tmp_path: Path) -> None:
