@@ -84,7 +84,7 @@ class OpenFile:
     other opens of the inode may have another version; the kernel must not mix their pages.
     changed: whether this version is known to be outdated; stays true. wake: called once when it becomes so.
     reads: whether it only reads a file that another program writes. refused: the IDs of the pending writes that its own
-    saves have left; its next save comes in their place.
+    saves have left; its next save comes in their place. appends: whether it was opened with O_APPEND.
     """
 
     ino: int
@@ -98,6 +98,7 @@ class OpenFile:
     wake: Callable[[], None] | None = None
     reads: bool = False
     refused: list[str] = field(default_factory=list)
+    appends: bool = False
 
     @property
     def attributes(self) -> Attributes:

@@ -232,8 +232,8 @@ class _Oracle:
         for asked in self._history.asked:
             if (asked.name, asked.records) in told or self._stored(asked.name, asked.records):
                 continue
-            if any(event.name == asked.name and event.stage == "rename" for event in self._history.events):
-                continue
+            if any(asked.name in (event.name, event.to) and event.stage == "rename" for event in self._history.events):
+                continue  # the old name has it still
             yield f"{asked.name}: asked to store {asked.records[-2:]} at {asked.at:.3f}: neither stored nor pending"
 
     def _lost(self, states: Sequence[State]) -> Iterator[str]:

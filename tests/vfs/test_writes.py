@@ -1292,3 +1292,19 @@ async def test_a_removed_name_does_not_come_back_with_the_names_of_an_open_direc
     assert set(sizes_in(world, directory)) == {b".", b"..", b"d"}
     with pytest.raises(Outdated):
         await world.files.getattr(found.ino)
+
+
+@pytest.mark.semantics("S32", "S33")
+async def test_what_is_appended_comes_at_the_end_whatever_size_the_kernel_has(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    """Of a file whose size only a load tells, the kernel was told 0."""
+    source, program, _ = tree
+    before = (await program.walk(f"{TREE}/a.txt")).ino
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    await program.writes.write(handle, 0, b" and more")
+    await program.writes.write(handle, 14, b" at the end")
+    await program.close(handle)
+    assert source.contents["file:./a.txt"] == b"first and more at the end"
+    assert (await program.walk(f"{TREE}/a.txt")).ino != before, "the kernel's pages have it at the beginning"
+    assert await program.cat(f"{TREE}/a.txt") == b"first and more at the end"

@@ -63,6 +63,8 @@ class Draft:
     """True if the source has refused exactly these bytes, which are a pending write."""
     refused: list[str] = field(default_factory=list)
     """The ID of the pending write of exactly these bytes, if there is one."""
+    is_moved: bool = False
+    """True if bytes were written elsewhere than the kernel has them in its pages."""
     removed: bool = False
     """True once no name leads here any more."""
     users: int = 0

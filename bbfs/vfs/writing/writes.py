@@ -138,6 +138,7 @@ class Writes:
                 draft = self._change(source, path, below, node, version)
             self._names.drafts[ino] = draft
         handle = self._opened(draft, ino)
+        self._files[handle].appends = bool(flags & os.O_APPEND)
         if flags & os.O_TRUNC:  # libfuse has the kernel leave this to the open (FUSE_CAP_ATOMIC_O_TRUNC)
             try:
                 async with draft.lock:
@@ -261,6 +262,11 @@ class Writes:
         if not isinstance(draft, Draft):
             raise ReadOnly("the file was opened for reading")
         async with draft.lock:
+            if self._files[handle].appends:
+                # The kernel appends at the size that it was told last: 0, where only a load tells the size.
+                end = (await draft.filled()).size
+                draft.is_moved |= offset != end
+                offset = end
             await draft.write(offset, data)
             draft.changed()
         return len(data)
@@ -345,8 +351,8 @@ class Writes:
         if draft.expected.exists is False:  # the source has never taken it
             overlay.unshow(draft.below)
         else:
-            if draft.dirty:
-                draft.record.salt += "~"  # the kernel has cached bytes that the source does not have
+            if draft.dirty or draft.is_moved:
+                draft.record.salt += "~"  # the kernel has cached bytes that the source does not have, or elsewhere
                 draft.record.invalidate()
             record = (
                 draft.source.catalog.record(draft.native_uri) or draft.record
