@@ -81,6 +81,7 @@ class Notifier:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(device, theirs.fileno()),
+                env={},
                 cwd="/",
                 start_new_session=True,  # the signals of a terminal do not reach it
             )
