@@ -434,18 +434,41 @@ def test_what_a_source_changes_while_a_change_is_applied_stays(
     assert {path.name for path in Path(scratch.lower).iterdir()} == {"file", "old", "directory"}
 
 
-@pytest.mark.semantics("S32", "S39")
-def test_the_pending_write_of_another_program_is_not_dropped(
-    scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.semantics("S39")
+def test_what_a_program_changes_while_a_change_is_applied_stays_in_the_scratch(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In another namespace of mounts the overlay lives on when this one's is unmounted."""
+    file, copy = write(scratch.upper, "file", "mine"), copying.copy_data
+
+    def copied(content: int, to: int, wanted: os.stat_result, lower: int) -> None:
+        copy(content, to, wanted, lower)
+        with file.open("a") as program:
+            program.write(", and more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, "copy_data", copied)
+        assert "since it was listed" in str(applied(scratch)["file"])
+    assert Path(scratch.lower, "file").read_text() == "mine"
+    assert listed(scratch) == ["M  file"]
+    assert file.read_text() == "mine, and more"
+
+
+@pytest.mark.semantics("S32", "S39")
+@pytest.mark.parametrize("seconds", [0, -3600])
+def test_the_pending_write_of_another_program_is_not_dropped(
+    scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """seconds: by which the clock is set meanwhile."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     store = PendingStore(pending_path())
+    began = time.time()
     write(scratch.upper, "file", "mine")
 
     def refused(number: int) -> None:
         for data in (b"mine", b"by another program"):
             about = PendingWrite(
-                new_id(), "one", "file:./file", "", ("file",), Expected(), 4, time.time(), "Full: full"
+                new_id(), "one", "file:./file", "", ("file",), Expected(), 4, began + seconds, "Full: full"
             )
             store.keep(about, MemoryContent(data))
         raise OSError(errno.ENOSPC, "full")

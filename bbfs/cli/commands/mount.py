@@ -4,7 +4,6 @@ import logging
 import os
 import select
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -254,7 +253,7 @@ def _unmount_and_wait(path: str) -> None:
         daemon = daemon_process(path)
     except OSError:
         daemon = None  # no directory of control sockets
-    began = time.time()
+    before = PendingStore(pending_path()).ids()
     in_use = mountpoint.unmount(path)
     if daemon is None:
         return
@@ -267,7 +266,7 @@ def _unmount_and_wait(path: str) -> None:
             output.message(f"{path}: unmounted, but its daemon has not ended within {ENDS_WITHIN:g} s")
     finally:
         os.close(daemon)
-    for each in PendingStore(pending_path()).refused_since(began):
+    for each in PendingStore(pending_path()).refused_since(before):
         if each.reason == LEFT:
             output.message(f"{path}: {'/'.join(each.path)}: {LEFT}; 'bbfs pending' has it as {each.id}")
 

@@ -3,7 +3,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import IO, Any, Literal, Protocol
 
@@ -26,11 +26,18 @@ def ends_with_its_process(source: DataSource) -> bool:
     return source.type == "memory" and not source.config.get("file")
 
 
-def kept_write(began: float, *, uri: str | None = None, path: Path | None = None) -> Kept | None:
-    """Return the error for a write that its source has not taken since a time (seconds since the epoch), or None."""
+def pending_ids() -> Collection[str]:
+    """Return the IDs of all pending writes there are now."""
+    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - as above
+
+    return PendingStore(pending_path()).ids()
+
+
+def kept_write(before: Collection[str], *, uri: str | None = None, path: Path | None = None) -> Kept | None:
+    """Return the error for a write that its source has not taken, or None. before: the IDs that were pending."""
     from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - after a failure alone
 
-    found = PendingStore(pending_path()).refused_since(began, uri=uri, path=path)
+    found = PendingStore(pending_path()).refused_since(before, uri=uri, path=path)
     return Kept(f"{found[-1].reason}; 'bbfs pending' has it as {found[-1].id}") if found else None
 
 

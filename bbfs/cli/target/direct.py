@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
@@ -10,7 +9,15 @@ from typing import IO, TYPE_CHECKING, Any
 import trio
 
 from bbfs.cli.target import scratches
-from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry, ends_with_its_process, kept_write, with_pending
+from bbfs.cli.target.access import (
+    NoSuchSource,
+    Target,
+    TreeEntry,
+    ends_with_its_process,
+    kept_write,
+    pending_ids,
+    with_pending,
+)
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound, ReadOnly
 from bbfs.model.uri import parse_data_source_uri
@@ -249,11 +256,11 @@ class DirectTree:
             raise Exists("is there already")
         data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
         expected = Expected(exists=False) if record is None else self.manager.state_of(record)
-        began = time.time()
+        before = pending_ids()
         try:
             await self.manager.write_resource(uri, data, expected)
         except BbfsError as error:
-            raise kept_write(began, uri=uri) or error from error
+            raise kept_write(before, uri=uri) or error from error
 
     async def remove(self, target: Target) -> None:
         uri, record = await self._resource(target)

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import stat
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import trio
 
 from bbfs.cli.target import scratches
-from bbfs.cli.target.access import Target, TreeEntry, kept_write, with_pending
+from bbfs.cli.target.access import Target, TreeEntry, kept_write, pending_ids, with_pending
 from bbfs.cli.target.location import without_links
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
@@ -288,11 +287,11 @@ class MountedTree:
             else:
                 (_write if is_kept(place[-1], "") else _write_kept)(here, file, replace)
 
-        began = time.time()
+        before = pending_ids()
         try:
             await trio.to_thread.run_sync(write, abandon_on_cancel=True)
         except OSError as error:
-            raise kept_write(began, path=without_links(self._root, place)) or error from error
+            raise kept_write(before, path=without_links(self._root, place)) or error from error
 
     async def remove(self, target: Target) -> None:
         self._require_own_write()

@@ -11,7 +11,6 @@ import logging
 import os
 import stat
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -116,14 +115,13 @@ class _Applying:
 
     def outcome(self, change: Change) -> Outcome:
         """Apply one change. Raise nothing that is about this change alone."""
-        began = time.time()
         try:
             for other in self.failed if change.what == "removed" else ():
                 if other.old is not None and is_beneath(other.old, change.path):
                     raise Conflict(f"{other.old} was moved to {other.path}, which is not applied")
             self.layers.apply(change, overwrite=self.overwrite)
         except (BbfsError, OSError, UnicodeError) as caught:
-            return Outcome(change, self.layers.reason(change, caught, began))
+            return Outcome(change, self.layers.reason(change, caught))
         return Outcome(change, None)
 
     def at_once(self, changes: Sequence[Change]) -> Iterator[Outcome]:
@@ -241,6 +239,7 @@ class _Layers:
         self._marks = Marks.of(scratch)
         self._notes = Notes.of(scratch)
         self._note_lock = threading.Lock()
+        self._pending = PendingStore(pending_path()).ids()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
 
@@ -367,8 +366,11 @@ class _Layers:
                 self._require_stored(change, name, lower)
                 if change.old is not None:
                     self._remove_old(change.old)
-                os.unlink(name, dir_fd=upper)
-                self._note(change.path, name, lower)
+                try:
+                    self._require_listed(change, name, upper)  # in another namespace of mounts the overlay may live on
+                    os.unlink(name, dir_fd=upper)
+                finally:
+                    self._note(change.path, name, lower)
         if change.what == "removed":
             self._drop_whiteout(change.path)
             with self._noting():
@@ -527,11 +529,10 @@ class _Layers:
             with self._noting():
                 self._notes.shown(path, base)
 
-    def reason(self, change: Change, error: Exception, began: float) -> str:
+    def reason(self, change: Change, error: Exception) -> str:
         """Return why a change could not be applied, with the source's own words if it has some.
 
-        Drop the pending write that the attempt has left since `began`: the scratch has its bytes. Another program's has
-        others.
+        Drop the pending write that the attempt has left: the scratch has its bytes. Another program's has others.
         """
         text = (error.strerror if isinstance(error, OSError) and not isinstance(error, BbfsError) else None) or str(
             error
@@ -539,10 +540,11 @@ class _Layers:
         if isinstance(error, Conflict):
             return text
         own, pending = os.path.join(self._scratch.upper, change.path), PendingStore(pending_path())
-        for kept in pending.refused_since(began, path=tuple(change.path.split("/"))):
-            if filecmp.cmp(own, pending.content_path(kept), shallow=False):
-                pending.drop(kept.id)
-                return f"{text}: {kept.reason}"
+        for kept in pending.refused_since(self._pending, path=tuple(change.path.split("/"))):
+            with suppress(OSError):  # one of the two may be gone by now
+                if filecmp.cmp(own, pending.content_path(kept), shallow=False):
+                    pending.drop(kept.id)
+                    return f"{text}: {kept.reason}"
         path = os.path.join(self._scratch.lower, change.path)
         while path != self._scratch.lower:
             with suppress(OSError):

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -183,14 +183,20 @@ class PendingStore:
                         found.append(item)
         yield from sorted(found, key=lambda each: each.at)
 
+    def ids(self) -> frozenset[str]:
+        """Return the IDs of all items there are now."""
+        with suppress(OSError):
+            return frozenset(path.stem for path in self.directory.glob("*.json"))
+        return frozenset()
+
     def refused_since(
-        self, began: float, *, uri: str | None = None, path: tuple[str, ...] | None = None
+        self, before: Collection[str], *, uri: str | None = None, path: tuple[str, ...] | None = None
     ) -> list[PendingWrite]:
         """Return the items that their source did not take since: of a URI, of a path from the mount's root, or all.
 
-        The newest is the last. began: seconds since the epoch.
+        The newest is the last. before: the IDs that there were; no clock tells it, which may be set meanwhile.
         """
-        refused = [each for each in self.items() if each.at >= began and each.error]
+        refused = [each for each in self.items() if each.id not in before and each.error]
         return [each for each in refused if uri is path is None or each.uri == uri or each.path == path]
 
     def get(self, write_id: str) -> PendingWrite:
