@@ -33,7 +33,7 @@ from pyfuse3 import (
 
 from bbfs.fuse.passed import PassedRequests
 from bbfs.fuse.scratch import origin
-from bbfs.fuse.scratch.bases import Shown
+from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
 from bbfs.model.errors import BbfsError, NoAttribute, NotSupported
 from bbfs.model.inode_number import PASSED

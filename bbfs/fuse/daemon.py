@@ -26,8 +26,8 @@ from bbfs.fuse.control.server import Control
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications, Notifier
-from bbfs.fuse.scratch.bases import Shown
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts

@@ -30,7 +30,7 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.scratch import origin
-from bbfs.fuse.scratch.bases import Shown, status_version
+from bbfs.fuse.scratch.shown import Shown, status_version
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NotSupported, Outdated, ReadOnly
 from bbfs.model.inode_number import PASSED, ROOT

@@ -19,10 +19,11 @@ import pytest
 from bbfs.cli.commands.writing import scratch as commands
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import copying, settling
-from bbfs.fuse.scratch.bases import Notes, Shown
+from bbfs.fuse.scratch.bases import Notes
 from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
+from bbfs.fuse.scratch.shown import Shown
 from bbfs.model.errors import TooLarge
 from bbfs.model.values import Expected
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path
@@ -771,3 +772,21 @@ def test_a_kill_at_any_step_of_applying_loses_nothing_and_it_goes_on(tmp_path: P
         assert listed(scratch) == [], step
         assert tree(scratch.upper) == {}, step
     assert step > 20
+
+
+@pytest.mark.semantics("S39")
+def test_an_interrupt_ends_what_is_under_way_and_begins_no_other(scratch: Scratch) -> None:
+    names = [f"{number:03}" for number in range(400)]
+    for name in names:
+        write(scratch.upper, f"made/{name}", name)
+    applying = settling.apply(scratch, changes(scratch))
+    for _ in range(3):
+        next(applying)
+    with pytest.raises(KeyboardInterrupt):
+        applying.throw(KeyboardInterrupt)
+    mine, there = (set(os.listdir(Path(layer, "made"))) for layer in (scratch.upper, scratch.lower))
+    assert mine | there == set(names)
+    assert mine & there == set()
+    assert len(mine) > 200
+    assert set(applied(scratch).values()) == {None}
+    assert set(os.listdir(Path(scratch.lower, "made"))) == set(names)

@@ -34,8 +34,8 @@ import trio
 from bbfs.fuse.control.address import bind
 from bbfs.fuse.control.link import MessageStream
 from bbfs.fuse.control.messages import VERSION, peer
-from bbfs.fuse.scratch.bases import Shown
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.shown import Shown
 from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, ToolFailed
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.record import Path

@@ -11,17 +11,13 @@ import json
 import logging
 import os
 import stat
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from bbfs.fuse.scratch.changes import Identity, Marks, Type, directory, origin_of, type_of
+from bbfs.fuse.scratch.changes import Identity, Type, origin_of
 from bbfs.fuse.scratch.directory import Scratch
-from bbfs.fuse.scratch.origin import version
-from bbfs.resources.writing.temporary import KEEPING
-from bbfs.sources.filesystem.content import etag_of
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +28,6 @@ PATH = "path"
 """The field of an origin that is no part of the version."""
 NOTES = "bases"
 """The name of the file, in the directory of a scratch."""
-_MOST = 1 << 20
-"""Names whose versions the daemon holds; beyond it, it forgets the oldest, whose base is unknown then."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -163,112 +157,6 @@ class Notes:
             self._descriptor = -1
 
 
-class Shown:
-    """What a daemon has shown, noted for each scratch that lies over its mount.
-
-    below: empty without such a scratch. Callers look at it first, so that a plain mount does nothing here.
-    """
-
-    def __init__(self, *scratches: Scratch) -> None:
-        self.below = [_ShownBelow(each) for each in scratches]
-        self._open: Counter[str] = Counter()
-
-    @contextmanager
-    def noted(self, scratch: Scratch) -> Iterator[None]:
-        """Note what is shown for one more scratch while the block runs. Raise OSError."""
-        noted = _ShownBelow(scratch)
-        self.below.append(noted)
-        try:
-            yield
-        finally:
-            self.below.remove(noted)
-            noted.close()
-
-    def note(self, path: str, kind: Type, version: Version | None) -> None:
-        """Note a version that is shown. It must have been read before, so it is older than what hides the name.
-
-        While a program has the file open it is not noted: an overlay copies the open version.
-        """
-        if path not in self._open and KEEPING not in path:
-            for each in self.below:
-                each.note(path, Base(kind, version))
-
-    def note_status(self, path: str, found: os.stat_result) -> None:
-        """Note the version of an entry of a folder."""
-        kind = type_of(found)
-        self.note(path, kind, None if kind == "directory" else status_version(found))
-
-    def note_absent(self, path: str) -> None:
-        """Note that a name is not there."""
-        for each in self.below:
-            each.note_absent(path)
-
-    def opened(self, path: str) -> None:
-        """Keep the note of a path until the file is closed."""
-        self._open[path] += 1
-
-    def closed(self, path: str) -> None:
-        self._open[path] -= 1
-        if self._open[path] <= 0:
-            del self._open[path]
-
-
-class _ShownBelow:
-    """What was shown below one scratch. The notes end, for each name, when the upper layer hides the name."""
-
-    def __init__(self, scratch: Scratch) -> None:
-        self._scratch = scratch
-        self._notes = Notes.of(scratch)
-        self._notes.compact()
-        self._marks: Marks | None = None
-
-    def note(self, path: str, base: Base) -> None:
-        if self._notes.bases.get(path) == base or self._is_hidden(path):
-            return
-        if len(self._notes.bases) >= _MOST:
-            del self._notes.bases[next(iter(self._notes.bases))]
-        self._try(self._notes.shown, path, base)
-
-    def note_absent(self, path: str) -> None:
-        if path in self._notes.bases and not self._is_hidden(path):
-            self._try(self._notes.absent, path)
-
-    @staticmethod
-    def _try(note: Callable[..., None], *arguments: Any) -> None:
-        try:
-            note(*arguments)
-        except OSError as error:  # the base is unknown or older then: a conflict
-            log.warning("a version cannot be noted: %s", error)
-
-    def _is_hidden(self, path: str) -> bool:
-        if self._marks is None:
-            if "kind" not in self._scratch.state:
-                return False  # no overlay has been mounted yet
-            self._marks = Marks.of(self._scratch)
-        return is_hidden(self._marks, self._scratch.upper, path)
-
-    def close(self) -> None:
-        self._notes.close()
-
-
-def is_hidden(marks: Marks, upper: str, path: str) -> bool:
-    """Return whether the upper layer hides what the lower one has at a path."""
-    above = upper
-    for name in path.split("/"):
-        if marks.by_name and os.path.lexists(f"{above}/.wh.{name}"):
-            return True
-        above = f"{above}/{name}"
-        try:
-            if not stat.S_ISDIR(os.lstat(above).st_mode):
-                return True
-            with directory(above) as descriptor:
-                if marks.is_opaque(descriptor):
-                    return True
-        except FileNotFoundError:
-            return False
-    return False
-
-
 def version_in(lower: int, name: str, found: os.stat_result) -> Version | None:
     """Return the version of an entry of the lower layer, in the words in which its daemon notes one."""
     if not stat.S_ISREG(found.st_mode):
@@ -277,7 +165,5 @@ def version_in(lower: int, name: str, found: os.stat_result) -> Version | None:
 
 
 def status_version(found: os.stat_result) -> Version:
-    """Return the version of an entry of a folder, or of an entry of any source that is no regular file."""
-    if stat.S_ISREG(found.st_mode):
-        return version(etag_of(found), None, None)
+    """Return the version of an entry that is no regular file."""
     return {"modified_ns": found.st_mtime_ns, "changed_ns": found.st_ctime_ns, "size": found.st_size}

@@ -12,7 +12,7 @@ import os
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ def discard(scratch: Scratch, chosen: Sequence[Change] | None, *, is_holder: boo
 
 def apply(
     scratch: Scratch, chosen: Sequence[Change], *, overwrite: bool = False, is_holder: bool = False
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Write changes to the sources, and yield what became of each. Raise MountError if a program uses the overlay.
 
     New directories come first, then files, many at once, removals last, but where something new takes the name.

@@ -170,13 +170,20 @@ def _require_reviewed(reviewed: str, chosen: Sequence[Change], operand: str) -> 
 
 def applied(scratch: Scratch, chosen: Sequence[Change], *, overwrite: bool = False, is_holder: bool = False) -> int:
     """Apply changes and print each. Return how many failed."""
-    failed = 0
-    for outcome in settling.apply(scratch, chosen, overwrite=overwrite, is_holder=is_holder):
-        if outcome.error is None:
-            output.line(summary(outcome.change))
-        else:
-            failed += 1
-            output.message(f"not applied: {output.quoted(outcome.change.path)}: {outcome.error}")
+    failed = done = 0
+    try:
+        for outcome in settling.apply(scratch, chosen, overwrite=overwrite, is_holder=is_holder):
+            if outcome.error is None:
+                done += 1
+                output.line(summary(outcome.change))
+            else:
+                failed += 1
+                output.message(f"not applied: {output.quoted(outcome.change.path)}: {outcome.error}")
+    except KeyboardInterrupt:
+        output.message(
+            f"interrupted: {done} of {len(chosen)} are applied, and what was under way; the rest stays in the scratch"
+        )
+        raise
     if failed:
         output.message(f"{output.count(failed, 'change')} not applied; they stay in {scratch.path}")
     return failed
