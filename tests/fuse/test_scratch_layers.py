@@ -601,6 +601,35 @@ def test_no_privileged_bit_and_nothing_that_the_umask_takes_is_applied(scratch: 
 
 
 @pytest.mark.semantics("S39")
+def test_what_a_program_takes_the_rights_to_from_its_user_is_listed_and_discarded(scratch: Scratch) -> None:
+    write(scratch.upper, "file", "FILE\n").chmod(0)
+    write(scratch.upper, "hidden/inside", "")
+    write(scratch.upper, "made/hidden/inside", "")
+    for path in ("hidden", "made/hidden"):
+        Path(scratch.upper, path).chmod(0)
+    plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    script = (
+        "import sys; from bbfs.fuse.scratch import changes, directory, settling\n"
+        "scratch = directory.Scratch(sys.argv[1])\n"
+        "print(*(f'{each.what} {each.path}' for each in changes.changes(scratch)), sep='\\n')\n"
+        "print(*(each.path for each in changes.recorded(scratch)))\n"
+        "settling.discard(scratch, None)\n"
+    )
+    done = subprocess.run(
+        [*plain, sys.executable, "-c", script, scratch.path], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "changed file",
+        "added hidden",
+        "added made",
+        "added made/hidden",
+        "file hidden made/hidden",
+    ]
+    assert os.listdir(scratch.upper) == []
+
+
+@pytest.mark.semantics("S39")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 def test_what_another_user_wrote_gives_that_user_no_rights(scratch: Scratch) -> None:
     Path(scratch.upper).chmod(0o777)

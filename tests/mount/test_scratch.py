@@ -951,23 +951,28 @@ def test_a_scratch_on_a_full_disk_is_applied_discarded_and_unmounted(place: Plac
         overlay.detach(str(disk))
 
 
+def _fill(place: Place, disk: Path) -> None:
+    """Let a program in a scratch fill its disk."""
+    with suppress(OSError), (place.notes / "large").open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    assert os.statvfs(disk).f_bavail == 0
+
+
 def _fill_and_make_room(place: Place, disk: Path) -> None:
     place.mount(*WRITABLE)
     (place.notes / "one").write_text("1\n")
     (place.notes / "two").unlink()
-    with suppress(OSError), (place.notes / "large").open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-    assert os.statvfs(disk).f_bavail == 0
+    _fill(place, disk)
     place.bbfs("apply", "--yes", place.mnt, place.notes / "one", place.notes / "two")
     assert (place.folder / "one").read_text() == "1\n"
     assert not (place.folder / "two").exists()
-    with suppress(OSError), (place.notes / "large").open("ab", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    _fill(place, disk)
     place.bbfs("umount", place.mnt)
+    place.bbfs("discard", "--yes", place.scratch, f"{SOURCE}/large")
     place.mount(*WRITABLE)
-    place.bbfs("discard", "--yes", place.mnt, place.notes / "large")
+    _fill(place, disk)
+    place.bbfs("discard", "--yes", place.mnt)
     assert place.changes() == []
     (place.notes / "one").write_text("one more\n")
     assert place.changes() == ["M  one"]

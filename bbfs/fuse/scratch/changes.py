@@ -279,10 +279,11 @@ class _Reader:
             elif not stat.S_ISDIR(found.st_mode):
                 yield self._described(Change("written", path + name, type_of(found)), upper, name, found)
             else:
-                with directory(name, upper) as inside:
-                    if self.marks.is_opaque(inside):
+                with self._opened(name, upper) as inside:
+                    if inside is None or self.marks.is_opaque(inside):
                         yield self._described(Change("written", path + name, "directory"), upper, name, found)
-                    yield from self.alone(inside, f"{path}{name}/", depth + 1)
+                    if inside is not None:
+                        yield from self.alone(inside, f"{path}{name}/", depth + 1)
         yield from (Change("removed", path + name, "other") for name in removed)
 
     def _names(self, upper: int, path: str, depth: int) -> tuple[list[str], set[str]]:
@@ -307,12 +308,27 @@ class _Reader:
             yield self._described(replace(change, before=before), upper, name, found)
         if not stat.S_ISDIR(found.st_mode):
             return
-        with directory(name, upper) as inside:
+        with self._opened(name, upper) as inside:
+            if inside is None:
+                return
             if below is None or lower is None:
                 yield from self.below(inside, None, path + "/", depth + 1)
             else:
                 with directory(name, lower) as other:
                     yield from self.below(inside, other, path + "/", depth + 1)
+
+    @staticmethod
+    @contextmanager
+    def _opened(name: str, upper: int) -> Iterator[int | None]:
+        """Open a directory of the upper layer. Yield None for one that its own user may not read: a program made it so.
+
+        The change of its mode is listed, and nothing that is in it. Raise OSError.
+        """
+        with ExitStack() as stack:
+            found: int | None = None
+            with suppress(PermissionError):
+                found = stack.enter_context(directory(name, upper))
+            yield found
 
     @staticmethod
     def _described(change: Change, upper: int, name: str, found: os.stat_result) -> Change:
@@ -352,7 +368,11 @@ def is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.
         return False
     if found.st_size != below.st_size:
         return False
-    with open(open_file(name, upper), "rb") as one, open(open_file(name, lower), "rb") as other:
+    try:
+        mine = open_file(name, upper)
+    except PermissionError:  # a program has taken the right to read it from its user
+        return False
+    with open(mine, "rb") as one, open(open_file(name, lower), "rb") as other:
         while True:
             block = one.read(_BLOCK)
             if block != other.read(_BLOCK):

@@ -31,6 +31,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a disk without room."""
 ENDS_WITHIN = 20.0
 """Seconds for the processes of a scratch to end."""
+_LOCKS = ("held", "edited")
+"""The files by whose locks a scratch is held, and edited."""
 _RETRY = 0.05
 IN_RUN = "BBFS_RUN"
 """The variable by which `bbfs run` tells its command where the mount is."""
@@ -72,6 +74,9 @@ class Scratch:
                 own_directory(directory)
         if not _is_scratch(path):
             scratch.note(applied={})
+        for name in _LOCKS:  # while the disk has room for a file
+            with scratch._lock(name):
+                pass
         return scratch
 
     @classmethod
@@ -252,10 +257,16 @@ def remove_tree(*paths: str) -> None:
         for path in some:  # the overlay leaves a directory of mode 0 in `work`
             if stat.S_ISDIR(os.lstat(path).st_mode):
                 os.chmod(path, 0o700)
-        command = ["rm", "-rf", "--one-file-system", "--", *some]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = _run("rm", "-rf", "--one-file-system", "--", *some)
+        if done.returncode:  # a program has taken its user's rights to a directory
+            _run("chmod", "-R", "u+rwx", "--", *some)
+            done = _run("rm", "-rf", "--one-file-system", "--", *some)
         if done.returncode:
             raise MountError(done.stderr.strip() or f"rm ended with status {done.returncode}")
+
+
+def _run(*command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
 def _is_scratch(path: str) -> bool:
