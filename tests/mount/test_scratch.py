@@ -728,6 +728,14 @@ def test_a_killed_process_leaves_nothing_that_umount_does_not_clear(place: Place
     assert (place.notes / "mine").read_text() == "mine"
 
 
+def test_a_scratch_whose_sources_are_detached_is_no_run(place: Place) -> None:
+    """Otherwise every command of this user would refuse to write, on any mount."""
+    place.mount()
+    subprocess.run(["umount", "--lazy", place.scratch / "lower"], timeout=BOUND, check=True)
+    assert running() is None
+    place.bbfs("umount", place.mnt)
+
+
 @pytest.mark.semantics("S39")
 def test_run(place: Place) -> None:
     done = place.run(

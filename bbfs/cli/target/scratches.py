@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bbfs.fuse import mountpoint
+from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import IN_RUN, Scratch
 from bbfs.model.errors import Denied, NotSupported
 
@@ -52,16 +53,13 @@ def read_only(config: "Config") -> "Config":
 def running() -> str | None:
     """Return the mount of the `bbfs run` that this process runs in, or None.
 
-    The table of mounts tells it, not the environment alone: of such a scratch only the overlay is in this namespace.
-    So it is of one that was killed, but nothing holds that.
+    The table of mounts and the state of the scratch tell it, not the environment alone.
     """
-    there = mountpoint.mounts()
-    paths = {mount.path for mount in there}
-    for mount in there:
+    for mount in mountpoint.mounts():
         scratch = Scratch.of_mount(mount)
-        if scratch is not None and scratch.lower not in paths:
-            with suppress(PermissionError):  # another user's
-                if scratch.is_held():
+        if scratch is not None:
+            with suppress(PermissionError, MountError):  # another user's; or a damaged one
+                if scratch.state.get("in_run") and scratch.is_held():
                     return mount.path
     return os.environ.get(IN_RUN)
 

@@ -125,7 +125,7 @@ class Scratch:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Return what is noted about it: `kind`, `mounted_at`, `cover`, `edited`, `control`, `applied`."""
+        """Return what is noted about it: `kind`, `mounted_at`, `in_run`, `cover`, `edited`, `control`, `applied`."""
         with open(os.path.join(self.path, _STATE), "rb", opener=open_own) as file:
             read = file.read(_LARGEST_STATE)
         try:

@@ -47,7 +47,7 @@ def keep(
             overlay.covered(scratch, path) as cover,
         ):
             _allow_others(scratch, allowed=config.mount.allow_other)
-            _note_control(scratch)
+            _note_control(scratch, in_run=False)
             overlay.mount_overlay(scratch, path, cover)
             try:
                 scratch.register(path)
@@ -85,12 +85,15 @@ def _allow_others(scratch: Scratch, *, allowed: bool) -> None:
     os.chmod(scratch.upper, 0o755 if allowed else 0o700)
 
 
-def _note_control(scratch: Scratch) -> None:
-    """Note the control socket of the daemon below: commands that see the overlay alone ask it."""
+def _note_control(scratch: Scratch, *, in_run: bool) -> None:
+    """Note the control socket of the daemon below, which commands ask that see the overlay alone.
+
+    in_run: the overlay is in the namespace of a `bbfs run`, so all commands that see the overlay are started by it.
+    """
     address: str | None = None
     with suppress(OSError):  # the daemon has none
         address = os.fsdecode(os.getxattr(scratch.lower, ATTRIBUTE))
-    scratch.note(control=address, mounted_at=None)
+    scratch.note(control=address, mounted_at=None, in_run=in_run)
 
 
 def _await_end(scratch: Scratch, mount_point: str, daemon: Child, cover: int) -> None:
@@ -185,7 +188,7 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
         in_user_namespace = processes.enter_namespaces()
         with _bound(lower, scratch) if config is None else _served(config, scratch):
             _allow_others(scratch, allowed=False)
-            _note_control(scratch)
+            _note_control(scratch, in_run=True)
             with overlay.opened(path) as directory:
                 overlay.mount_overlay(scratch, path, directory, in_user_namespace=in_user_namespace)
             try:
