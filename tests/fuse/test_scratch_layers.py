@@ -11,8 +11,10 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,7 @@ from bbfs.fuse.scratch.shown import Shown
 from bbfs.model.errors import TooLarge
 from bbfs.model.values import Expected
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path
+from bbfs.resources.writing.temporary import KEEPING
 from bbfs.sources.content.memory import MemoryContent
 
 OPAQUE = "user.overlay.opaque"
@@ -453,6 +456,32 @@ def test_what_a_program_changes_while_a_change_is_applied_stays_in_the_scratch(
     assert Path(scratch.lower, "file").read_text() == "mine"
     assert listed(scratch) == ["M  file"]
     assert file.read_text() == "mine, and more"
+
+
+@pytest.mark.semantics("S39")
+def test_what_a_mount_that_died_leaves_at_a_source_is_removed_later(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOTCONN, "dead")
+
+    write(scratch.upper, "new", "new\n")
+    with monkeypatch.context() as patched:
+        for name in ("fsync", "unlink", "stat"):
+            patched.setattr(os, name, dead if name != "stat" else _dies_once_written(dead, os.stat))
+        assert applied(scratch) == {"new": "dead"}
+    assert [name for name in os.listdir(scratch.lower) if name.startswith(KEEPING)] != []
+    assert applied(scratch) == {"new": None}
+    assert [name for name in os.listdir(scratch.lower) if name.startswith(KEEPING)] == []
+
+
+def _dies_once_written(dead: Callable[..., None], real: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+    def stat_of(path: str, *arguments: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(KEEPING):
+            dead()
+        return real(path, *arguments, **options)
+
+    return stat_of
 
 
 @pytest.mark.semantics("S32", "S39")

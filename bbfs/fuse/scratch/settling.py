@@ -394,7 +394,7 @@ class _Layers:
         wanted = stat.S_IMODE(found.st_mode)
         attempt = Attempt(new_keeping_name(), upper_layer.identity(found))
         if change.type == "symlink":
-            with self._attempted(change.path, attempt):
+            with self._attempted(change.path, attempt, lower):
                 copying.put_symlink(os.readlink(name, dir_fd=upper), name, lower, attempt.temporary, check)
             return
         self._require_unprivileged(wanted, change.before)
@@ -406,7 +406,7 @@ class _Layers:
             os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=lower, follow_symlinks=False)
         elif change.type == "file":
             mode = copying.applied_mode(wanted, None, self._umask)
-            with self._attempted(change.path, attempt):
+            with self._attempted(change.path, attempt, lower):
                 copying.put_file(name, upper, lower, mode, attempt.temporary, check)
         else:
             raise OSError(errno.EOPNOTSUPP, "no source takes pipes, sockets and devices")
@@ -417,14 +417,19 @@ class _Layers:
             self._notes.attempted(path, attempt)
 
     @contextmanager
-    def _attempted(self, path: str, attempt: Attempt) -> Iterator[None]:
-        """Note the beginning of a change, and its end if it fails."""
+    def _attempted(self, path: str, attempt: Attempt, lower: int) -> Iterator[None]:
+        """Note the beginning of a change, and its end if it fails and leaves nothing at the source.
+
+        If the mount of the sources has just died, the next command removes what is left there.
+        """
         self._begin(path, attempt)
         try:
             yield
         except BaseException:
-            with self._noting():
-                self._notes.ended(path)
+            with suppress(OSError):
+                if status(attempt.temporary, lower) is None:
+                    with self._noting():
+                        self._notes.ended(path)
             raise
 
     def _directory(self, change: Change, name: str, upper: int, lower: int) -> None:
