@@ -409,6 +409,18 @@ def test_the_note_of_a_name_ends_when_the_scratch_hides_it(scratch: Scratch) -> 
 
 
 @pytest.mark.semantics("S39")
+def test_the_notes_of_a_directory_with_changes_outlast_the_directory(scratch: Scratch) -> None:
+    """The daemon sees that a source has removed it: a change in it must not be taken for a new file."""
+    write(scratch.upper, "directory/deep/three", "mine")
+    subprocess.run(["rm", "-r", Path(scratch.lower, "directory")], timeout=60, check=True)
+    shown = Shown(scratch)
+    for path in ("directory/deep/three", "directory/deep", "directory"):
+        shown.note_absent(path)
+    assert {"directory", "directory/deep", "directory/deep/three"} <= Notes.of(scratch).bases.keys()
+    assert all(applied(scratch).values())
+
+
+@pytest.mark.semantics("S39")
 def test_what_a_source_changes_while_a_change_is_applied_stays(
     scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

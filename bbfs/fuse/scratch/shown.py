@@ -88,7 +88,7 @@ class _ShownBelow:
         self._try(self._notes.shown, path, base)
 
     def note_absent(self, path: str) -> None:
-        if path in self._notes.bases and not self._is_hidden(path):
+        if path in self._notes.bases and not self._is_hidden(path) and not self._has_changes(path):
             self._try(self._notes.absent, path)
 
     @staticmethod
@@ -104,6 +104,10 @@ class _ShownBelow:
                 return False  # no overlay has been mounted yet
             self._marks = Marks.of(self._scratch)
         return is_hidden(self._marks, self._scratch.upper, path)
+
+    def _has_changes(self, path: str) -> bool:
+        """Return whether the upper layer has a directory at a path: what is changed in it is based on a source's."""
+        return os.path.lexists(f"{self._scratch.upper}/{path}")
 
     def close(self) -> None:
         self._notes.close()
