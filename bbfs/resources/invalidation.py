@@ -57,6 +57,10 @@ class Invalidation:
         """Invalidate a path of a catalog and everything below it: the next use asks the source (S21)."""
         source.error = None
         source.catalog.forget(path)
+        for record in source.overlay.expire(path) if source.overlay is not None else ():
+            if not record.invalidated:  # what was written and not listed since
+                record.invalidate()
+                self._loader.invalidate(source, record.metadata.native_uri)
         if not path:
             self._loader.invalidate(source, None)
             return

@@ -213,7 +213,9 @@ class ResourceManager:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
         if source.writes is not None and not source.is_passed and not hidden:
-            source.overlay = Overlay(catalog, self.clock, derived=not source.makes_directories)
+            source.overlay = Overlay(
+                catalog, self.clock, derived=not source.makes_directories, ttl=data.policy.listing_ttl
+            )
             self.writable_roots.add(data.uri_prefix)
         found = of_source(data)
         if found is None or not found.is_local:  # a local source answers at once
@@ -404,8 +406,10 @@ class ResourceManager:
         source, below = self.place(path)
         if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
-        if source.overlay is not None and (overlaid := source.overlay.find(below)) is not None:
-            return overlaid
+        if source.overlay is not None and not (source.overlay.is_due(below) and _must_be_asked(source, below)):
+            overlaid = source.overlay.find(below)
+            if overlaid is not None:
+                return overlaid
         try:
             node = source.catalog.cached(below)
             if node is None or node.record is None or not self.gives_way(path, node.record):
@@ -471,7 +475,7 @@ class ResourceManager:
             source, below = self.place(path)
             try:
                 with source.waiters:
-                    node = await source.catalog.find(below)
+                    node = await _asked(source, below)
                 if node.record is not None and self.gives_way(path, node.record):
                     node = await self._find_text(path) or node
             except BbfsError as error:
@@ -1070,3 +1074,26 @@ def _split_scheme(name: str) -> tuple[str, str, str]:
     """Split `a-b+c+git+ssh` into (`a-b+c`, `+`, `git+ssh`): a scheme may hold `+`, the rest of a prefix one only."""
     parts = name.split("+", 2)
     return ("+".join(parts[:2]), "+", parts[2]) if len(parts) == 3 else (name, "", "")
+
+
+def _must_be_asked(source: Source, below: Path) -> bool:
+    """Return whether the catalog of a source knows nothing of a path without a request."""
+    try:
+        return source.catalog.cached(below) is None
+    except (NotFound, NotADirectory):
+        return False
+
+
+async def _asked(source: Source, below: Path) -> Node:
+    """Return the node at a path after a listing. What the mount has changed since, or what no listing showed, holds.
+
+    Raise NotFound or the source's error.
+    """
+    try:
+        node = await source.catalog.find(below)
+    except BbfsError:
+        overlaid = source.overlay.find(below) if source.overlay is not None else None
+        if overlaid is None:
+            raise
+        return overlaid
+    return (source.overlay.find(below) if source.overlay is not None else None) or node

@@ -1308,3 +1308,84 @@ async def test_what_is_appended_comes_at_the_end_whatever_size_the_kernel_has(
     assert source.contents["file:./a.txt"] == b"first and more at the end"
     assert (await program.walk(f"{TREE}/a.txt")).ino != before, "the kernel's pages have it at the beginning"
     assert await program.cat(f"{TREE}/a.txt") == b"first and more at the end"
+
+
+@pytest.mark.semantics("S21")
+@pytest.mark.parametrize("seconds", [1, 3600])
+async def test_a_name_that_the_mount_has_removed_is_asked_for_again(
+    tree: tuple[WritableTree, Program, World], seconds: int
+) -> None:
+    """After a refresh, or when a listing of that time would have expired: also where no program lists the directory."""
+    source, program, world = tree
+    await program.unlink(f"{TREE}/a.txt")
+    source.contents["file:./a.txt"] = b"of somebody else"
+    with pytest.raises(NotFound):
+        await program.cat(f"{TREE}/a.txt")
+    world.clock.advance(seconds)
+    if seconds == 1:
+        world.core.refresh((TREE,))
+    assert await program.cat(f"{TREE}/a.txt") == b"of somebody else"
+
+
+@pytest.mark.semantics("S21")
+@pytest.mark.parametrize("path", [(), (TREE,), (TREE, "new.txt")])
+async def test_what_the_mount_has_written_is_asked_for_after_a_refresh(
+    tree: tuple[WritableTree, Program, World], path: tuple[str, ...]
+) -> None:
+    source, program, world = tree
+    await program.save(f"{TREE}/new.txt", b"of the mount")
+    source.contents["file:./new.txt"] = b"of somebody else"
+    assert await program.cat(f"{TREE}/new.txt") == b"of the mount"
+    world.clock.advance(1)
+    world.core.refresh(path)
+    assert await program.cat(f"{TREE}/new.txt") == b"of somebody else"
+    await program.save(f"{TREE}/new.txt", b"of the mount")
+    del source.contents["file:./new.txt"]
+    world.clock.advance(1)
+    world.core.refresh(path)
+    with pytest.raises(NotFound):
+        await program.walk(f"{TREE}/new.txt")
+
+
+@pytest.mark.semantics("S20", "S21")
+async def test_a_refresh_brings_back_nothing_from_before_a_change_while_the_source_is_down(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    source, program, world = tree
+    assert await program.ls(TREE) == ["a.txt", "d"]
+    await program.unlink(f"{TREE}/a.txt")
+    await program.save(f"{TREE}/new.txt", b"new")
+    source.down = Unreachable("down")
+    world.clock.advance(1)
+    world.core.refresh((TREE,))
+    with pytest.raises(NotFound):
+        await program.walk(f"{TREE}/a.txt")
+    assert (await program.walk(f"{TREE}/new.txt")).kind == "file"
+
+
+@pytest.mark.semantics("S32")
+async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_source_cannot_compare(
+    flat: tuple[WritableFlat, Program, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would find the content that they began with, just before they store theirs."""
+    source, program, world = flat
+    monkeypatch.setattr(source, "_check", lambda *_: None)
+    first = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY)
+    await program.writes.write(first, 0, b"of the first")
+    source.refused["test://a.txt"] = Denied("not now")
+    second = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY)
+    with pytest.raises(Denied):
+        await program.close(second)  # from now on the name leads to what the source has
+    del source.refused["test://a.txt"]
+    other = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY)
+    await program.writes.write(other, 0, b"of the other")
+    source.released = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(program.close, other)
+        await until(lambda: len(source.written) == 2)
+        nursery.start_soon(closed_in_conflict, program, first)
+        await settled()
+        source.released.set()
+    assert source.contents["test://a.txt"] == b"of the other"
+    [item] = [each for each in world.manager.writer.pending.items() if each.error and "Conflict" in each.error]
+    assert world.manager.writer.pending.content_path(item).read_bytes() == b"of the first"

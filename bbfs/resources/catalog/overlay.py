@@ -5,12 +5,12 @@ and costs no listing. Between two awaits a task is alone.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.resources.catalog.base import Catalog, View
-from bbfs.resources.catalog.record import DIRECTORY, Draft, Node, Path
+from bbfs.resources.catalog.record import DIRECTORY, Draft, Node, Path, Record
 
 COUNTED = 10_000
 """Names of a listed directory that may be gone through at once."""
@@ -26,24 +26,28 @@ class Overlaid:
     what only the mount has.
 
     made: a directory that the catalog does not have, made at the time `at`. An older listing may still show another one
-    of that name.
+    of that name. until: when the source is to be asked again (seconds since the epoch).
     """
 
     node: Node | None
     since: float = inf
     made: bool = False
     at: float = 0.0
+    until: float = inf
 
 
 class Overlay:
     """The overlaid names of one source, by path in its catalog.
 
     derived: its directories exist by what is in them. One in which a name was changed stays until a program removes it,
-    as on a disk.
+    as on a disk. ttl: seconds for which what the source has stored holds without a listing.
     """
 
-    def __init__(self, catalog: Catalog, clock: Callable[[], float], *, derived: bool = False) -> None:
+    def __init__(
+        self, catalog: Catalog, clock: Callable[[], float], *, derived: bool = False, ttl: float = inf
+    ) -> None:
         self._catalog = catalog
+        self._ttl = ttl
         self._derived = derived
         self._clock = clock
         self._below: dict[Path, dict[str, Overlaid]] = {}
@@ -64,7 +68,7 @@ class Overlay:
         """Overlay a name. stored: the source has it so, and its next listing shows it."""
         names = self._below.setdefault(path[:-1], {})
         now = self._clock()
-        names[path[-1]] = Overlaid(node, now if stored else inf, made, now)
+        names[path[-1]] = Overlaid(node, now if stored else inf, made, now, now + self._ttl if stored else inf)
         if len(names) % PRUNED_EVERY == 0:
             for name in [*names]:
                 self.get((*path[:-1], name))  # which drops one that is listed
@@ -83,6 +87,27 @@ class Overlay:
         self.drop(path)
         if self.is_listed(path):
             self.put(path, None, stored=True)
+
+    def expire(self, path: Path) -> list[Record]:
+        """Have the source asked for what it has stored at and below a path. Return the records of it."""
+        records: list[Record] = []
+        for directory, names in self._below.items():
+            for name, found in names.items():
+                if (*directory, name)[: len(path)] != path:
+                    continue
+                if found.since != inf:
+                    names[name] = replace(found, until=0.0)
+                if found.node is not None and found.node.record is not None and found.node.kind == "file":
+                    records.append(found.node.record)
+        return records
+
+    def is_due(self, path: Path) -> bool:
+        """Return whether the source is to be asked before a path is what it is here."""
+        if not self._below:
+            return False
+        now = self._clock()
+        found = (self.get(path[:depth]) for depth in range(1, len(path) + 1))
+        return any(each is not None and each.until <= now for each in found)
 
     def drop_below(self, path: Path) -> None:
         for directory in [each for each in self._below if each[: len(path)] == path]:

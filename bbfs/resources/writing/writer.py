@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -99,6 +100,7 @@ class Writer:
         self._clock = clock
         self._count = 0
         self._attempts = Attempts()
+        self._turns: WeakValueDictionary[tuple[str, str], trio.Lock] = WeakValueDictionary()
         self.told: Callable[[Path], None] | None = None
         """Called with each path from the mount's root that was written, to tell other mounts."""
 
@@ -151,18 +153,19 @@ class Writer:
 
         async def hand_over() -> HandedOver:
             nonlocal ended
-            try:
-                async with source.slots.ask():
-                    metadata, state = await self._give(source, handler, native_uri, content, expected, again)
-            except BbfsError as error:
+            async with self._turn(source, native_uri):
+                try:
+                    async with source.slots.ask():
+                        metadata, state = await self._give(source, handler, native_uri, content, expected, again)
+                except BbfsError as error:
+                    ended = True
+                    await self._failed(source, item, error, keep)
+                    raise
                 ended = True
-                await self._failed(source, item, error, keep)
-                raise
-            ended = True
-            log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
-            if keep:
-                await trio.to_thread.run_sync(self.pending.drop, item.id)
-            return HandedOver(await self._stored(source, metadata, content, path), state)
+                log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
+                if keep:
+                    await trio.to_thread.run_sync(self.pending.drop, item.id)
+                return HandedOver(await self._stored(source, metadata, content, path), state)
 
         try:
             return await self._do(source, hand_over, content.size)
@@ -276,12 +279,13 @@ class Writer:
 
         async def remove() -> None:
             state = expected
-            async with source.slots.ask():
-                if not handler.detects_conflicts and expected.exists is not None:
-                    state = await require_state(source, native_uri, expected)
-                with source.changing():
-                    await handler.remove(native_uri, state)
-            self._gone(source, native_uri, path)
+            async with self._turn(source, native_uri):
+                async with source.slots.ask():
+                    if not handler.detects_conflicts and expected.exists is not None:
+                        state = await require_state(source, native_uri, expected)
+                    with source.changing():
+                        await handler.remove(native_uri, state)
+                self._gone(source, native_uri, path)
 
         await self._change(source, f"{native_uri}: not removed", remove)
 
@@ -305,7 +309,8 @@ class Writer:
             return False
 
         async def rename() -> None:
-            async with source.slots.ask():
+            first, second = sorted((native_uri, to))
+            async with self._turn(source, first), self._turn(source, second), source.slots.ask():
                 if replaced is not None and replaced.exists is not None:
                     await require_state(source, to, replaced)
                 with source.changing():
@@ -415,6 +420,15 @@ class Writer:
         if operation not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot {operation.replace('_', ' ')} it")
         return handler
+
+    def _turn(self, source: Source, native_uri: str) -> trio.Lock:
+        """Return the lock of a resource, where its source cannot compare: the mount makes one change at a time.
+
+        Such a source is asked for its state just before a write. Of two saves that do so at the same time, the second
+        one would replace what the first one has stored.
+        """
+        detects = source.writes is not None and source.writes.detects_conflicts
+        return trio.Lock() if detects else self._turns.setdefault((source.data.id, native_uri), trio.Lock())
 
     async def _do(self, source: Source, request: Callable[[], Awaitable[T]], size: int = 0) -> T:
         """Await a request in a task of its own, with the source's timeout and time for its bytes."""
