@@ -333,7 +333,7 @@ class Operations(pyfuse3.Operations):
             return await self._passed.open(inode, flags, ctx)
         if flags & _WRITING:
             with self.interrupts.watching(ctx.pid):
-                written = FileHandleT(await self._writes.open(inode, flags))
+                written = FileHandleT(await self._writes.open(inode, flags, ctx.pid))
                 self._writers[written] = ctx.pid
                 return FileInfo(fh=written, keep_cache=True)
             raise FUSEError(errno.EINTR)
@@ -427,7 +427,7 @@ class Operations(pyfuse3.Operations):
         if parent_inode >= PASSED:
             return await self._passed.create(parent_inode, name, mode, flags, ctx)
         with self._locks.held(parent_inode), self.interrupts.watching(ctx.pid):
-            handle, found = await self._writes.create_in_time(parent_inode, name, flags, mode & ~ctx.umask)
+            handle, found = await self._writes.create_in_time(parent_inode, name, flags, mode & ~ctx.umask, ctx.pid)
             self._writers[handle] = ctx.pid
             return FileInfo(fh=FileHandleT(handle), keep_cache=True), self._entry(found)
         raise FUSEError(errno.EINTR)

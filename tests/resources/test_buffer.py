@@ -105,10 +105,10 @@ def test_buffers_leave_most_descriptors_to_others(tmp_path: Path) -> None:
         space = BufferSpace(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
-    large = [Buffer(space) for _ in range(64)]
+    large = [Buffer(space, program) for program in range(64)]
     for buffer in large:
         buffer.truncate(5 << 20)
-    another = Buffer(space)
+    another = Buffer(space, 64)
     another.write(0, b"text")
     with pytest.raises(NoSpace):
         another.truncate(5 << 20)
@@ -119,6 +119,22 @@ def test_buffers_leave_most_descriptors_to_others(tmp_path: Path) -> None:
     another.truncate(5 << 20)
     assert another.read(0, 5) == b"text\0"
     assert (space.files, space.held) == (64, 0)
+
+
+@pytest.mark.semantics("S23", "S33")
+def test_a_program_may_have_as_many_large_files_as_are_left_for_others(tmp_path: Path) -> None:
+    space = BufferSpace(tmp_path)
+    space.most_files = 64
+    greedy = [Buffer(space, 1) for _ in range(33)]
+    for buffer in greedy[:32]:
+        buffer.truncate(5 << 20)
+    with pytest.raises(NoSpace):
+        greedy[-1].truncate(5 << 20)
+    modest = Buffer(space, 2)
+    modest.truncate(5 << 20)
+    assert space.files == 33
+    del greedy, buffer
+    assert space.files == 1
 
 
 @pytest.mark.semantics("S32")

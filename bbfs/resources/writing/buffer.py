@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
@@ -40,16 +41,34 @@ class BufferSpace:
         """Bytes in memory."""
         self.most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES_SHARE
         self.files = 0
+        self._by_program: Counter[int] = Counter()
+
+    def take_file(self, program: int) -> None:
+        """Count a file of a program. Raise NoSpace if it may have no more.
+
+        A program may have as many as are left for all others: one that takes all that it can leaves half of them.
+        """
+        if self._by_program[program] >= self.most_files - self.files:
+            raise NoSpace(f"{self.files} files that are too large for memory are being written already")
+        self.files += 1
+        self._by_program[program] += 1
+
+    def give_file(self, program: int) -> None:
+        self.files -= 1
+        self._by_program[program] -= 1
+        if not self._by_program[program]:
+            del self._by_program[program]
 
 
 class Buffer:
     """Bytes with random access. It takes them by `write` and `truncate`, and reads as a `Content` does.
 
-    They are in memory up to `IN_MEMORY` bytes, as long as the space has room there.
+    They are in memory up to `IN_MEMORY` bytes, as long as the space has room there. program: the thread that writes.
     """
 
-    def __init__(self, space: BufferSpace) -> None:
+    def __init__(self, space: BufferSpace, program: int = 0) -> None:
         self._space = space
+        self._program = program
         self._data = bytearray()
         self._file: Descriptor | None = None
         self._size = 0
@@ -61,6 +80,11 @@ class Buffer:
     @property
     def size(self) -> int:
         return self._size
+
+    def written_by(self, program: int) -> None:
+        """Count the file of these bytes, if they will need one, as that of another program."""
+        if self._file is None:
+            self._program = program
 
     async def part(self) -> None:
         """Go on in a copy of the file if a snapshot has it: a snapshot never changes. Raise NoSpace, BbfsError."""
@@ -150,20 +174,20 @@ class Buffer:
 
     def __del__(self) -> None:
         self._space.held -= len(self._data)
-        self._space.files -= self._file is not None
+        if self._file is not None:
+            self._space.give_file(self._program)
 
     def _to_file(self) -> None:
         directory = self._space.directory
-        if self._space.files >= self._space.most_files:
-            raise NoSpace(f"{self._space.files} files that are too large for memory are being written already")
+        self._space.take_file(self._program)
         try:
             own_directory(directory)
             file = Descriptor(unnamed(directory))
             _write_all(file.number, 0, self._data)
         except OSError as error:
+            self._space.give_file(self._program)
             raise self._error(error) from error
         self._file = file
-        self._space.files += 1
         self._space.held -= len(self._data)
         self._data = bytearray()
 

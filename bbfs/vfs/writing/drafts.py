@@ -67,6 +67,8 @@ class Draft:
     """True if bytes were written elsewhere than the kernel has them in its pages."""
     removed: bool = False
     """True once no name leads here any more."""
+    program: int = 0
+    """The thread that has opened it first: files for its bytes are that program's."""
     users: int = 0
     """The number of open handles."""
     lock: trio.Lock = field(default_factory=trio.Lock)
@@ -91,7 +93,7 @@ class Draft:
             if self.base not in (None, self.record.inode_version) or self.base_size not in (None, content.size):
                 raise Outdated(f"{'/'.join(self.path)}: somebody else has changed it since it was opened")
             etag = self.record.metadata.etag  # of this content: a listing may bring a later one while it is taken
-            buffer = Buffer(self.space)
+            buffer = Buffer(self.space, self.program)
             await buffer.fill(content)
             if self.buffer is None:  # another request may have filled or emptied it meanwhile
                 is_digest = etag is None or isinstance(content, MemoryContent)
@@ -109,9 +111,15 @@ class Draft:
             version = await content_digest(self.buffer.snapshot())
         return Expected(exists=True, version=version)
 
+    def opened_by(self, program: int) -> None:
+        """Note which program begins to write."""
+        self.program = program
+        if self.buffer is not None:
+            self.buffer.written_by(program)
+
     def emptied(self) -> None:
         """Begin with no bytes: a program replaces the content, whatever it is."""
-        self.buffer, self.blank, self.lacks = Buffer(self.space), True, None
+        self.buffer, self.blank, self.lacks = Buffer(self.space, self.program), True, None
 
     async def write(self, offset: int, data: bytes) -> None:
         """Take what a program writes. Raise NoSpace, BbfsError."""

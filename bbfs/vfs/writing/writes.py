@@ -85,28 +85,35 @@ class Writes:
 
     # -- open files --------------------------------------------------------------------------------------------------
 
-    async def create_in_time(self, parent: int, raw_name: bytes, flags: int, mode: int) -> tuple[int, Attributes]:
+    async def create_in_time(
+        self, parent: int, raw_name: bytes, flags: int, mode: int, program: int
+    ) -> tuple[int, Attributes]:
         """As `create`, for `HELD` seconds at most. Raise DeadlineExceeded: then nothing is created."""
         with trio.move_on_after(HELD):
-            return await self.create(parent, raw_name, flags, mode)
+            return await self.create(parent, raw_name, flags, mode, program)
         raise DeadlineExceeded(f"{'/'.join(self._path(parent, raw_name))}: not created within {HELD:g} s")
 
-    async def create(self, parent: int, raw_name: bytes, flags: int, mode: int) -> tuple[int, Attributes]:
-        """Create a file, or open one that is there unless `flags` has O_EXCL. Count one lookup of it."""
+    async def create(
+        self, parent: int, raw_name: bytes, flags: int, mode: int, program: int = 0
+    ) -> tuple[int, Attributes]:
+        """Create a file, or open one that is there unless `flags` has O_EXCL. Count one lookup of it.
+
+        program: the thread that asks.
+        """
         path = self._path(parent, raw_name)
         source, below = self._place(path)
         node = await self._found(path)
         if node is None:
             draft = await self._new(source, path, below)
             found = self._names.counted(path, Node("file", draft.record, draft=draft))
-            return self._opened(draft, found.ino), found
+            return self._opened(draft, found.ino, program=program), found
         if flags & os.O_EXCL:
             raise Exists("/".join(path))
         if node.kind != "file":
             raise IsADirectory("/".join(path)) if node.kind == "directory" else NotSupported("a symbolic link")
         found = self._names.counted(path, node)
         try:
-            handle = await self.open(found.ino, flags)
+            handle = await self.open(found.ino, flags, program)
         except BaseException:
             self._inodes.forget(found.ino)
             raise
@@ -121,8 +128,8 @@ class Writes:
             self.released(self._files.remove(handle))
         return found
 
-    async def open(self, ino: int, flags: int) -> int:
-        """Return a handle for writing, and for reading unless `flags` has O_WRONLY."""
+    async def open(self, ino: int, flags: int, program: int = 0) -> int:
+        """Return a handle for writing, and for reading unless `flags` has O_WRONLY. program: the thread that asks."""
         draft = self._names.drafts.get(ino)
         if draft is None:
             path, version = self._inodes.get(ino)
@@ -137,7 +144,7 @@ class Writes:
             elif draft is None:
                 draft = self._change(source, path, below, node, version)
             self._names.drafts[ino] = draft
-        handle = self._opened(draft, ino)
+        handle = self._opened(draft, ino, program=program)
         self._files[handle].appends = bool(flags & os.O_APPEND)
         if flags & os.O_TRUNC:  # libfuse has the kernel leave this to the open (FUSE_CAP_ATOMIC_O_TRUNC)
             try:
@@ -241,7 +248,9 @@ class Writes:
         overlay.put(draft.below, Node("file", draft.record, draft=draft))
         return draft
 
-    def _opened(self, draft: Draft, ino: int, *, reads: bool = False) -> int:
+    def _opened(self, draft: Draft, ino: int, *, reads: bool = False, program: int = 0) -> int:
+        if not draft.users:
+            draft.opened_by(program)
         draft.users += 1
         draft.inos.add(ino)
         return self._files.add(
