@@ -126,14 +126,14 @@ def test_a_program_may_have_as_many_large_files_as_are_left_for_others(tmp_path:
     space = BufferSpace(tmp_path)
     space.most_files = 64
     greedy = [Buffer(space, 1) for _ in range(33)]
-    for buffer in greedy[:32]:
-        buffer.truncate(5 << 20)
+    for number in range(32):
+        greedy[number].truncate(5 << 20)
     with pytest.raises(NoSpace):
-        greedy[-1].truncate(5 << 20)
+        greedy[32].truncate(5 << 20)
     modest = Buffer(space, 2)
     modest.truncate(5 << 20)
     assert space.files == 33
-    del greedy, buffer
+    del greedy
     assert space.files == 1
 
 
