@@ -58,13 +58,18 @@ _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemotePro
 """Errors of a kept connection that the server has closed since the last request."""
 
 
+_CONDITIONS = ("if-match", "if-none-match")
+_UNHELD = (409, 412)
+"""Statuses of a condition that does not hold; some stores answer 409 to `if-none-match`."""
+
+
 class RequestOptions(TypedDict, total=False):
     """The options of a request.
 
-    params: added to those of the URL. json, content: the body; one in pieces needs the header `content-length`, and
-    `accept` of all statuses that send it again. accept: statuses besides 2xx that do not raise.
-    max_body: limit for the decoded body (bytes), instead of the client's. errors: by status, instead of
-    `STATUS_ERRORS`.
+    params: added to those of the URL. json, content: the body; one in pieces needs the header `content-length`. A PUT
+    with a condition may take the pieces twice; for other requests, `accept` has all statuses that send it again.
+    accept: statuses besides 2xx that do not raise. max_body: limit for the decoded body (bytes), instead of the
+    client's. errors: by status, instead of `STATUS_ERRORS`.
     """
 
     headers: Mapping[str, str]
@@ -219,21 +224,30 @@ class WebClient:
         return await self._sent(request, limit)
 
     async def _sent(self, request: httpx2.Request, limit: int) -> WebStream:
-        """Send a request; repeat a safe one once if a kept connection was closed (RFC 9110, section 9.2.2)."""
+        """Send a request; repeat it once if it may be and a kept connection was closed (RFC 9110, section 9.2.2).
+
+        A condition that does not hold the second time says nothing: the server may have obeyed the first request. Then
+        the error of the first one is raised.
+        """
         what = f"{request.method} {shown_url(request.url)}"
-        may_repeat = request.method in _SAFE
+        first: BbfsError | None = None
         while True:
             try:
                 with network_errors(what):
                     response = await answered(self._opened(request.url), self._to_send(request))
             except (Unreachable, DeadlineExceeded) as exc:
-                if may_repeat and isinstance(exc.__cause__, _KEPT_TOO_LONG) and isinstance(exc, Unreachable):
-                    may_repeat = False
+                is_left = isinstance(exc, Unreachable) and isinstance(exc.__cause__, _KEPT_TOO_LONG)
+                if is_left and first is None and _may_repeat(request):
+                    first = exc
                     continue
                 self._state = SourceState("down", reason=self._redact(str(exc)))
                 raise
             self._state = SourceState("up")
-            return WebStream(response, str(request.url), limit)
+            stream = WebStream(response, str(request.url), limit)
+            if first is not None and request.method not in _SAFE and response.status in _UNHELD:
+                await stream.aclose()
+                raise first
+            return stream
 
     def _to_send(self, request: httpx2.Request) -> httpcore2.Request:
         wait = self._timeout
@@ -382,6 +396,12 @@ def _body_of(request: httpx2.Request) -> Any:
     if len(body) <= _SENT:
         return body or None
     return _pieces(body)
+
+
+def _may_repeat(request: httpx2.Request) -> bool:
+    """Return whether a request changes nothing, or does not when it comes a second time."""
+    is_conditional = any(name in request.headers for name in _CONDITIONS)
+    return request.method in _SAFE or (request.method == "PUT" and is_conditional)
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

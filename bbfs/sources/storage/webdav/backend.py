@@ -165,7 +165,7 @@ class WebDavBackend(WebBackend):
         if mime_type is not None:
             headers["content-type"] = mime_type
         try:
-            answer = await self._change("PUT", path, headers, _pieces(content))
+            answer = await self._change("PUT", path, headers, _Pieces(content))
         except NotFound:
             await self.stat(path[:-1], is_directory=True)  # some servers say so of all that they refuse
             raise Denied(f"{self._what(path)}: the server does not take it") from None
@@ -292,6 +292,12 @@ class WebDavBackend(WebBackend):
         return status_error(stream.status, _ERRORS)(f"{what}: {status_line(stream.status)}")
 
 
-async def _pieces(content: Content) -> AsyncGenerator[bytes]:
-    for offset in range(0, content.size, _PIECE):
-        yield await content.read_waiting(offset, _PIECE)
+class _Pieces:
+    """A content as the body of a request, which may be sent twice."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        for offset in range(0, self._content.size, _PIECE):
+            yield await self._content.read_waiting(offset, _PIECE)

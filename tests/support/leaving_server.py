@@ -1,0 +1,102 @@
+"""A store over HTTP that leaves requests without an answer: it closes the connection when they come."""
+
+import hashlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class LeavingServer:
+    """Objects by path, with ETags, conditions and S3's copies. Connections are kept.
+
+    left: methods of the next requests without an answer, in turn. stores: whether such a request is obeyed before.
+    resets: whether its connection is reset, else it is closed. asked: method and path of each request.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.left: list[str] = []
+        self.stores = self.resets = False
+        self.asked: list[tuple[str, str]] = []
+        self.connections = 0
+        outer = self
+
+        class Answers(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                outer.connections += 1
+
+            def _answer(self) -> None:
+                given = self.rfile.read(int(self.headers.get("content-length", 0)))
+                outer.asked.append((self.command, self.path))
+                is_left = outer.left[:1] == [self.command]
+                if is_left:
+                    outer.left.pop(0)
+                status, body = 500, b""
+                if not is_left or outer.stores:
+                    status, body = outer._obeyed(self, given)
+                if is_left:
+                    if outer.resets:
+                        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        self.connection.close()
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                if status < 300 and self.path in outer.objects:
+                    self.send_header("etag", f'"{etag(outer.objects[self.path])}"')
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = _answer  # noqa: N815 - the names of the standard library
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def _obeyed(self, request: BaseHTTPRequestHandler, given: bytes) -> tuple[int, bytes]:
+        """Do what a request asks for. Return the status and the body of the answer."""
+        there = self.objects.get(request.path)
+        wanted = request.headers.get("if-match")
+        if wanted is not None and (there is None or wanted.strip('"') != etag(there)):
+            return 412, b""
+        if request.headers.get("if-none-match") == "*" and there is not None:
+            return 412, b""
+        if request.command == "DELETE":
+            self.objects.pop(request.path, None)
+            return 204, b""
+        if request.command == "PUT":
+            origin = request.headers.get("x-amz-copy-source")
+            self.objects[request.path] = given if origin is None else self.objects[origin]
+            new = etag(self.objects[request.path])
+            return 200, b"" if origin is None else f'<CopyObjectResult><ETag>"{new}"</ETag></CopyObjectResult>'.encode()
+        return (404, b"") if there is None else (200, there)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+
+def etag(data: bytes) -> str:
+    return hashlib.md5(data).hexdigest()
+
+
+@contextmanager
+def leaving_server() -> Iterator[LeavingServer]:
+    server = LeavingServer()
+    try:
+        yield server
+    finally:
+        server.close()
