@@ -130,6 +130,21 @@ def test_made_changed_removed_touched(scratch: Scratch) -> None:
     ]
 
 
+def test_many_changes_of_one_directory_are_found_wherever_its_listing_has_them(scratch: Scratch) -> None:
+    for number in range(300):  # more than twice the names that have changed: a part of them is beyond what is listed
+        write(scratch.lower, f"d/{number}", "old")
+    for number in range(0, 100, 2):
+        write(scratch.upper, f"d/{number}", "changed")
+        whiteout(scratch.upper, f"d/{number + 1}")
+        write(scratch.upper, f"d/new{number}", "old")
+    found = {change.path: change.what for change in changes(scratch)}
+    assert {path: what for path, what in found.items() if "new" not in path} == {
+        f"d/{number}": "removed" if number % 2 else "changed" for number in range(100)
+    }
+    assert {what for path, what in found.items() if "new" in path} == {"added"}
+    assert len(found) == 150
+
+
 def test_removed_by_fuse_overlayfs_and_a_file_that_has_only_its_prefix(scratch: Scratch) -> None:
     write(scratch.upper, ".wh.old", "")
     write(scratch.upper, "directory/.wh..wh..opq", "")

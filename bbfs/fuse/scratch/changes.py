@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from bbfs.fuse.scratch.directory import Scratch
@@ -26,6 +27,9 @@ MAX_DEPTH = 256
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 """Permission bits that no change carries to a source."""
 _BLOCK = 1 << 18
+_MANY = 16
+"""Names of one directory from which on their statuses are read with its listing."""
+_TYPES: Mapping[int, Type] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PREFIX = ".wh."
 _OPAQUE_NAMES = (".wh..wh..opq", ".wh..opq")
@@ -208,9 +212,27 @@ def status(name: str, beneath: int) -> os.stat_result | None:
         return None
 
 
+def statuses(names: Sequence[str], beneath: int) -> dict[str, os.stat_result]:
+    """Return the status of some of these names in a directory of the lower layer; of all, as a rule, if they are many.
+
+    A mount tells the statuses of many names with their listing, in one request, and that of one name in each lookup.
+    Raise OSError.
+    """
+    found: dict[str, os.stat_result] = {}
+    if len(names) < _MANY:
+        return found
+    wanted = set(names)
+    with os.scandir(beneath) as entries:
+        # The next part of a listing has statuses only if those of the part before it were asked for.
+        for entry in islice(entries, 2 * len(names)):
+            if entry.name in wanted:
+                with suppress(FileNotFoundError):
+                    found[entry.name] = entry.stat(follow_symlinks=False)
+    return found
+
+
 def type_of(found: os.stat_result) -> Type:
-    kinds: dict[int, Type] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
-    return kinds.get(stat.S_IFMT(found.st_mode), "other")
+    return _TYPES.get(stat.S_IFMT(found.st_mode), "other")
 
 
 def origin_of(name: str, beneath: int) -> Mapping[str, Any]:
@@ -255,14 +277,16 @@ class _Reader:
         names, removed = self._names(upper, path, depth)
         if lower is not None and self.marks.is_opaque(upper):
             removed |= set(os.listdir(lower)).difference(names)
+        listed = {} if lower is None else statuses(names, lower)
         for name in names:
             found = os.stat(name, dir_fd=upper, follow_symlinks=False)
             if is_whiteout(found):
                 removed.add(name)
             else:
-                yield from self._entry(upper, lower, path + name, name, found, depth)
+                below = None if lower is None else listed.get(name) or status(name, lower)
+                yield from self._entry(upper, lower, path + name, name, found, below, depth)
         for name in sorted(removed):
-            below = None if lower is None else status(name, lower)
+            below = None if lower is None else listed.get(name) or status(name, lower)
             if below is not None:
                 hides = status(name, upper)
                 yield Change(
@@ -277,11 +301,11 @@ class _Reader:
             if is_whiteout(found):
                 removed.add(name)
             elif not stat.S_ISDIR(found.st_mode):
-                yield self._described(Change("written", path + name, type_of(found)), upper, name, found)
+                yield self._described("written", path + name, upper, name, found)
             else:
                 with self._opened(name, upper) as inside:
                     if inside is None or self.marks.is_opaque(inside):
-                        yield self._described(Change("written", path + name, "directory"), upper, name, found)
+                        yield self._described("written", path + name, upper, name, found)
                     if inside is not None:
                         yield from self.alone(inside, f"{path}{name}/", depth + 1)
         yield from (Change("removed", path + name, "other") for name in removed)
@@ -296,16 +320,22 @@ class _Reader:
         return [name for name in listed if not self.marks.is_mark(name)], set(self.marks.removed_by_name(listed))
 
     def _entry(
-        self, upper: int, lower: int | None, path: str, name: str, found: os.stat_result, depth: int
+        self,
+        upper: int,
+        lower: int | None,
+        path: str,
+        name: str,
+        found: os.stat_result,
+        below: os.stat_result | None,
+        depth: int,
     ) -> Iterator[Change]:
-        below = None if lower is None else status(name, lower)
         if below is not None and type_of(below) != type_of(found):
             yield Change("removed", path, type_of(below), identity=identity(found))
             below = None
-        change = self._change(upper, lower, path, name, found, below)
-        if change is not None:
+        what, old = self._difference(upper, lower, path, name, found, below)
+        if what is not None:
             before = None if below is None else stat.S_IMODE(below.st_mode)
-            yield self._described(replace(change, before=before), upper, name, found)
+            yield self._described(what, path, upper, name, found, old=old, before=before)
         if not stat.S_ISDIR(found.st_mode):
             return
         with self._opened(name, upper) as inside:
@@ -331,33 +361,45 @@ class _Reader:
             yield found
 
     @staticmethod
-    def _described(change: Change, upper: int, name: str, found: os.stat_result) -> Change:
-        target = os.readlink(name, dir_fd=upper) if change.type == "symlink" else None
-        mode = None if change.type == "symlink" else stat.S_IMODE(found.st_mode)
-        size = 0 if change.is_directory else found.st_size
-        return replace(change, size=size, mode=mode, target=target, identity=identity(found))
+    def _described(
+        what: What,
+        path: str,
+        upper: int,
+        name: str,
+        found: os.stat_result,
+        *,
+        old: str | None = None,
+        before: int | None = None,
+    ) -> Change:
+        """Return a change with what the entry of the upper layer says."""
+        kind = type_of(found)
+        target = os.readlink(name, dir_fd=upper) if kind == "symlink" else None
+        mode = None if kind == "symlink" else stat.S_IMODE(found.st_mode)
+        size = 0 if kind == "directory" else found.st_size
+        return Change(what, path, kind, old, size, mode, before, target, identity(found))
 
-    def _change(
-        self,
+    @staticmethod
+    def _difference(
         upper: int,
         lower: int | None,
         path: str,
         name: str,
         found: os.stat_result,
         below: os.stat_result | None,
-    ) -> Change | None:
+    ) -> tuple[What | None, str | None]:
+        """Return in what an entry differs from that of the lower layer, if in anything, and its old path, if known."""
         kind = type_of(found)
         if below is None or lower is None:
             old = origin_of(name, upper).get("path") if kind == "file" else None
-            return Change("added", path, kind, old if isinstance(old, str) and old != path else None)
+            return "added", old if isinstance(old, str) and old != path else None
         if kind != "directory" and not is_same(name, upper, lower, found, below):
-            return Change("changed", path, kind)
+            return "changed", None
         if kind == "symlink":
-            return None
+            return None, None
         touched = stat.S_IMODE(found.st_mode) != stat.S_IMODE(below.st_mode)
         if kind == "file":
             touched |= found.st_mtime_ns != below.st_mtime_ns
-        return Change("attributes", path, kind) if touched else None
+        return "attributes" if touched else None, None
 
 
 def is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.stat_result) -> bool:
@@ -406,7 +448,7 @@ def _renamed(found: Sequence[Change], lower: int) -> Iterator[Change]:
     for change in found:
         old = change.old
         if old is None or old in taken or not (_is_removed(old, removed) and _is_there(old, lower)):
-            joined.append(replace(change, old=None) if change.what == "added" else change)
+            joined.append(replace(change, old=None) if change.what == "added" and old is not None else change)
         else:
             taken.add(old)
             joined.append(replace(change, what="renamed"))
