@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class LeavingServer:
-    """Objects by path, with ETags, conditions and S3's copies. Connections are kept.
+    """Objects by path, with ETags, conditions, S3's copies and WebDAV's descriptions. Connections are kept.
 
     left: methods of the next requests without an answer, in turn. stores: whether such a request is obeyed before.
     resets: whether its connection is reset, else it is closed. asked: method and path of each request.
@@ -54,7 +54,7 @@ class LeavingServer:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = _answer  # noqa: N815 - the names of the standard library
+            do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = do_PROPFIND = _answer  # noqa: N815 - the names of the standard library
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -81,12 +81,21 @@ class LeavingServer:
             self.objects[request.path] = given if origin is None else self.objects[origin]
             new = etag(self.objects[request.path])
             return 200, b"" if origin is None else f'<CopyObjectResult><ETag>"{new}"</ETag></CopyObjectResult>'.encode()
-        return (404, b"") if there is None else (200, there)
+        if there is None:
+            return 404, b""
+        return (207, _described(request.path, there)) if request.command == "PROPFIND" else (200, there)
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(10)
+
+
+def _described(path: str, data: bytes) -> bytes:
+    """Return the answer to a PROPFIND of one object (RFC 4918, section 9.1)."""
+    facts = f'<getcontentlength>{len(data)}</getcontentlength><getetag>"{etag(data)}"</getetag><resourcetype/>'
+    stat = f"<propstat><prop>{facts}</prop><status>HTTP/1.1 200 OK</status></propstat>"
+    return f'<multistatus xmlns="DAV:"><response><href>{path}</href>{stat}</response></multistatus>'.encode()
 
 
 def etag(data: bytes) -> str:

@@ -964,6 +964,40 @@ async def test_each_reason_of_a_source_reaches_the_program_and_the_log(
 
 
 @pytest.mark.semantics("S22", "S32")
+@pytest.mark.parametrize("asked", ["rename", "write", "remove"])
+async def test_a_change_without_an_answer_ends_and_leaves_an_open_file_to_its_program(
+    tree: Tree, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """A file that is open and changed is renamed or removed, and the source takes that request and says nothing."""
+    source, program, _ = tree
+    waiting = trio.Event()
+
+    async def hang(*_: object, **named: object) -> ResourceMetadata:
+        waiting.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
+    await program.writes.write(handle, 0, b"F")
+    with monkeypatch.context() as patched:
+        patched.setattr(source, asked, hang)
+        if asked == "remove":
+            await given_up(mock_clock, program, program.writes.remove, f"{TREE}/a.txt")
+        else:
+            await given_up(mock_clock, program, program.writes.rename, f"{TREE}/a.txt", f"{TREE}/b.txt")
+        await waiting.wait()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(program.writes.write, handle, 1, b"I")
+            await settled()
+            assert nursery.child_tasks, "it waits for the change, which holds the file"
+            mock_clock.jump(source.source.policy.timeout + 1)
+    await program.close(handle)
+    assert source.contents == {"file:./a.txt": b"FIrst", "file:./d/b.txt": b"second"}
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/c.txt")
+    assert source.contents == {"file:./c.txt": b"FIrst", "file:./d/b.txt": b"second"}
+
+
+@pytest.mark.semantics("S22", "S32")
 async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_clock: trio.testing.MockClock) -> None:
     source, program, world = tree
     await program.ls(TREE)

@@ -94,6 +94,17 @@ async def test_s3_writes_over_a_connection_that_the_server_has_closed(
     assert (server.objects["/data/a"], written.etag, server.left) == (b"b", etag(b"b"), [])
 
 
+async def test_webdav_writes_all_pieces_over_a_connection_that_the_server_has_closed(server: LeavingServer) -> None:
+    config = {"url": server.url.replace("http", "webdav") + "/", "options": {}}
+    handler = StorageHandler(replace(data_source("bb-storage+dav+webdav"), config=config), Services())
+    base, large = f"{config['url']}", bytes(range(256)) * 3000
+    made = await handler.write(f"{base}a", MemoryContent(b"a"), NEW)
+    server.left = ["PUT"]
+    written = await handler.write(f"{base}a", MemoryContent(large), Expected(exists=True, etag=made.etag))
+    assert (server.objects["/a"], written.etag, server.left) == (large, etag(large), [])
+    await handler.aclose()
+
+
 @pytest.mark.parametrize("left", ["PUT", "DELETE"])
 async def test_an_s3_rename_without_an_answer_is_an_error_and_loses_nothing(
     server: LeavingServer, s3: StorageHandler, left: str
