@@ -335,7 +335,7 @@ class Operations(pyfuse3.Operations):
             with self.interrupts.watching(ctx.pid):
                 written = FileHandleT(await self._writes.open(inode, flags, ctx.pid))
                 self._writers[written] = ctx.pid
-                return FileInfo(fh=written, keep_cache=True)
+                return FileInfo(fh=written, keep_cache=True, direct_io=self._writes.is_direct(written))
             raise FUSEError(errno.EINTR)
         handle = self._files.open(inode)
         if type(handle) is Wait:

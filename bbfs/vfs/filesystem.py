@@ -152,6 +152,8 @@ class FileSystem:
             raise Outdated(str(error)) from None
         if type(node) is Wait:
             return node
+        if node.draft is not None:
+            raise Outdated("/".join(path))  # what is being written has an inode of its own
         record = node.record
         if node.kind == "file" and record is not None:
             if record.ahead or self._manager.size_now(record) is None:
@@ -259,6 +261,8 @@ class FileSystem:
         """
         written = self.writes.opened(ino) if self._drafts else None
         if written is not None:
+            if self.writes.is_direct(written):
+                self.uncached[written] = False
             return written
         pinned = self.files.latest(ino) if self._manager.is_lower else None
         if pinned is not None and not pinned.shares_inode:
@@ -282,6 +286,8 @@ class FileSystem:
             return node
         if node.kind == "directory":
             raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
+        if node.draft is not None:
+            raise Outdated("/".join(path))
         record = node.record
         if record is None or node.kind != "file":
             raise NotSupported(f"{'/'.join(path)} is no file")

@@ -126,8 +126,7 @@ def _change(chance: random.Random, uses: Mapping[str, str], kind: Kind, *, is_st
     size, pause = chance.choice(_SIZES), chance.expovariate(1 / _PAUSE)
     match uses[name][0]:
         case "a":
-            # All records fit in a page: the kernel sends a longer append in pieces, and another close in between.
-            return Step("append", name, "", 0, chance.random() < 0.2, pause)
+            return Step("append", name, "", min(size, 5_000), chance.random() < 0.2, pause)
         case "l":
             return Step("rewrite", name, "", size, chance.random() < 0.2, pause, (name,))
     actions = {"redirect": 4, "replace": 4, "remove": 2}

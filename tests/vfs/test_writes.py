@@ -1423,3 +1423,66 @@ async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_sour
     assert source.contents["test://a.txt"] == b"of the other"
     [item] = [each for each in world.manager.writer.pending.items() if each.error and "Conflict" in each.error]
     assert world.manager.writer.pending.content_path(item).read_bytes() == b"of the first"
+
+
+@pytest.mark.semantics("S7", "S13")
+async def test_a_file_that_is_written_has_one_inode(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    """The kernel keeps pages for each inode, and a write changes those of one."""
+    source, program, world = tree
+    before = (await program.walk(f"{TREE}/a.txt")).ino
+    reader = await program.open(f"{TREE}/a.txt")
+    source.contents["file:./a.txt"] = b"of somebody else"
+    world.clock.advance(3600)
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    written = world.core.files[handle].ino
+    assert written != before
+    for flags in (os.O_WRONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_TRUNC):  # by a name that is held from before
+        with pytest.raises(Outdated):
+            await program.writes.open(before, flags)
+    with pytest.raises(Outdated):
+        await world.files.open(before)
+    assert (await program.walk(f"{TREE}/a.txt")).ino == written
+    assert await program.read(reader) == b"first"
+    for each in (handle, reader):
+        await program.close(each)
+    assert source.contents["file:./a.txt"] == b"of somebody else"
+
+
+@pytest.mark.semantics("S7", "S13")
+async def test_no_inode_that_stands_in_for_another_one_leads_to_what_is_written(
+    flat: tuple[WritableFlat, Program, World],
+) -> None:
+    _, program, world = flat
+    reader = await program.open(f"{FLAT}/a.txt")
+    before = (await program.walk(f"{FLAT}/a.txt")).ino
+    world.clock.advance(3600)
+    standing_in = (await program.walk(f"{FLAT}/a.txt")).ino
+    assert standing_in != before
+    handle = await program.writes.open(standing_in, os.O_WRONLY)
+    await program.writes.write(handle, 0, b"FIRST, and more")
+    world.core.release(reader)
+    for request in (world.files.getattr, world.files.open):
+        with pytest.raises(Outdated):
+            await request(before)
+    assert await program.cat(f"{FLAT}/a.txt") == b"FIRST, and more"
+    await program.close(handle)
+
+
+@pytest.mark.semantics("S32")
+async def test_the_kernel_keeps_no_bytes_of_what_is_appended_to_a_file_of_unknown_size(
+    flat: tuple[WritableFlat, Program, World],
+) -> None:
+    source, program, world = flat
+    source.described["test://d/b.txt"] = {"size": 6}
+    for name, is_known in (("a.txt", False), ("d/b.txt", True)):
+        handle = await program.begin(f"{FLAT}/{name}", os.O_WRONLY | os.O_APPEND)
+        reader = await program.open(f"{FLAT}/{name}")
+        assert program.writes.is_direct(handle) is not is_known
+        assert (reader in world.core.uncached) is not is_known
+        await program.writes.write(handle, 0, b"x")  # where the kernel does not have the end
+        later = await program.open(f"{FLAT}/{name}")
+        assert later in world.core.uncached
+        for each in (handle, reader, later):
+            await program.close(each)

@@ -141,6 +141,8 @@ class Writes:
             draft = self._names.drafts.get(ino)  # another open may have made it meanwhile
             if draft is None and isinstance(node.draft, Draft):
                 draft = node.draft
+                if draft.version != version:  # of two inodes, the kernel would keep pages of one that no write changes
+                    raise Outdated("/".join(path))
             elif draft is None:
                 draft = self._change(source, path, below, node, version)
             self._names.drafts[ino] = draft
@@ -256,6 +258,17 @@ class Writes:
         return self._files.add(
             OpenFile(ino, draft, draft.modified_ns, draft.path, draft.record, draft.version, True, False, reads=reads)
         )
+
+    def is_direct(self, handle: int) -> bool:
+        """Return whether the kernel must keep no bytes of a file that is being written, as it may not know its size.
+
+        It would keep what a program appends where it takes the end to be.
+        """
+        opened = self._files[handle]
+        draft = opened.content
+        if not isinstance(draft, Draft) or not (opened.appends or opened.reads):
+            return False
+        return draft.is_moved or (not draft.owns_inode and draft.record.metadata.size is None)
 
     def opened(self, ino: int) -> int | None:
         """Return a handle for reading a file that is being written, or None if it is not."""
