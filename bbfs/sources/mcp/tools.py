@@ -365,7 +365,7 @@ def _argument_line(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]
 def example_of(kind: Kind, name: str, root: Mapping[str, Any]) -> str:
     """Return the path of the file to open, from the directory of the source, quoted for a shell."""
     pairs = [
-        f"{variable}={quote(value, safe=_SAFE.replace('&', ''))}"
+        f"{variable}={quote(value, safe=_SAFE.replace('&', ''), errors='replace')}"
         for argument, value in _chosen(root).items()
         if (variable := mcp_arguments.variable_of(argument)) is not None
     ]

@@ -215,7 +215,8 @@ class NotionApi:
         async with self.received(path) as received, aclosing(self._pages("POST", path, received, body)) as pages:
             async for page in pages:
                 # An object that the integration may not see has only an id.
-                found = [NotionItem.of(each) for each in page if "parent" in each and each.get("object") in KINDS]
+                seen = [each for each in page if "parent" in each and each.get("object") in KINDS]
+                found = [NotionItem.of(each) for each in seen if _has_id(each, path)]
                 yield [item for item in found if not item.in_trash]
 
     async def _pages(
@@ -265,13 +266,21 @@ async def _words(response: WebResponse) -> str:
     return "".join(c if c.isprintable() else " " for c in words[:500])
 
 
+def _has_id(value: Json, place: str) -> bool:
+    """Return whether an object has a usable id, which all requests for the object need. Log an object without one."""
+    own = string(value.get("id"))
+    if as_id(own) is None:
+        log.warning("%s: an object is left out, whose id is %.60r", place, own)
+    return as_id(own) is not None
+
+
 def child_items(page: NotionItem, blocks: Iterable[Block]) -> list[tuple[NotionItem, bool]]:
     """Return the pages and databases in a page in its order, from all its blocks, and whether each has content."""
     found: dict[str, tuple[NotionItem, bool]] = {}
     ahead = [*reversed([*blocks])]
     while ahead:
         block = ahead.pop()
-        if block.type in _ELSEWHERE:
+        if block.type in _ELSEWHERE and _has_id(block.value, f"page {page.id}"):
             item = NotionItem.of_block(block.value, Parent("page", page.id))
             found.setdefault(item.id, (item, block.value.get("has_children") is True))
         ahead.extend(reversed(block.children))

@@ -1,16 +1,17 @@
 """The tree of a workspace: the entries of each directory, and the lookup of paths."""
 
 import builtins
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
 from cachetools import LRUCache
 
-from bbfs.model.errors import Denied, LoginRequired, NotADirectory, NotFound, TooLarge
+from bbfs.model.errors import Denied, LoginRequired, NotADirectory, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.notion.api import NotionApi, child_items
 from bbfs.sources.notion.naming import EXTENSION, INDEX, ROWS, SCHEMA, named
-from bbfs.sources.notion.values import NotionItem, as_id
+from bbfs.sources.notion.values import Kind, NotionItem, as_id
 from bbfs.sources.notion.workspace import Workspace, bare
 
 Shape = Literal["directory", "page", "index", "rows", "schema"]
@@ -129,17 +130,24 @@ class WorkspaceDirectories:
     async def _root(self) -> tuple[WorkspaceEntries, str | None]:
         if not self._roots:
             return self._entries([(item, True) for item in await self._workspace.roots()]), self._workspace.problem
-        items: builtins.list[NotionItem] = []
+        items, problem = await self._readable(self._roots, "root")
+        await self._workspace.update()
+        return self._entries([(item, True) for item in items]), problem
+
+    async def _readable(
+        self, ids: Iterable[str], what: str, kind: Kind | None = None
+    ) -> tuple[builtins.list[NotionItem], str | None]:
+        """Return the items with these ids, and a problem that names those that cannot be read, or None."""
+        found: builtins.list[NotionItem] = []
         problems: builtins.list[str] = []
-        for one in self._roots:
+        for one in ids:
             try:
-                items.append(await self._api.item(one))
-            except (NotFound, Denied) as error:
+                found.append(await self._api.item(one, kind))
+            except (NotFound, Denied, ProtocolViolation) as error:
                 if isinstance(error, LoginRequired):
                     raise
-                problems.append(f"root: {error}")
-        await self._workspace.update()
-        return self._entries([(item, True) for item in items]), "; ".join(problems) or None
+                problems.append(f"{what}: {error}")
+        return found, "; ".join(problems) or None
 
     async def _page(self, page: NotionItem) -> WorkspaceEntries:
         page = await self._api.item(page.id, "page")
@@ -153,10 +161,11 @@ class WorkspaceDirectories:
 
     async def _database(self, database: NotionItem) -> tuple[WorkspaceEntries, str | None]:
         database = await self._api.item(database.id, "database")
-        sources = [await self._api.item(one, "data_source") for one, _ in database.data_sources]
-        if len(sources) != 1:
-            return self._entries([(source, True) for source in sources]), None
-        return await self._data_source(sources[0])
+        ids = [one for one, _ in database.data_sources]
+        if len(ids) == 1:
+            return await self._data_source(await self._api.item(ids[0], "data_source"))
+        sources, problem = await self._readable(ids, "data source", "data_source")
+        return self._entries([(source, True) for source in sources]), problem
 
     async def _data_source(self, source: NotionItem) -> tuple[WorkspaceEntries, str | None]:
         rows: builtins.list[NotionItem] = []

@@ -14,7 +14,7 @@ from dataclasses import replace
 import trio
 from cachetools import LRUCache
 
-from bbfs.model.errors import Denied, NotFound, TooLarge
+from bbfs.model.errors import Denied, LoginRequired, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.notion.api import NotionApi
 from bbfs.sources.notion.values import NotionItem, Parent
 
@@ -93,7 +93,12 @@ class Workspace:
                 item = replace(item, kind="database", id=item.parent.id, parent=item.holder or item.parent)
             found.setdefault(item.id, item)
         for one in [one for one, count in counts.items() if count > 1]:
-            found[one] = await self._api.item(one, "database")
+            try:
+                found[one] = await self._api.item(one, "database")
+            except (NotFound, Denied, ProtocolViolation) as error:
+                if isinstance(error, LoginRequired):
+                    raise
+                log.warning("database %s has the title of one of its data sources: %s", one, error)
         return list(found.values())
 
     def _is_root(self, item: NotionItem, databases: AbstractSet[str | None]) -> bool:

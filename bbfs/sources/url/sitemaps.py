@@ -34,7 +34,7 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class SitemapEntry:
-    """A page in a sitemap. modified_ns: its `lastmod`, nanoseconds since the epoch."""
+    """A page in a sitemap. url: maybe no web address. modified_ns: its `lastmod`, nanoseconds since the epoch."""
 
     url: str
     modified_ns: int | None = None
@@ -146,7 +146,9 @@ class SitemapParser:
         for line in lines:
             self._line(line)
         if len(self._lines) > _LONGEST_TEXT:
-            raise ProtocolViolation(f"{self._what}: is no sitemap")
+            if not self.entries:
+                raise ProtocolViolation(f"{self._what}: is no sitemap")
+            self._lines = self._lines[: _LONGEST_TEXT + 1]  # no web address, whatever follows
 
     def end(self) -> None:
         if self._expat is not None:
@@ -158,7 +160,7 @@ class SitemapParser:
         text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip()
         if not text:
             return
-        if not text.startswith(("http://", "https://")):
+        if not self.entries and not text.startswith(("http://", "https://")):
             raise ProtocolViolation(f"{self._what}: is no sitemap")
         self._add(SitemapEntry(text))
 

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -185,3 +187,69 @@ def test_entries_that_cannot_be_used() -> None:
     assert prompt_entry({"name": "p", "arguments": [{"description": "no name"}]}) is None
     prompt = prompt_entry({"name": "p", "arguments": None, "title": 7})
     assert prompt == PromptEntry("p")
+
+
+ODD: list[Any] = [
+    None, True, -1, 1.5, 10**400, float("inf"), "", "\x00", "\ud800", "a\udc00b", "{", "{a", "%", "..", "/", "//[",
+    "x" * 70_000, [], {}, [None], ["\ud800"], {"": None}, {"\ud800": 1}, {"$ref": "#"}, {"$ref": 1}, {"type": []},
+    {"enum": ["\ud800", [], {}]}, {"properties": []}, {"anyOf": [None]}, {"required": 1},
+]  # fmt: skip
+TOOL: dict[str, Any] = {
+    "name": "odd",
+    "title": "T",
+    "description": "e.g. 'x'",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "description": "d", "enum": ["x"], "default": "x", "examples": ["e"]},
+            "b": {"type": "array", "items": {"type": "string"}},
+            "c": {"anyOf": [{"type": "string"}, {"const": "n"}]},
+            "d": {"$ref": "#/$defs/D"},
+        },
+        "required": ["a"],
+        "$defs": {"D": {"type": "object", "properties": {"q": {"type": "integer"}}}},
+    },
+    "outputSchema": {"type": "object"},
+    "annotations": {"title": "x", "readOnlyHint": True},
+    "execution": {"taskSupport": "optional"},
+}
+PROMPT: dict[str, Any] = {
+    "name": "odd",
+    "title": "P",
+    "arguments": [{"name": "a", "title": "t", "description": "d", "required": True}],
+}
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of each part of a JSON value."""
+    yield place
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, below in inner:
+        yield from places(below, (*place, step))
+
+
+def with_part(value: Any, place: tuple[Any, ...], part: Any) -> Any:
+    if not place:
+        return part
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed[place[0]] = with_part(changed[place[0]], place[1:], part)
+    return changed
+
+
+@pytest.mark.parametrize("place", list(places(TOOL)), ids=lambda place: "/".join(map(str, place)))
+def test_one_odd_tool_takes_no_other_away(place: tuple[Any, ...]) -> None:
+    for odd in ODD:
+        raw = [with_part(TOOL, place, odd), {"name": "good", "inputSchema": SCHEMA}]
+        made = offer(source("all"), [tool for tool in map(tool_entry, raw) if tool is not None], [], [])
+        assert "good" in made.tools
+        assert "tool://good/description.md" in made.documents
+        assert "tool://good{?q}" in {template.uri_template for template in made.templates}
+
+
+@pytest.mark.parametrize("place", list(places(PROMPT)), ids=lambda place: "/".join(map(str, place)))
+def test_one_odd_prompt_takes_no_other_away(place: tuple[Any, ...]) -> None:
+    for odd in ODD:
+        raw = [with_part(PROMPT, place, odd), {"name": "good", "arguments": [{"name": "q"}]}]
+        made = offer(source(prompts=True), [], [each for each in map(prompt_entry, raw) if each is not None], [])
+        assert "good" in made.prompts
+        assert "prompt://good/description.md" in made.documents

@@ -358,3 +358,26 @@ async def test_a_search_finds_databases_by_their_rows(server: NotionServer) -> N
         (part,) = (await handler.load(hit.native_uri)).parts
         assert part.mime_type == "application/x-ndjson"
         assert await handler.search("  ", 10) == ()
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_one_data_source_that_cannot_be_read_takes_no_other_away(server: NotionServer, status: int) -> None:
+    async with source(server, root=[id_of("two")]) as handler:
+        segment = next(iter(await entries(handler)))
+        right = next(each for name, each in (await entries(handler, segment)).items() if name != "Left")
+        own = (right.properties or {})["notion_id"]
+        refusal = {"path": f"data_sources/{own}", "status": status, "times": 100, "code": "object_not_found"}
+        server.control(fail=refusal)
+        listing = await handler.list_directory((segment,))
+        assert [each.name for each in listing.resources] == ["Left"]
+        assert "data source: " in (listing.problem or "")
+        assert "rows.ndjson" in await entries(handler, segment, "Left")
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_one_database_that_cannot_be_read_takes_no_other_root_away(server: NotionServer, status: int) -> None:
+    async with source(server) as handler:
+        before = await entries(handler)
+    server.control(fail={"path": "databases/", "status": status, "times": 100, "code": "object_not_found"})
+    async with source(server) as handler:
+        assert len(await entries(handler)) == len(before)

@@ -14,7 +14,7 @@ from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.http.client import WebResponse
 from bbfs.sources.notion import api as notion_api
-from bbfs.sources.notion.api import NotionApi
+from bbfs.sources.notion.api import NotionApi, child_items
 from bbfs.sources.notion.inline import code_span, markdown_of
 from bbfs.sources.notion.markdown import Block, document, job, packed
 from bbfs.sources.notion.values import NotionItem
@@ -133,3 +133,14 @@ async def test_a_large_page_is_the_same_page() -> None:
     text = document("T", blocks).encode()
     assert job(packed("T", blocks), {}) == text
     assert await WorkerPool().run("notion", packed("T", blocks), owner="a", what="page") == text
+
+
+@pytest.mark.parametrize("odd", [None, 1, "", "x", "\ud800", [], {}, {"id": PAGE}, "../users", "0" * 33])
+async def test_one_odd_object_takes_no_other_away(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
+    good = {"object": "page", "id": PAGE, "parent": {"type": "workspace"}}
+    made, _ = api(lambda url, n: listed([{**good, "id": odd}, good]))
+    assert [[item.id for item in items] async for items in made.query(PAGE)] == [[PAGE]]
+    assert [[item.id for item in items] async for items in made.search()] == [[PAGE]]
+    assert "an object is left out" in caplog.text
+    blocks = [Block.of({"type": "child_page", "id": one, "child_page": {"title": "t"}}) for one in (odd, PAGE)]
+    assert [item.id for item, _ in child_items(NotionItem.of(good), blocks)] == [PAGE]

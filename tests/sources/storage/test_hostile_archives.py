@@ -264,3 +264,54 @@ def test_one_step_of_a_decoder_yields_no_more_than_asked_for(name: str) -> None:
         assert len(piece) <= 1 << 16
         total += len(piece)
     assert total == 64 << 20
+
+
+@pytest.mark.parametrize(
+    "key", [b"mtime", b"size", b"GNU.sparse.size", b"GNU.sparse.map", b"GNU.sparse.offset", b"path"]
+)
+@pytest.mark.parametrize("value", [b"", b"x", b"nan", b"1e999", b"9" * 5000, b"1,2,3", b"\x00", b"\xff", b"\xc2\xb2"])
+async def test_one_odd_member_of_a_tar_takes_no_other_away(tmp_path: Path, key: bytes, value: bytes) -> None:
+    records = pax_record(key, value)
+    if key == b"GNU.sparse.offset":
+        records = pax_record(b"GNU.sparse.size", b"3") + records + pax_record(b"GNU.sparse.numbytes", b"3")
+    body = b"abc" + bytes(509)
+    odd = tar_extension(records) + tar_header(b"odd", 3) + body
+    path = tmp_path / "odd.tar"
+    path.write_bytes(tar_header(b"a", 3) + body + odd + tar_header(b"z", 3) + body + bytes(1024))
+    listing = await handler_of(path).list_directory(())
+    found = {each.native_uri.rpartition("/")[2]: each.native_uri for each in listing.resources}
+    for name in ("a", "z"):
+        assert await read_whole((await handler_of(path).load(found[name])).parts[0].content) == b"abc"
+    assert len(found) == 3 or "odd" in (listing.problem or "")
+    assert "damaged" not in (listing.problem or "")
+
+
+async def test_a_tar_with_an_odd_time_has_the_member(tmp_path: Path) -> None:
+    block = bytearray(tar_header(b"odd"))
+    block[136:148] = b"yesterday\0\0\0"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    path = tmp_path / "odd.tar"
+    path.write_bytes(bytes(block) + tar_header(b"z") + bytes(1024))
+    listing = await handler_of(path).list_directory(())
+    assert [(each.name, each.modified_ns) for each in listing.resources] == [
+        ("odd", None),
+        ("z", 1_700_000_000 * 10**9),
+    ]
+    assert listing.problem is None
+
+
+@pytest.mark.parametrize("name", ["x", "é", "a/../b", "..", "/", "\x01", "\n", "a" * 5000, "a/" * 300 + "b"])
+@pytest.mark.parametrize("offset", [None, (1 << 64) - 1])
+async def test_one_odd_member_of_a_zip_takes_no_other_away(tmp_path: Path, name: str, offset: int | None) -> None:
+    path = tmp_path / "odd.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("good", b"abc")
+        archive.writestr(name, b"abc")
+        if offset is not None:
+            odd = archive.infolist()[1]
+            odd.header_offset = offset
+    path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
+    handler = handler_of(path)
+    good = next(each for each in (await handler.list_directory(())).resources if each.name == "good")
+    assert await read_whole((await handler.load(good.native_uri)).parts[0].content) == b"abc"

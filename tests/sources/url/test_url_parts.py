@@ -440,3 +440,23 @@ def test_options_that_cannot_be_used(config: dict[str, object], auth: dict[str, 
         UrlHandler(source, Services())
     assert "s3cr3t" not in str(raised.value)
     assert "pw" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"x",
+        b"ftp://h/",
+        b"<a>",
+        b"\x00",
+        b"\xff\xfe",
+        b"//[",
+        b"http://[::1",
+        b"http://h:x/",
+        b"http://" + b"x" * 40_000,
+    ],
+)
+def test_one_odd_line_of_a_sitemap_takes_no_other_away(odd: bytes) -> None:
+    for step in (7, 1 << 13):
+        entries = parsed(b"http://h/a\n" + odd + b"\nhttp://h/b\n", step=step).entries
+        assert [page_url(entry.url) for entry in entries] == ["http://h/a", None, "http://h/b"]

@@ -5,12 +5,15 @@ Python's tarfile keeps what a stranger's headers say without bounds, and reads s
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 BLOCK = 512
 LARGEST_EXTENSION = 1 << 20
 """Bytes that the extended headers and the sparse map of one member may have, together."""
+_MOST_DIGITS = 20
+"""Digits of a number in an extended header; the largest of 64 bits has as many."""
 _DIRECTORY, _HARD, _SYMBOLIC, _SPARSE = b"5", b"1", b"2", b"S"
 _FILES = (b"0", b"\0", b"7", _SPARSE)
 _WITHOUT_DATA = (_HARD, _SYMBOLIC, b"3", b"4", _DIRECTORY, b"6")
@@ -49,7 +52,10 @@ class HeaderFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TarHeader:
-    """One member. offset: of its data. size: of the file. sparse: offsets in it, and the bytes stored at each."""
+    """One member. offset: of its data. sparse: offsets in the file, and the bytes stored at each.
+
+    size: of the file, negative if the headers do not tell which bytes the file has.
+    """
 
     name: str
     kind: Literal["file", "directory", "hard link", "symlink", "other"]
@@ -74,7 +80,7 @@ class _Member:
     def __init__(self, file: HeaderFile, globally: dict[bytes, bytes]) -> None:
         self._file = file
         self._said = dict(globally)
-        self._parts: list[int] = []
+        self._parts: list[bytes] = []
         self._left = LARGEST_EXTENSION
         is_required = file.at == 0
         while (block := self._header_block(is_required)) is not None:
@@ -132,13 +138,23 @@ class _Member:
             key, _, value = data[space + 1 : at + length - 1].partition(b"=")
             at += length
             if key in (b"GNU.sparse.offset", b"GNU.sparse.numbytes"):
-                self._parts.append(int(value))
+                self._parts.append(value)
             elif key in _KEYS:
                 self._said[key] = also[key] = value
 
     def _decimal(self, key: bytes, otherwise: int) -> int:
-        value = self._said.get(key)
-        return int(value) if value else otherwise
+        """Return the number of an extended header, or the other one if there is none or it is no number."""
+        value = self._said.get(key, b"")
+        return int(value) if value.isdigit() and len(value) <= _MOST_DIGITS else otherwise
+
+    def _modified_ns(self, block: bytes) -> int | None:
+        """Return the time in nanoseconds since the epoch, or None if no header has a usable one."""
+        said = self._said.get(b"mtime")
+        for value, number in ((said, float), (block[136:148], _number)):
+            with suppress(ValueError):
+                if value and math.isfinite(nanoseconds := number(value) * 1_000_000_000):
+                    return int(nanoseconds)
+        return None
 
     def header(self) -> TarHeader:
         """Return the member. Reads the rest of a sparse map, which is before the data."""
@@ -146,20 +162,23 @@ class _Member:
         block, kind, said = self.block, self._kind, self._said
         name = said.get(b"GNU.sparse.name") or said.get(b"path") or self._name(block)
         is_directory = kind == b"\0" and name.endswith(b"/")
-        sparse = self._sparse() if kind in _FILES and not is_directory else None
-        size = self._stored
-        if sparse is not None:
-            size = _number(block[483:495]) if kind == _SPARSE else size
-            size = self._decimal(b"GNU.sparse.realsize", self._decimal(b"GNU.sparse.size", size))
-        seconds = float(said[b"mtime"]) if said.get(b"mtime") else _number(block[136:148])
-        modified = seconds * 1_000_000_000
+        sparse, size = None, self._stored
+        try:
+            sparse = self._sparse() if kind in _FILES and not is_directory else None
+            if sparse is not None:
+                size = _number(block[483:495]) if kind == _SPARSE else size
+                size = self._decimal(b"GNU.sparse.realsize", self._decimal(b"GNU.sparse.size", size))
+        except TarError:
+            raise  # the place of the next member is unknown
+        except ValueError:
+            size = -1
         return TarHeader(
             _text(name),
             "directory" if is_directory else "file" if kind in _FILES else _KINDS.get(kind, "other"),
             _text(said.get(b"linkpath") or _until_zero(block[157:257])),
             self._file.at,
             size,
-            int(modified) if math.isfinite(modified) else None,
+            self._modified_ns(block),
             sparse,
         )
 
@@ -178,7 +197,7 @@ class _Member:
         elif b"GNU.sparse.map" in self._said:
             numbers = [int(number) for number in self._said[b"GNU.sparse.map"].split(b",")]
         elif b"GNU.sparse.size" in self._said:
-            numbers = self._parts
+            numbers = [int(number) for number in self._parts]
         else:
             return None
         return tuple((at, size) for at, size in zip(numbers[::2], numbers[1::2], strict=True) if size)

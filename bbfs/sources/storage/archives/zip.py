@@ -56,7 +56,10 @@ class ZipArchive:
         elif stat.S_IFMT(member.mode) not in (0, stat.S_IFREG):
             self.members.leave_out(name, "no file, directory or link")
         else:
-            self.members.add(name, member.packed())
+            try:
+                self.members.add(name, member.packed())
+            except struct.error:
+                self.members.leave_out(name, "has numbers that no archive has")
 
     def _described(self, path: Names, packed: bytes) -> StoredItem:
         member = ZipMember.unpacked(packed)

@@ -147,7 +147,7 @@ def _name(name: bytes, flags: int, encoding: str | None) -> str:
     if flags & _UTF8 or name.isascii():
         return name.decode("utf-8", "surrogateescape")
     if encoding is not None:
-        return name.decode(encoding)
+        return name.decode(encoding, "surrogateescape")
     try:
         return name.decode()  # many programs write UTF-8 without the flag
     except UnicodeDecodeError:
