@@ -13,6 +13,7 @@ from typing import Any
 from bbfs.model.errors import (
     BbfsError,
     DeadlineExceeded,
+    NotFound,
     NotSupported,
     Outdated,
     ProtocolViolation,
@@ -204,7 +205,7 @@ class ContentLoader:
 
     async def _load(self, load: Load, slot: RequestSlot) -> Sequence[Content]:
         """Load from another machine if one has the resource or is loading it, else from the source for all machines."""
-        source, record = load.source, load.record
+        source, record, asked_at = load.source, load.record, self._clock()
         try:
             async with slot:
                 if not source.data.capabilities.read or source.loads is None:
@@ -217,11 +218,14 @@ class ContentLoader:
                     source.watches.interested(record.metadata.native_uri)
                 self.loads += 1
                 load.restart()
+                asked_at = self._clock()
                 loaded = await self._revalidate(load) or await source.loads.load(record.metadata.native_uri)
             now = self._clock()
             ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
             loaded = await self._fit(load, loaded, now, ttl)
         except BbfsError as error:
+            if isinstance(error, NotFound):
+                self._publisher.absent(load, asked_at)
             if self._publisher.failed(source, record, error):
                 self.invalidate(source, record.metadata.native_uri)
             raise

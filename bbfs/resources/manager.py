@@ -62,7 +62,7 @@ from bbfs.resources.search.engine import LIMIT, WITHIN, Mode, Search, SearchAnsw
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, fingerprint
-from bbfs.resources.tiers import DiskTier
+from bbfs.resources.tiers import DiskTier, Load
 from bbfs.resources.writeback import Memory
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.temporary import is_temporary
@@ -748,7 +748,12 @@ class ResourceManager:
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)
         async with source.slots.ask():
-            await source.catalog.confirm(record)
+            load, asked_at = Load(source, record), self.clock()
+            try:
+                await source.catalog.confirm(record)
+            except NotFound:
+                self._publisher.absent(load, asked_at)
+                raise
 
     def content_now(self, record: Record) -> Content | None:
         """Return the content, if it is in memory, and fresh or just loaded; else None.

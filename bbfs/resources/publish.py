@@ -91,6 +91,14 @@ class Publisher:
         owner = record.parent or record
         owner.error, owner.error_until = DeadlineExceeded(*error.args), self._clock() + ERROR_KEPT
 
+    def absent(self, load: Load, asked_at: float) -> None:
+        """Publish that a source that is written has lost a listed resource: programs can create it again."""
+        source, record = load.source, load.record
+        if source.overlay is None or not record.path or load.is_overwritten:
+            return
+        if record.metadata.uri_template is None and source.overlay.lacks(record.path, asked_at):
+            self._changed(source, [record.path])
+
     def failed(self, source: Source, record: Record, error: BbfsError) -> bool:
         """Publish the error of a load. Return whether the resource existed until now and is gone."""
         gone = isinstance(error, NotFound) and record.digest is not None and not record.invalidated

@@ -200,9 +200,23 @@ class FileSystem:
         except BbfsError as error:
             if manager.gives_way(path, record):
                 raise Outdated("/".join(path)) from error  # the next lookup finds the text
+            if isinstance(error, NotFound):
+                self._require_name(path)
             if wanted is not Wanted.XATTRS or isinstance(error, NotFound):
                 raise
             return None
+
+    def _require_name(self, path: Path) -> None:
+        """Raise Outdated for a name that is gone where programs create files.
+
+        An open(2) with O_CREAT fails by ENOENT. By ESTALE the kernel looks the name up again.
+        """
+        if self._manager.is_lower or path[0] not in self._manager.writable_roots:
+            return
+        try:
+            self.names.find(path)
+        except NotFound as error:
+            raise Outdated(str(error)) from None
 
     async def _load(self, path: Path, record: Record) -> None:
         """Learn the size, and load siblings ahead where a program walks through them."""

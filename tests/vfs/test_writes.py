@@ -1486,3 +1486,57 @@ async def test_the_kernel_keeps_no_bytes_of_what_is_appended_to_a_file_of_unknow
         assert later in world.core.uncached
         for each in (handle, reader, later):
             await program.close(each)
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("flags", [os.O_TRUNC, os.O_APPEND, 0])
+async def test_a_file_that_somebody_else_has_removed_can_be_created(
+    flat: tuple[WritableFlat, Program, World], flags: int
+) -> None:
+    """The listing still has it: a load tells."""
+    source, program, world = flat
+    assert await program.ls(FLAT) == ["a.txt", "d"]
+    del source.contents["test://a.txt"]
+    with pytest.raises(Outdated):  # the kernel looks the name up again, and creates the file
+        await world.files.getattr((await program.walk(f"{FLAT}/a.txt")).ino)
+    await program.save(f"{FLAT}/a.txt", b"of the mount", flags)
+    assert source.contents["test://a.txt"] == b"of the mount"
+    assert await program.cat(f"{FLAT}/a.txt") == b"of the mount"
+
+
+@pytest.mark.semantics("S33")
+async def test_a_file_whose_open_tells_that_it_is_gone_is_created(flat: tuple[WritableFlat, Program, World]) -> None:
+    source, program, world = flat
+    assert await program.cat(f"{FLAT}/a.txt") == b"first"
+    world.clock.advance(20)  # the content has expired, and the listing has not
+    found = await program.walk(f"{FLAT}/a.txt")
+    del source.contents["test://a.txt"]
+    with pytest.raises(Outdated):
+        await program.writes.open(found.ino, os.O_WRONLY | os.O_APPEND)
+    with pytest.raises(NotFound):
+        await program.walk(f"{FLAT}/a.txt")
+    source.contents["test://a.txt"] = b"of somebody else"
+    world.clock.advance(1)
+    world.core.refresh((FLAT.split("/")[0],))
+    await settled()
+    assert await program.cat(f"{FLAT}/a.txt") == b"of somebody else"
+
+
+@pytest.mark.semantics("S33")
+async def test_a_file_of_a_listed_directory_that_somebody_else_has_removed_can_be_created(
+    tree: tuple[WritableTree, Program, World],
+) -> None:
+    source, program, world = tree
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    node = world.manager.cached((TREE, "a.txt"))
+    assert node is not None
+    assert node.record is not None
+    node.record.invalidate()  # as after a save that the source did not take
+    found = await program.walk(f"{TREE}/a.txt")
+    del source.contents["file:./a.txt"]
+    with pytest.raises(Outdated):
+        await world.files.getattr(found.ino)
+    with pytest.raises(NotFound):
+        await program.walk(f"{TREE}/a.txt")
+    await program.save(f"{TREE}/a.txt", b"of the mount")
+    assert source.contents["file:./a.txt"] == b"of the mount"

@@ -75,6 +75,19 @@ class Overlay:
         if self._derived and len(path) > 2 and self.get(path[:-1]) is None:
             self.put(path[:-1], DIRECTORY)
 
+    def lacks(self, path: Path, asked_at: float) -> bool:
+        """Overlay that the source has lost what is at a path, by its answer to a request of that time.
+
+        Return False, and change nothing, if there is something newer.
+        """
+        found = self.get(path)
+        if self._catalog.listed_at(path[:-1]) > asked_at or (found is not None and found.since >= asked_at):
+            return False
+        self.put(path, None, stored=True)
+        names = self._below[path[:-1]]
+        names[path[-1]] = replace(names[path[-1]], since=asked_at)
+        return True
+
     def drop(self, path: Path) -> None:
         """Show what the catalog has at a path."""
         names = self._below.get(path[:-1], {})

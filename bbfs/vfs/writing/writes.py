@@ -136,7 +136,11 @@ class Writes:
             source, below = self._place(path)
             node = await self._still(path)
             if not flags & os.O_TRUNC and node.draft is None and node.kind == "file" and node.record is not None:
-                await self._confirm(node.record)
+                try:
+                    await self._confirm(node.record)
+                except NotFound:
+                    await self._still(path)
+                    raise
                 node = await self._still(path)
             draft = self._names.drafts.get(ino)  # another open may have made it meanwhile
             if draft is None and isinstance(node.draft, Draft):
