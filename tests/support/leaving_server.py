@@ -76,6 +76,16 @@ class LeavingServer:
         if request.command == "DELETE":
             self.objects.pop(request.path, None)
             return 204, b""
+        path, _, query = request.path.partition("?")
+        if request.command == "POST" and query.startswith("uploads"):
+            return 200, b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+        if request.command == "POST":
+            parts = sorted(each for each in self.objects if each.startswith(f"{path}?partNumber="))
+            self.objects[path] = b"".join(map(self.objects.pop, parts))
+            return (
+                200,
+                f'<CompleteMultipartUploadResult><ETag>"{len(parts)}"</ETag></CompleteMultipartUploadResult>'.encode(),
+            )
         if request.command == "PUT":
             origin = request.headers.get("x-amz-copy-source")
             self.objects[request.path] = given if origin is None else self.objects[origin]

@@ -58,6 +58,8 @@ _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemotePro
 """Errors of a kept connection that the server has closed since the last request."""
 
 
+_REPEATS = "repeats"
+"""The extension of a request for the option of this name."""
 _CONDITIONS = ("if-match", "if-none-match")
 _UNHELD = (409, 412)
 """Statuses of a condition that does not hold; some stores answer 409 to `if-none-match`."""
@@ -68,6 +70,7 @@ class RequestOptions(TypedDict, total=False):
 
     params: added to those of the URL. json, content: the body; one in pieces needs the header `content-length`. A PUT
     with a condition may take the pieces twice; for other requests, `accept` has all statuses that send it again.
+    repeats: a PUT without a condition changes nothing when it comes a second time.
     accept: statuses besides 2xx that do not raise. max_body: limit for the decoded body (bytes), instead of the
     client's. errors: by status, instead of `STATUS_ERRORS`.
     """
@@ -76,6 +79,7 @@ class RequestOptions(TypedDict, total=False):
     params: Mapping[str, str]
     json: Any
     content: bytes | AsyncIterable[bytes]
+    repeats: bool
     accept: Container[int]
     max_body: int
     errors: Mapping[int, type[BbfsError]]
@@ -176,7 +180,12 @@ class WebClient:
             if params := options.get("params"):
                 parsed = parsed.copy_merge_params(dict(params))
             return httpx2.Request(
-                method, parsed, headers=headers, json=options.get("json"), content=options.get("content")
+                method,
+                parsed,
+                headers=headers,
+                json=options.get("json"),
+                content=options.get("content"),
+                extensions={_REPEATS: options.get("repeats", False)},
             )
         except (httpx2.InvalidURL, UnicodeEncodeError) as exc:
             raise InvalidUri(f"{shown_url(url)}: cannot be asked for") from exc
@@ -400,8 +409,8 @@ def _body_of(request: httpx2.Request) -> Any:
 
 def _may_repeat(request: httpx2.Request) -> bool:
     """Return whether a request changes nothing, or does not when it comes a second time."""
-    is_conditional = any(name in request.headers for name in _CONDITIONS)
-    return request.method in _SAFE or (request.method == "PUT" and is_conditional)
+    is_guarded = request.extensions.get(_REPEATS) or any(name in request.headers for name in _CONDITIONS)
+    return request.method in _SAFE or (request.method == "PUT" and bool(is_guarded))
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

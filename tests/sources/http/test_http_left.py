@@ -13,6 +13,7 @@ from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.storage.handler import StorageHandler
+from bbfs.sources.storage.s3 import backend
 
 NEW = Expected(exists=False)
 
@@ -92,6 +93,17 @@ async def test_s3_writes_over_a_connection_that_the_server_has_closed(
     server.left = ["PUT"]
     written = await s3.write("s3://data/a", MemoryContent(b"b"), Expected(exists=True, etag=made.etag))
     assert (server.objects["/data/a"], written.etag, server.left) == (b"b", etag(b"b"), [])
+
+
+async def test_s3_sends_a_part_without_an_answer_again(
+    server: LeavingServer, s3: StorageHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "PART", 1000)
+    large = bytes(range(256)) * 10
+    server.left = ["PUT"]
+    await s3.write("s3://data/large", MemoryContent(large), NEW)
+    assert (server.objects["/data/large"], server.left) == (large, [])
+    assert [method for method, _ in server.asked].count("PUT") == 3 + 1
 
 
 async def test_webdav_writes_all_pieces_over_a_connection_that_the_server_has_closed(server: LeavingServer) -> None:

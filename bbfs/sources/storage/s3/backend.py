@@ -363,7 +363,8 @@ class S3Backend(WebBackend):
         sent = "/".join(name.replace(".", "%2E") if name in (".", "..") else name for name in path.split("/"))
         sending = {**signed, "accept-encoding": "identity"}
         url = f"{base}{sent}{asked}"
-        return self._client.stream(url, method=method, headers=sending, content=body, accept=ANY)
+        is_part = "partNumber" in query  # the last one that comes under a number is the part
+        return self._client.stream(url, method=method, headers=sending, content=body, repeats=is_part, accept=ANY)
 
     def _is_amazon(self, account: Account) -> bool:
         return self._configured.options.endpoint is None and urlsplit(account.endpoint).netloc.endswith(_AMAZON)
