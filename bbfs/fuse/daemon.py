@@ -23,7 +23,7 @@ from bbfs.fuse import mountpoint, notifications, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
 from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.control.server import Control
-from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.mountpoint import MountError, MountPoint
 from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.scratch.directory import Scratch
@@ -83,21 +83,28 @@ def mount(
     shows the owner's permission to write, and the versions that are shown are noted. Raise MountError and ConfigError
     before anything is mounted.
     """
-    with mountpoint.prepared(mount_point) as path:
-        return _mount(config, path, background=background, told=ready or (lambda: None), scratch=scratch)
+    with mountpoint.prepared(mount_point) as place:
+        return _mount(config, place, background=background, told=ready or (lambda: None), scratch=scratch)
 
 
-def _mount(config: Config, path: str, *, background: bool, told: Callable[[], None], scratch: Scratch | None) -> int:
-    """Mount at a prepared path; as `mount`."""
+def _mount(
+    config: Config, place: MountPoint, *, background: bool, told: Callable[[], None], scratch: Scratch | None
+) -> int:
+    """Mount at a prepared place; as `mount`."""
+    path = place.path
     service = ServiceManager(os.environ)
     allow_many()
     composition = compose(config, path, lasting=True)
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
     others = notifications.devices()
     try:
-        pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config, composition.handlers))
+        pyfuse3.init(cast(pyfuse3.Operations, adapter), place.target, options(config, composition.handlers))
     except RuntimeError as error:
         raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
+    mount = mountpoint.mount_at(path)
+    if mount is None or not mount.is_bbfs:
+        adapter.unmount()
+        raise MountError(f"{path} has been exchanged for another directory meanwhile")
     (adapter.device,) = notifications.devices() - others
     if background:
         forked = _fork(path, told)

@@ -5,11 +5,12 @@ import errno
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -30,7 +31,9 @@ PATIENCE = 10.0
 """Seconds without an answer after which a mount that is to be unmounted counts as one that hangs."""
 CONNECTIONS = Path("/sys/fs/fuse/connections")
 """The connections of FUSE, by the minor numbers of their mounts (fuse.rst in the kernel's documentation)."""
-_MNT_FORCE, _UMOUNT_NOFOLLOW = 1, 8
+_MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
+_MOST_LINKS = 40
+"""Symbolic links that lead to each other, as many as the kernel follows."""
 READ_AHEAD = 1024
 """KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
 
@@ -55,7 +58,7 @@ class ForeignMount(MountError):
 class Mount:
     """One line of mountinfo (proc_pid_mountinfo(5)). user: the id of the user who mounted a file system of FUSE.
 
-    source: what was given as the file system's device, any text.
+    source: what was given as the file system's device, any text. number: the id of the mount.
     """
 
     path: str
@@ -63,6 +66,7 @@ class Mount:
     device: int
     user: int | None = None
     source: str = ""
+    number: int = 0
 
     @property
     def is_bbfs(self) -> bool:
@@ -91,7 +95,8 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
         user = _USER.search(rest) if kind.startswith("fuse") else None
         device = os.makedev(int(major), int(minor))
         source = _plain(rest.partition(" ")[0])
-        found.append(Mount(_plain(fields[4]), kind, device, None if user is None else int(user[1]), source))
+        mounted_by = None if user is None else int(user[1])
+        found.append(Mount(_plain(fields[4]), kind, device, mounted_by, source, int(fields[0])))
     return found
 
 
@@ -195,8 +200,9 @@ def abort(mount: Mount) -> bool:
         if mount_at(mount.path) != mount:
             return False
         libc = ctypes.CDLL(None, use_errno=True)
-        done = libc.umount2(os.fsencode(mount.path), _MNT_FORCE | _UMOUNT_NOFOLLOW)
-        return done == 0 or ctypes.get_errno() == errno.EBUSY
+        with located(mount.path) as path:
+            done = libc.umount2(os.fsencode(path), _MNT_FORCE | _UMOUNT_NOFOLLOW)
+            return done == 0 or ctypes.get_errno() == errno.EBUSY
     try:
         os.write(number, b"1")
     finally:
@@ -220,22 +226,44 @@ def unmount(path: str) -> bool:
     path = canonical(path)
     in_use = False
     while (mount := mount_at(path)) is not None and mount.type.startswith("fuse"):
-        commands = [["fusermount3", "-u", "-q", path], ["fusermount3", "-u", "-q", "-z", path]]
-        if os.geteuid() == 0:
-            commands += [["umount", "-l", path]]
         said: list[str] = []
-        for command in commands:
+        for lazily in (False, True):
             if mount_at(path) != mount:
                 break  # a second unmount would remove the mount below
-            if command is not commands[0]:
+            if lazily:
                 release(path)
-            if shutil.which(command[0]):
-                said.append(_run(command))
-                in_use = len(said) > 1
+            said.append(_unmount(path, lazily=lazily))
+            in_use = lazily
         if mount_at(path) == mount:
             why = filter(None, (*said, missing_table()))
             raise MountError(f"{path} could not be unmounted: {'; '.join(why) or 'no fusermount3'}")
     return in_use
+
+
+def _unmount(path: str, *, lazily: bool) -> str:
+    """Unmount what is at a canonical path, in a process that may hang. Return why that failed, or an empty text.
+
+    As root by a descriptor of the directory above it: no symbolic link is followed. fusermount3 does so itself.
+    """
+    if os.geteuid() != 0:
+        command = ["fusermount3", "-u", "-q", *(["-z"] if lazily else []), path]
+        return _run(command) if shutil.which(command[0]) else ""
+    flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazily else 0)
+    above, name = os.path.split(path)
+    try:
+        with opened(above) as directory:
+            there = f"/proc/self/fd/{directory}/{name}"
+            return _run([sys.executable, "-I", "-S", "-c", _UMOUNT, there, str(flags)], directory)
+    except MountError as error:
+        return str(error)
+
+
+_UMOUNT = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.umount2(os.fsencode(sys.argv[1]), int(sys.argv[2])):
+    sys.exit(os.strerror(ctypes.get_errno()))
+"""
 
 
 def names(path: str, timeout: float = 2.0) -> list[str]:
@@ -275,11 +303,17 @@ except OSError as error:
 """
 
 
-def _run(command: list[str]) -> str:
-    """Run a command, and return what it wrote on standard error, or that it did not end."""
+def _run(command: list[str], *passed: int) -> str:
+    """Run a command, and return what it wrote on standard error, or that it did not end. passed: its descriptors."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=UMOUNT_TIMEOUT, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=UMOUNT_TIMEOUT,
+            check=False,
+            pass_fds=passed,
         )
     except subprocess.TimeoutExpired:
         return f"{command[0]} did not end within {UMOUNT_TIMEOUT:g} s"
@@ -310,39 +344,128 @@ def missing_table(path: str = MOUNT_TABLE) -> str | None:
     return f"{path} is missing: as root, 'ln -s ../proc/self/mounts {path}'"
 
 
-def prepare(path: str) -> str:
-    """Make `path` fit for mounting: a directory without a mount of bbfs. Return its canonical path.
+@dataclass(frozen=True, slots=True)
+class MountPoint:
+    """A directory that is fit for mounting. path: its canonical path; directory: its descriptor (`O_PATH`)."""
 
-    A dead bbfs mount is cleared, and programs that wait in it go on. Raise MountError with the remedy.
+    path: str
+    directory: int
+
+    @property
+    def target(self) -> str:
+        """Return what to mount on: as root the descriptor, so nothing that has taken the place of the directory.
+
+        For other users a program mounts (fusermount3), which checks that the directory is theirs.
+        """
+        return f"/proc/self/fd/{self.directory}" if os.geteuid() == 0 else self.path
+
+
+@contextmanager
+def opened(path: str, beneath: int | None = None) -> Iterator[int]:
+    """Open a directory without its content, as something to mount on. Raise MountError.
+
+    path: a canonical one, or a name in the directory `beneath`. A symbolic link that is in the path by now is refused,
+    wherever it is. An automount is not set off.
+    """
+    try:
+        directory = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=beneath)
+    except OSError as error:
+        raise MountError(f"{path}: {error.strerror}") from None
+    try:
+        if not stat.S_ISDIR(os.fstat(directory).st_mode):
+            raise MountError(f"{path} is not a directory")
+        if beneath is None and os.readlink(f"/proc/self/fd/{directory}") != path:
+            raise MountError(f"{path} leads to another directory now")
+        yield directory
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def located(path: str) -> Iterator[str]:
+    """Yield a path for this process to what a canonical path names. Raise MountError.
+
+    It begins at the descriptor of the directory above. No link leads it elsewhere if the last name is not followed.
+    """
+    above, name = os.path.split(path)
+    with opened(above) as directory:
+        yield f"/proc/self/fd/{directory}/{name}"
+
+
+def is_at(directory: int, mount: Mount) -> bool:
+    """Return whether a descriptor is of a file in a mount. Send no request to the file system."""
+    with open(f"/proc/self/fdinfo/{directory}", encoding="ascii") as about:
+        return f"mnt_id:\t{mount.number}\n" in about.read()
+
+
+def _resolved(path: str) -> str:
+    """Return the canonical path of a mount point that may be a symbolic link of this user or of root.
+
+    Raise MountError for another user's link, which may lead elsewhere at any time.
     """
     path = canonical(path)
-    lack = missing()
-    if lack is not None:
-        raise MountError(lack)
+    for _ in range(_MOST_LINKS):
+        if mount_at(path) is not None:
+            return path  # it may hang
+        try:
+            found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return path  # it is to be made
+        try:
+            about = os.fstat(found)
+            if not stat.S_ISLNK(about.st_mode):
+                return path
+            if about.st_uid not in (0, os.geteuid()):
+                raise MountError(f"{path} is a symbolic link of another user")
+            path = canonical(os.path.join(os.path.dirname(path), os.readlink("", dir_fd=found)))
+        finally:
+            os.close(found)
+    raise MountError(f"{path}: {os.strerror(errno.ELOOP)}")
+
+
+def _require_unmounted(path: str) -> None:
+    """Clear a dead mount of FUSE at a path; programs that wait in it go on. Raise MountError for a mount of bbfs."""
     mount = mount_at(path)
     if mount is not None and mount.type.startswith("fuse") and is_dead(path):
         unmount(path)
         mount = mount_at(path)
     if mount is not None and mount.is_bbfs:
         raise MountError(f"{path} is a bbfs mount already: 'bbfs umount {path}' first")
-    if not os.path.lexists(path):
-        os.makedirs(path, exist_ok=True)
-    if not os.path.isdir(path):
-        raise MountError(f"{path} is not a directory")
-    return os.path.realpath(path)
 
 
 @contextmanager
-def prepared(path: str) -> Iterator[str]:
-    """Prepare `path` and yield its canonical path. If that made the directory, remove it afterwards.
+def prepared(path: str) -> Iterator[MountPoint]:
+    """Make `path` fit for mounting, and yield it: a directory without a mount of bbfs. Raise MountError, OSError.
 
-    It stays if it is mounted on or not empty. Raise MountError.
+    If that made the directory, remove it afterwards, unless it is mounted on or not empty. Each directory on the way is
+    made in the one that was checked before, whatever takes its place.
     """
-    is_made = not os.path.lexists(canonical(path))
-    found = prepare(path)
-    try:
-        yield found
-    finally:
-        if is_made and mount_at(found) is None:
-            with suppress(OSError):
-                os.rmdir(found)
+    lack = missing()
+    if lack is not None:
+        raise MountError(lack)
+    path = _resolved(path)
+    _require_unmounted(path)
+    to_make, above = [], path
+    while not os.path.lexists(above):
+        above, name = os.path.split(above)
+        to_make.append(name)
+    with ExitStack() as stack:
+        directory = parent = stack.enter_context(opened(above))
+        is_made = False
+        for name in reversed(to_make):
+            parent = directory
+            try:
+                os.mkdir(name, dir_fd=parent)
+                is_made = True
+            except FileExistsError:
+                is_made = False
+            directory = stack.enter_context(opened(name, parent))
+        if is_made:
+            stack.callback(_remove_made, path, parent)
+        yield MountPoint(path, directory)
+
+
+def _remove_made(path: str, parent: int) -> None:
+    if mount_at(path) is None:
+        with suppress(OSError):
+            os.rmdir(os.path.basename(path), dir_fd=parent)

@@ -1,14 +1,17 @@
 """The table of mounts, canonical paths, and what makes a mount point fit."""
 
 import os
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError, canonical, is_dead, mount_at, prepare, prepared, unmount
+from bbfs.fuse.mountpoint import MountError, canonical, is_dead, mount_at, opened, prepared, unmount
 from bbfs.fuse.mountpoint import mounts as read_mounts
 
 TABLE = """\
@@ -100,11 +103,102 @@ def test_what_is_not_mounted_is_neither_dead_nor_hard_to_unmount(tmp_path: Path)
 
 def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mountpoint, "missing", lambda: None)
-    assert prepare(str(tmp_path / "new" / "mnt")) == os.path.realpath(tmp_path / "new" / "mnt")
-    assert (tmp_path / "new" / "mnt").is_dir()
+    with prepared(str(tmp_path / "new" / "mnt")) as place:
+        assert place.path == os.path.realpath(tmp_path / "new" / "mnt")
+        assert (tmp_path / "new" / "mnt").is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(MountError, match="is not a directory"):
-        prepare(str(tmp_path / "file"))
+    with pytest.raises(MountError, match="is not a directory"), prepared(str(tmp_path / "file")):
+        pass
+
+
+def test_a_link_to_a_directory_is_followed_unless_it_is_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    (tmp_path / "to").symlink_to("made")
+    with prepared(str(tmp_path / "to")) as place:
+        assert place.path == os.path.realpath(tmp_path / "made")
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(MountError, match="Too many levels"), prepared(str(tmp_path / "round")):
+        pass
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "to", 65534, 65534, follow_symlinks=False)
+        with pytest.raises(MountError, match="another user"), prepared(str(tmp_path / "to")):
+            pass
+
+
+@pytest.mark.parametrize("exchanged", ["mnt", "above"])
+def test_what_takes_the_place_of_a_mount_point_is_not_mounted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanged: str
+) -> None:
+    """Between any two steps of preparing, and after them: the descriptor is of the checked directory, or none is."""
+    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    first = ("mount_at",) if os.geteuid() == 0 else ()  # a user may follow links of the same user
+    for step in (*first, "opened", None):
+        root = Path(os.path.realpath(tmp_path), str(step))
+        victim = root / "victim" / "mnt"
+        victim.mkdir(parents=True)
+        mnt = root / "above" / "mnt"
+        mnt.mkdir(parents=True)
+        moved = root / "moved"
+        found = os.stat(mnt)
+
+        def exchange(root: Path = root, moved: Path = moved) -> None:
+            if not moved.exists():
+                place = root / "above" / "mnt" if exchanged == "mnt" else root / "above"
+                place.rename(moved)
+                place.symlink_to(root / "victim" / "mnt" if exchanged == "mnt" else root / "victim")
+                os.chown(place, 65534 if os.geteuid() == 0 else -1, -1, follow_symlinks=False)
+
+        with monkeypatch.context() as patched, ExitStack() as stack:
+            if step is not None:
+                real = getattr(mountpoint, step)
+
+                def exchanging(
+                    *given: Any, real: Callable[..., Any] = real, exchange: Callable[[], None] = exchange
+                ) -> Any:
+                    exchange()
+                    return real(*given)
+
+                patched.setattr(mountpoint, step, exchanging)
+                stack.enter_context(pytest.raises(MountError))
+            with prepared(str(mnt)) as place:
+                exchange()
+                held = os.stat(f"/proc/self/fd/{place.directory}")
+                assert (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+        assert moved.exists()
+
+
+def test_a_directory_is_made_where_the_one_above_it_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "above").mkdir()
+    real = os.mkdir
+
+    def exchange(name: str, **given: Any) -> None:
+        (tmp_path / "above").rename(tmp_path / "moved")
+        (tmp_path / "above").symlink_to("victim")
+        real(name, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", exchange)
+        with prepared(str(tmp_path / "above" / "mnt")) as place:
+            made = os.stat(f"/proc/self/fd/{place.directory}")
+            assert made.st_ino == os.stat(tmp_path / "moved" / "mnt").st_ino
+    assert os.listdir(tmp_path / "victim") == os.listdir(tmp_path / "moved") == []
+
+
+def test_a_directory_is_opened_by_a_path_without_links_alone(tmp_path: Path) -> None:
+    (tmp_path / "real" / "mnt").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    root = os.path.realpath(tmp_path)
+    with opened(f"{root}/real/mnt") as directory:
+        assert os.stat(f"/proc/self/fd/{directory}").st_ino == (tmp_path / "real" / "mnt").stat().st_ino
+    for path in (f"{root}/link/mnt", f"{root}/link", f"{root}/missing"):
+        with pytest.raises(MountError), opened(path):
+            pass
 
 
 def test_only_a_mount_point_that_was_made_and_is_empty_is_removed(
@@ -113,9 +207,9 @@ def test_only_a_mount_point_that_was_made_and_is_empty_is_removed(
     monkeypatch.setattr(mountpoint, "missing", lambda: None)
     (tmp_path / "existing").mkdir()
     for name, content in (("made", None), ("filled", "file"), ("existing", None)):
-        with prepared(str(tmp_path / name)) as path:
+        with prepared(str(tmp_path / name)) as place:
             if content is not None:
-                Path(path, content).touch()
+                Path(place.path, content).touch()
     assert sorted(os.listdir(tmp_path)) == ["existing", "filled"]
 
 
@@ -123,14 +217,14 @@ def test_a_live_mount_of_ours_is_refused_with_the_remedy(tmp_path: Path, monkeyp
     path = os.path.realpath(tmp_path)
     monkeypatch.setattr(mountpoint, "missing", lambda: None)
     monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(path, "fuse.bbfs", 1, 0)])
-    with pytest.raises(MountError, match="bbfs umount"):
-        prepare(path)
+    with pytest.raises(MountError, match="bbfs umount"), prepared(path):
+        pass
 
 
 def test_what_a_machine_lacks_is_said_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mountpoint, "missing", lambda: "/dev/fuse is missing: do this")
-    with pytest.raises(MountError, match="do this"):
-        prepare(str(tmp_path / "mnt"))
+    with pytest.raises(MountError, match="do this"), prepared(str(tmp_path / "mnt")):
+        pass
     assert not (tmp_path / "mnt").exists()
 
 
@@ -140,11 +234,16 @@ def test_a_mount_that_hangs_stays_until_somebody_may_end_it(monkeypatch: pytest.
     monkeypatch.setattr(mountpoint, "mount_at", lambda _: mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 0))
     monkeypatch.setattr(mountpoint, "_hangs", lambda _: True)
     monkeypatch.setattr(mountpoint, "abort", lambda _: False)
-    ran: list[list[str]] = []
-    monkeypatch.setattr(mountpoint, "_run", lambda command: ran.append(command) or "busy")
+    lazily_tried: list[bool] = []
+
+    def busy(_path: str, *, lazily: bool) -> str:
+        lazily_tried.append(lazily)
+        return "busy"
+
+    monkeypatch.setattr(mountpoint, "_unmount", busy)
     with pytest.raises(MountError, match=f"only root can end that: 'umount -f {tmp_path}' as root"):
         unmount(str(tmp_path))
-    assert all("-z" not in command and "-l" not in command for command in ran)
+    assert lazily_tried == [False]
 
 
 def test_the_file_of_a_connection_aborts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

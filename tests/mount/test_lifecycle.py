@@ -3,11 +3,12 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from harness import Mount, Mounts, folder, unexpected_lines
+from harness import Mount, Mounts, State, folder, unexpected_lines
 from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
 from scripted import ScriptedServer
 
@@ -359,3 +360,45 @@ def test_the_harness_sees_what_a_daemon_leaves_behind(mounted: Mounts, server: S
     assert "the mount is still there" in str(caught.value)
     assert not mount.mounted
     assert mount.state.processes() == []
+
+
+_EXCHANGED_LATE = """
+import os, sys
+import pyfuse3
+place, victim, *words = sys.argv[1:]
+real = pyfuse3.init
+def init(*given):
+    os.rename(place, place + " moved")
+    os.symlink(victim, place)
+    real(*given)
+pyfuse3.init = init
+from bbfs.cli import main
+sys.argv = ["bbfs", *words]
+main(prog_name="bbfs")
+"""
+
+
+@as_root
+@pytest.mark.semantics("S28")
+@pytest.mark.parametrize("exchanged", ["mnt", "above"])
+def test_a_link_in_the_place_of_a_checked_mount_point_is_not_mounted_on(
+    fuse: None, tmp_path: Path, exchanged: str
+) -> None:
+    """It comes in the last moment, when all checks have been made."""
+    above, victim, home = tmp_path / "above", tmp_path / "victim", tmp_path / "home"
+    for directory in (above / "mnt", victim / "mnt", home, tmp_path / "folder"):
+        directory.mkdir(parents=True)
+    place, leads = (above / "mnt", victim / "mnt") if exchanged == "mnt" else (above, victim)
+    words = ("mount", above / "mnt", "--dir", f"notes={tmp_path / 'folder'}")
+    done = subprocess.run(
+        [sys.executable, "-c", _EXCHANGED_LATE, place, leads, *words],
+        env=State(home).environ(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "exchanged for another directory" in done.stderr) == (32, True), done.stderr
+    assert place.is_symlink()
+    assert not [mount.path for mount in mountpoint.mounts() if mount.path.startswith(str(tmp_path))]

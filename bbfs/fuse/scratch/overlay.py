@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Literal, TypeAlias
 
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.mountpoint import MountError, MountPoint
 from bbfs.fuse.scratch.directory import OVERLAYS, Scratch
 
 Kind: TypeAlias = Literal["kernel", "kernel in a user namespace", "fuse-overlayfs"]
@@ -30,10 +30,9 @@ _OPTIONS = {"index": "off", "xino": "off", "redirect_dir": "nofollow", "metacopy
 _COVER = {"mode": "0555", "size": "4096", "nr_inodes": "1"}
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 _MNT_DETACH = 2
-_AT_FDCWD = -100
 _UMOUNT_NOFOLLOW = 8
 _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _FSPICK = 429, 430, 431, 432, 433
-_CLOEXEC, _FSPICK_SYMLINK_NOFOLLOW = 1, 2
+_CLOEXEC, _FSPICK_EMPTY_PATH = 1, 8
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE, _FSCONFIG_CMD_RECONFIGURE = 0, 1, 6, 7
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
 _BOTH_ARE_DESCRIPTORS = 0x04 | 0x40
@@ -59,8 +58,9 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
 
 
 def detach(path: str, *, lazily: bool = True) -> None:
-    """Call umount2(2). It follows no link in the last name. Raise OSError."""
-    _done(_libc.umount2(os.fsencode(path), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazily else 0)), path)
+    """Call umount2(2). It follows no link. Raise OSError, MountError."""
+    with mountpoint.located(path) as there:
+        _done(_libc.umount2(os.fsencode(there), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazily else 0)), path)
 
 
 def detach_above(directory: int, *, lazily: bool = True) -> None:
@@ -90,47 +90,33 @@ def _attach(mounted: int, directory: int) -> None:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[int]:
-    """Open a directory to mount on, and no other one that a link leads to. Raise MountError."""
-    try:
-        directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise MountError(f"{path}: {error.strerror}") from None
-    try:
-        yield directory
-    finally:
-        os.close(directory)
-
-
-@contextmanager
-def covered(scratch: Scratch, path: str) -> Iterator[int]:
+def covered(scratch: Scratch, place: MountPoint) -> Iterator[int]:
     """Cover a directory for an overlay, and yield the descriptor of the cover's root. Uncover it at the end.
 
     Yield that of the directory itself where this user may mount nothing: fuse-overlayfs is mounted there by a program
     that checks whose directory it is. Raise MountError.
     """
-    uncover(scratch, path)  # that of a process that was killed
-    with opened(path) as directory:
+    path, directory = place.path, place.directory
+    try:
+        cover = _new_mount("tmpfs", scratch.path, _COVER, ("ro",), _COVER_ATTRIBUTES)
+    except OSError:
+        _reopen(scratch, directory)
+        yield directory
+        return
+    try:
+        _attach(cover, directory)
+        device = os.fstat(cover).st_dev
         try:
-            cover = _new_mount("tmpfs", scratch.path, _COVER, ("ro",), _COVER_ATTRIBUTES)
-        except OSError:
-            _reopen(scratch, directory)
-            yield directory
-            return
-        try:
-            _attach(cover, directory)
-            device = os.fstat(cover).st_dev
-            try:
-                if all((each.path, each.device) != (path, device) for each in mountpoint.mounts()):
-                    raise MountError(f"{path} has been exchanged for another directory meanwhile")
-                scratch.note(cover=[os.getpid(), cover, device], edited=False)
-                yield cover
-            finally:
-                while any(each.device == device for each in mountpoint.mounts()):
-                    detach_above(cover)
-                scratch.note(cover=None)
+            if all((each.path, each.device) != (path, device) for each in mountpoint.mounts()):
+                raise MountError(f"{path} has been exchanged for another directory meanwhile")
+            scratch.note(cover=[os.getpid(), cover, device], edited=False)
+            yield cover
         finally:
-            os.close(cover)
+            while any(each.device == device for each in mountpoint.mounts()):
+                detach_above(cover)
+            scratch.note(cover=None)
+    finally:
+        os.close(cover)
 
 
 def cover_of(scratch: Scratch) -> int | None:
@@ -286,9 +272,14 @@ def refresh(mount_point: str) -> None:
     one that has appeared ENOENT, as long as it caches the name. Reconfiguring a file system shrinks its dentry cache
     (`reconfigure_super`); by fsconfig(2), because mount(2) would wake all that watch the table of mounts.
     """
-    picked = _done(
-        _libc.syscall(_FSPICK, _AT_FDCWD, os.fsencode(mount_point), _CLOEXEC | _FSPICK_SYMLINK_NOFOLLOW), mount_point
-    )
+    mount = mountpoint.mount_at(mount_point)
+    directory = os.open(mount_point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if mount is None or not mountpoint.is_at(directory, mount):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), mount_point)
+        picked = _done(_libc.syscall(_FSPICK, directory, b"", _CLOEXEC | _FSPICK_EMPTY_PATH), mount_point)
+    finally:
+        os.close(directory)
     try:
         _done(_libc.syscall(_FSCONFIG, picked, _FSCONFIG_CMD_RECONFIGURE, None, None, 0), mount_point)
     finally:

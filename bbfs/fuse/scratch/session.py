@@ -40,22 +40,24 @@ def keep(
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
-        with (
-            scratch.held(),
-            mountpoint.prepared(mount_point) as path,
-            _served(config, scratch, detached=detached) as daemon,
-            overlay.covered(scratch, path) as cover,
-        ):
-            _allow_others(scratch, allowed=config.mount.allow_other)
-            _note_control(scratch, in_run=False)
-            overlay.mount_overlay(scratch, path, cover)
-            try:
-                scratch.register(path)
-                ready()
-                _await_end(scratch, path, daemon, cover)
-            finally:
-                overlay.unmount(path)
-                scratch.unregister(path)
+        with scratch.held():
+            overlay.uncover(scratch, mountpoint.canonical(mount_point))  # what a process that was killed has left
+            with (
+                mountpoint.prepared(mount_point) as place,
+                _served(config, scratch, detached=detached) as daemon,
+                overlay.covered(scratch, place) as cover,
+            ):
+                path = place.path
+                _allow_others(scratch, allowed=config.mount.allow_other)
+                _note_control(scratch, in_run=False)
+                overlay.mount_overlay(scratch, path, cover)
+                try:
+                    scratch.register(path)
+                    ready()
+                    _await_end(scratch, path, daemon, cover)
+                finally:
+                    overlay.unmount(path)
+                    scratch.unregister(path)
     finally:
         while signal.sigtimedwait(_WATCHED, 0) is not None:
             pass
@@ -160,7 +162,7 @@ def editable(scratch: Scratch, *, is_holder: bool = False) -> Iterator[None]:
                     f"{mount_point} is in use, and what is below programs cannot be exchanged: leave its directories "
                     f"and close its files ('fuser -vm {mount_point}' lists who has some)"
                 )
-            directory = stack.enter_context(overlay.opened(mount_point)) if cover is None else cover
+            directory = stack.enter_context(mountpoint.opened(mount_point)) if cover is None else cover
             try:
                 with nullcontext() if cover is not None else overlay.closed(scratch, directory):
                     yield
@@ -189,7 +191,7 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
         with _bound(lower, scratch) if config is None else _served(config, scratch):
             _allow_others(scratch, allowed=False)
             _note_control(scratch, in_run=True)
-            with overlay.opened(path) as directory:
+            with mountpoint.opened(path) as directory:
                 overlay.mount_overlay(scratch, path, directory, in_user_namespace=in_user_namespace)
             try:
                 with _terminal():
