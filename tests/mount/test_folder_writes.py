@@ -175,7 +175,7 @@ def test_errors_are_the_kernels_own(place: tuple[Path, Path], mount: Mount) -> N
         "os.rename('full', 'full/sub')": "EINVAL",
         "os.rename('f', '../../f')": "EXDEV" if os.geteuid() == 0 else "EACCES",
         "os.mkdir('n' * 256)": "ENAMETOOLONG",
-        "os.setxattr('f', 'user.bbfs.uri', b'1')": "ENOTSUP",
+        "os.setxattr('f', 'trusted.bbfs', b'1')": "ENOTSUP",
         "os.mknod('c', 0o20600, 259)": "EPERM",
         "os.listdir('f')": "ENOTDIR",
     }.items():

@@ -20,7 +20,7 @@ _PENDING, _STORED = "/bbfs/pending/", "/pad.file"
 """In the names of files whose changes are steps: pending writes, and what a source of type memory stores."""
 _WRITER, _STORE = "bbfs.resources.writing.writer:Writer.", "bbfs.resources.writing.pending:PendingStore."
 _BEFORE = {
-    _WRITER + "_compare": "compare",
+    "bbfs.resources.writing.writer:require_state": "compare",
     _WRITER + "_failed": "failed",
     _WRITER + "_stored": "show",
     _STORE + "sync": "sync",
@@ -86,10 +86,12 @@ class _Steps:
 
 
 def _around(target: str, before: Callable[[], None] | None, after: Callable[[], None] | None) -> None:
-    """Have a function call others before and after it."""
+    """Have a function, or a method, call others before and after it."""
     module, _, path = target.partition(":")
-    owner, _, name = path.partition(".")
-    kind = getattr(importlib.import_module(module), owner)
+    owner, _, name = path.rpartition(".")
+    kind = importlib.import_module(module)
+    if owner:
+        kind = getattr(kind, owner)
     function = getattr(kind, name)
 
     def calls(which: Callable[[], None] | None) -> None:
