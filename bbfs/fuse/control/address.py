@@ -93,7 +93,7 @@ def daemon_process(mount_point: str) -> int | None:
 def was_killed(mount_point: str) -> bool:
     """Return whether a control socket of this user tells that the daemon of a mount was killed.
 
-    Nobody listens there, or only a daemon that a signal has ended, but for a thread that the kernel blocks.
+    No process listens there, or only a daemon that a signal has ended and of which the kernel blocks a thread.
     """
     found = False
     for address in _sockets(runtime_directory(), mount_point):

@@ -22,7 +22,7 @@ from bbfs.fuse.scratch.directory import Scratch
 log = logging.getLogger(__name__)
 
 Version: TypeAlias = Mapping[str, Any]
-"""What tells one version of an entry from another, as far as its source states it: etag, or times and size."""
+"""The version of an entry as its source states it: etag, or times and size."""
 
 PATH = "path"
 """The field of an origin that is no part of the version."""

@@ -41,7 +41,7 @@ _OPAQUE: Mapping[str, Sequence[str]] = {
 """The attributes by which each overlay marks an opaque directory. It lets no program set them, and copies none up."""
 
 Identity: TypeAlias = tuple[int, ...]
-"""What differs between two states of one entry of the upper layer: inode, type and mode, owner, size, times (ns)."""
+"""The state of one entry of the upper layer: inode, type and mode, owner, size in bytes, times in ns."""
 
 
 @dataclass(frozen=True, slots=True)

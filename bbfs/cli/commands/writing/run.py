@@ -114,7 +114,7 @@ def _directory() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """What became of the changes: some are kept; some should have been applied and were not."""
+    """The outcome of a run: whether changes are kept, and whether some could not be applied as asked."""
 
     is_kept: bool
     is_refused: bool = False
