@@ -231,6 +231,28 @@ async def test_an_answer_that_promises_a_change_is_not_one(method: str, status: 
         assert len([*world.manager.writer.pending.items()]) == (method == "PUT")
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "MOVE", "MKCOL"])
+async def test_the_names_after_a_lost_answer_are_those_of_the_source(method: str) -> None:
+    store = DavStore({FILE: b"first"}, loses=[method])
+    async with mounted(store) as (program, _, path):
+        above, new = path.rpartition("/")[0], path.replace("a.txt", "new")
+        await program.ls(above)
+        change, names = {
+            "PUT": (lambda: program.save(new, b"mine"), ["a.txt", "new"]),
+            "DELETE": (lambda: program.unlink(path), []),
+            "MOVE": (lambda: program.rename(path, new), ["new"]),
+            "MKCOL": (lambda: program.mkdir(new), ["a.txt", "new"]),
+        }[method]
+        with pytest.raises(Unreachable):
+            await change()
+        if method == "PUT":
+            assert await program.cat(new) == b"mine"
+        assert await program.ls(above) == names
+        if method == "MKCOL":
+            await program.save(f"{new}/b.txt", b"below")
+            assert store.files["d/new/b.txt"] == b"below"
+
+
 async def test_a_save_after_one_whose_answer_was_lost_replaces_that_one() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
     async with mounted(store) as (program, world, path):

@@ -15,14 +15,19 @@ import trio
 
 from bbfs.model.errors import (
     BbfsError,
+    Busy,
     Conflict,
+    Denied,
     Exists,
     IsADirectory,
+    NoSpace,
     NotADirectory,
     NotEmpty,
     NotFound,
     NotSupported,
     ReadOnly,
+    Rejected,
+    TooLarge,
 )
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import plain_path
@@ -59,6 +64,8 @@ Writable: TypeAlias = MemoryContent | Written | StoredContent
 
 SLOWEST = 256 << 10
 """Bytes a second: the time that a write may take grows by its size at this rate."""
+_REFUSALS = (Busy, Denied, NoSpace, NotEmpty, NotSupported, ReadOnly, Rejected, TooLarge)
+"""Errors after which a source has the names that it had, and those that its last listing had."""
 
 
 class HandedOver(NamedTuple):
@@ -175,6 +182,8 @@ class Writer:
                 self._attempts.note_unanswered(source.data.id, native_uri, digest, expected)
             if not ended:  # by the deadline
                 await self._failed(source, item, error, keep)
+            if path is not None:
+                self._doubt(source, [path], error)
             raise
 
     async def _give(
@@ -287,7 +296,7 @@ class Writer:
                         await handler.remove(native_uri, state)
                 self._gone(source, native_uri, path)
 
-        await self._change(source, f"{native_uri}: not removed", remove)
+        await self._change(source, f"{native_uri}: not removed", remove, [] if path is None else [path])
 
     async def rename(
         self,
@@ -333,7 +342,7 @@ class Writer:
                 self._loader.overwrite(source, to, self._clock())
                 await self._stored(source, metadata, None, to_path, version)
 
-        await self._change(source, f"{native_uri}: not renamed", rename)
+        await self._change(source, f"{native_uri}: not renamed", rename, [path, to_path])
         return True
 
     async def make_directory(self, source: Source, native_uri: str, path: Path) -> bool:
@@ -350,7 +359,7 @@ class Writer:
                 source.overlay.put(path, record_node(record), stored=True)
             self._note(source, [path])
 
-        await self._change(source, f"{native_uri}: not made", make)
+        await self._change(source, f"{native_uri}: not made", make, [path])
         return True
 
     async def make_parents(self, source: Source, native_uri: str) -> None:
@@ -394,7 +403,7 @@ class Writer:
                 source.overlay.put(path, None, stored=True)
             self._note(source, [path])
 
-        await self._change(source, f"{native_uri}: not removed", remove)
+        await self._change(source, f"{native_uri}: not removed", remove, [path])
         return True
 
     async def set_time(self, source: Source, record: Record, modified_ns: int) -> Record:
@@ -438,16 +447,35 @@ class Writer:
             value: T = await self._flights.do(("write", source.data.id, self._count), request, timeout)
         return value
 
-    async def _change(self, source: Source, what: str, request: Callable[[], Awaitable[None]]) -> None:
-        """Await a change that hands over no content, and tell why the source refuses it, unless the errno says all."""
+    async def _change(
+        self, source: Source, what: str, request: Callable[[], Awaitable[None]], paths: list[Path]
+    ) -> None:
+        """Await a change that hands over no content, and tell why the source refuses it, unless the errno says all.
+
+        paths: of the names that the change makes or removes, in the catalog.
+        """
         try:
             await self._do(source, request)
-        except (Exists, IsADirectory, NotADirectory, NotEmpty, NotFound):
-            raise
         except BbfsError as error:
-            source.error = f"{what}: {error}"
-            log.info("%s: %s", source.data.id, source.error)
+            self._doubt(source, paths, error)
+            if not isinstance(error, Exists | IsADirectory | NotADirectory | NotEmpty | NotFound):
+                source.error = f"{what}: {error}"
+                log.info("%s: %s", source.data.id, source.error)
             raise
+
+    def _doubt(self, source: Source, paths: list[Path], error: BbfsError) -> None:
+        """Have names listed again after a change of them has failed.
+
+        The source may have made the change, and only the answer was lost; or it has other names than its last listing.
+        """
+        if isinstance(error, _REFUSALS):
+            return
+        if isinstance(source.catalog, DirectoryCatalog):
+            for path in paths:
+                source.catalog.outdate(path)
+        elif paths:
+            source.catalog.expire()
+        self._changed(source, paths)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
