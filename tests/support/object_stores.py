@@ -108,9 +108,13 @@ class Relay:
         self._flows.set()
 
     def refuse(self, refuses: bool = True) -> None:
-        """End all connections, and each new one until this is taken back."""
+        """End all connections, and each new one until this is taken back.
+
+        The server gets nothing more of an ended connection, not even what the client had sent before.
+        """
         self._refuses = refuses
-        for each in list(self._open):
+        ended, self._open = self._open, set()
+        for each in ended:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
@@ -150,6 +154,8 @@ class Relay:
                     while data := client.recv(1 << 16):
                         self.received += len(data)
                         self.receives(self.received)
+                        if client not in self._open:
+                            break
                         server.sendall(data)
                 with contextlib.suppress(OSError):
                     server.shutdown(socket.SHUT_RDWR)

@@ -87,9 +87,11 @@ def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
 
 
 async def _drain(stream: trio.abc.ReceiveStream, output: list[str] | None) -> None:
+    rest = b""
     async for chunk in stream:
+        *lines, rest = (rest + chunk).split(b"\n")
         if output is not None:
-            output += chunk.decode().split()
+            output += b" ".join(lines).decode().split()
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
 
+from streams import say
+
 URIS = ("odd://a", "odd://b", "odd://c")
 ODDITIES = (
     "none",
@@ -44,13 +46,13 @@ class Odd(BaseHTTPRequestHandler):
         self.reply(405, b"")
 
     def do_DELETE(self) -> None:
-        print("DELETE", flush=True)
+        say("DELETE")
         self.server.sessions.discard(self.headers.get("mcp-session-id", ""))
         self.reply(200, b"")
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        print(message["method"], flush=True)
+        say(message["method"])
         if self.server.oddity == "status-everywhere":
             self.reply(int(self.server.argument), b"no")
         elif message["method"] == "initialize":

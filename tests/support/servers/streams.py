@@ -11,9 +11,11 @@ lists `odd://a`; reads of `odd://hung` are not answered. `POST /control/ACTION` 
 
 import argparse
 import json
+import os
 import queue
 import select
 import socket
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
@@ -22,7 +24,8 @@ SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    """Print a line by one write: lines of two threads never mix."""
+    os.write(sys.stdout.fileno(), f"{text}\n".encode())
 
 
 class Handler(BaseHTTPRequestHandler):
