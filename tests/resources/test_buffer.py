@@ -52,6 +52,22 @@ def test_what_is_large_is_in_no_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.semantics("S32")
+@pytest.mark.parametrize("begun", [0, 2 << 20])
+def test_a_file_of_holes_is_no_larger_than_the_disk(tmp_path: Path, begun: int) -> None:
+    """A source would get a terabyte of zeros, and no program could end that."""
+    buffer, disk = Buffer(BufferSpace(tmp_path)), os.statvfs(tmp_path)
+    buffer.write(0, bytes(begun))
+    large = (disk.f_blocks + 1) * disk.f_frsize
+    for change in (lambda: buffer.truncate(large), lambda: buffer.write(large, b"end")):
+        with pytest.raises(NoSpace, match="holes"):
+            change()
+        assert buffer.size == begun
+    buffer.truncate(begun + 5)
+    buffer.write(begun + 9, b"end")
+    assert buffer.read(begun, 20) == bytes(9) + b"end"
+
+
+@pytest.mark.semantics("S32")
 def test_a_disk_that_takes_a_part_has_taken_nothing(tmp_path: Path) -> None:
     """The limit of a file's size ends a write(2) halfway without an error, as a disk that is almost full does."""
     space, allowed = BufferSpace(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1018,8 +1018,43 @@ async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_c
 
 
 @pytest.mark.semantics("S32")
-async def test_a_large_content_that_the_source_refuses_is_not_read_for_that(tree: Tree) -> None:
+async def test_a_pending_write_that_is_dropped_ends_its_hand_over(
+    tree: Tree, autojump_clock: trio.testing.MockClock
+) -> None:
+    source, program, world = tree
+    asked, ended = trio.Event(), trio.Event()
+
+    async def take_long(*_: object) -> ResourceMetadata:
+        asked.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    source.write = take_long  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def save() -> None:
+            with pytest.raises(BbfsError, match="was dropped"):
+                await program.save(f"{TREE}/a.txt", b"mine")
+
+        await asked.wait()
+        pending = world.manager.writer.pending
+        [item] = pending.items()
+        pending.drop(item.id)
+        with trio.fail_after(10):
+            await ended.wait()
+    assert [*pending.directory.iterdir()] == []
+
+
+@pytest.mark.semantics("S32")
+async def test_a_large_content_that_the_source_refuses_is_not_read_for_that(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, program, _ = tree
+    disk = os.statvfs_result((4096, 4096, *(1 << 31,) * 6, 0, 255))  # which has room for that
+    monkeypatch.setattr(os, "fstatvfs", lambda _: disk)
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
     ino = (await program.stat(f"{TREE}/a.txt")).ino
     await program.writes.set_attributes(ino, handle, NewAttributes(size=1 << 42))

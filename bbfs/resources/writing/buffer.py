@@ -26,6 +26,8 @@ FILES_SHARE = 4
 PIECE = 1 << 20
 """Bytes that are copied at once."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_UNIT = 512
+"""The unit of st_blocks, in bytes (stat(2))."""
 
 
 class BufferSpace:
@@ -105,6 +107,8 @@ class Buffer:
         end = offset + len(data)
         self._cut()
         self._take_room(end)
+        if offset > self._size:
+            self._require_room(end)
         try:
             if self._file is None:
                 if offset > self._size:
@@ -123,6 +127,8 @@ class Buffer:
         """Cut, or lengthen by zeros. Raise NoSpace, BbfsError."""
         self._cut()
         self._take_room(size)
+        if size > self._size:
+            self._require_room(size)
         if self._file is None:
             self._space.held -= max(0, len(self._data) - size)
             del self._data[size:]
@@ -171,6 +177,16 @@ class Buffer:
             self._to_file()
         elif self._file is None and more > 0:
             self._space.held += more
+
+    def _require_room(self, size: int) -> None:
+        """Raise NoSpace if the disk has no room for this many bytes, with holes as zeros: so a source gets them."""
+        if self._file is None:
+            return
+        found, disk = os.fstat(self._file.number), os.fstatvfs(self._file.number)
+        if size - found.st_blocks * _UNIT > disk.f_bavail * disk.f_frsize:
+            raise NoSpace(
+                f"{size} bytes, more than {self._space.directory} has room for; no source takes them as holes"
+            )
 
     def __del__(self) -> None:
         self._space.held -= len(self._data)

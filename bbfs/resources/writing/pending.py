@@ -170,6 +170,10 @@ class PendingStore:
         except OSError:
             return False
 
+    def has(self, write_id: str) -> bool:
+        """Return whether an item is still there. Does not block for long."""
+        return (self.directory / f"{write_id}.json").exists()
+
     def items(self) -> Iterator[PendingWrite]:
         """Yield all items, the oldest first. Files that are no items are passed over."""
         found: list[PendingWrite] = []

@@ -64,6 +64,8 @@ Writable: TypeAlias = MemoryContent | Written | StoredContent
 
 SLOWEST = 256 << 10
 """Bytes a second: the time that a write may take grows by its size at this rate."""
+DROPPED_EVERY = 2.0
+"""Seconds between two looks whether a user has dropped what a source is taking."""
 _REFUSALS = (Busy, Denied, NoSpace, NotEmpty, NotSupported, ReadOnly, Rejected, TooLarge)
 """Errors after which a source has the names that it had, and those that its last listing had."""
 
@@ -163,7 +165,8 @@ class Writer:
             async with self._turn(source, native_uri):
                 try:
                     async with source.slots.ask():
-                        metadata, state = await self._give(source, handler, native_uri, content, expected, again)
+                        given = self._give(source, handler, native_uri, content, expected, again)
+                        metadata, state = await (self._unless_dropped(item, given) if keep else given)
                 except BbfsError as error:
                     ended = True
                     await self._failed(source, item, error, keep)
@@ -213,6 +216,28 @@ class Writer:
             digest = await content_digest(content)
         self._attempts.note_taken(source.data.id, native_uri, digest, metadata.etag)
         return metadata, Expected(exists=True, etag=metadata.etag, version=digest)
+
+    async def _unless_dropped(self, item: PendingWrite, given: Awaitable[T]) -> T:
+        """Await a hand-over, which may take hours. Cancel it once a user drops its pending write. Raise BbfsError."""
+        values, errors = list[T](), list[BbfsError]()
+
+        async def hand_over() -> None:
+            try:
+                values.append(await given)
+            except BbfsError as error:
+                errors.append(error)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hand_over)
+            while True:
+                await trio.sleep(DROPPED_EVERY)
+                if not self.pending.has(item.id):
+                    break
+            nursery.cancel_scope.cancel()
+        if values:
+            return values[0]
+        raise errors[0] if errors else BbfsError("its pending write was dropped before the source had it")
 
     async def _own(
         self,

@@ -168,7 +168,7 @@ async def _source_of(opened: "Trees", item: "PendingWrite") -> "Target":
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @verbosity_options
 def drop(verbosity: Verbosity, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
-    """Remove pending writes. What they hold is gone then."""
+    """Remove pending writes. What they hold is gone then, and a source that is being given it gets no more of it."""
     if bool(ids) == everything:
         raise click.UsageError("expected IDs, or --all")
     store = _store()
