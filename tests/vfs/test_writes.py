@@ -37,6 +37,7 @@ from bbfs.model.errors import (
 from bbfs.model.values import Change, DataSource, Expected, Policy, ResourceMetadata
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.commands.pending import retry
+from bbfs.resources.writing import writer
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.about import description
@@ -1018,9 +1019,8 @@ async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_c
 
 
 @pytest.mark.semantics("S32")
-async def test_a_pending_write_that_is_dropped_ends_its_hand_over(
-    tree: Tree, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_pending_write_that_is_dropped_ends_its_hand_over(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "DROPPED_EVERY", 0.01)
     source, program, world = tree
     asked, ended = trio.Event(), trio.Event()
 
@@ -1043,7 +1043,7 @@ async def test_a_pending_write_that_is_dropped_ends_its_hand_over(
         pending = world.manager.writer.pending
         [item] = pending.items()
         pending.drop(item.id)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             await ended.wait()
     assert [*pending.directory.iterdir()] == []
 
