@@ -186,8 +186,9 @@ class Publisher:
         if loaded.metadata is not None and loaded.is_versioned:
             before = record.inode_version
             is_first = record.digest is None and record.metadata.size in (None, content.size)
+            is_same = isinstance(content, MemoryContent) and content.version == record.unstated
             record.describe(loaded.metadata, record.path, now)
-            publish_description(record, loaded.metadata, now, ttl, is_first=is_first)
+            publish_description(record, loaded.metadata, now, ttl, keeps_inode=is_first or is_same)
             return record.inode_version != before
         changed = record.learn(content.size, content.version, now, ttl, outdated=invalidated)
         if loaded.metadata is not None:

@@ -129,6 +129,28 @@ async def test_a_file_that_stays_open_replaces_only_what_it_has_saved(states_eta
         assert store.files == {FILE: b"theirs"}
 
 
+@pytest.mark.semantics("S7")
+@pytest.mark.parametrize("states_etag", [True, False])
+@pytest.mark.parametrize("data", [b"", b"some bytes"])
+async def test_a_new_file_keeps_its_inode_where_the_server_states_versions(states_etag: bool, data: bytes) -> None:
+    """GNU tar takes a placeholder of its own for a file of somebody else if its inode or time of change differs."""
+    store = DavStore(states_etag=states_etag)
+    async with mounted(store) as (program, world, path):
+        handle = await program.begin(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        await program.writes.write(handle, 0, data)
+        made = await program.files.getattr(program.files.core.files[handle].ino)
+        await program.close(handle)
+        for _ in range(2):
+            found = await program.stat(path)
+            assert (found.ino, found.changed_ns) == (made.ino, made.changed_ns)
+            assert await program.cat(path) == data
+            world.core.refresh(())
+        store.put(FILE, theirs := b"x" * len(data) or b"of somebody else")
+        world.core.refresh(())
+        assert await program.cat(path) == theirs
+        assert (await program.stat(path)).ino != made.ino
+
+
 @pytest.mark.parametrize("states_etag", [True, False])
 async def test_a_listing_after_a_save_does_not_change_what_the_next_save_replaces(states_etag: bool) -> None:
     store = DavStore({FILE: b"first"}, states_etag=states_etag)

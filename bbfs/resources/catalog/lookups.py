@@ -158,15 +158,17 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
 
 
 def publish_description(
-    record: Record, metadata: ResourceMetadata, now: float, ttl: float, *, is_first: bool = False
+    record: Record, metadata: ResourceMetadata, now: float, ttl: float, *, keeps_inode: bool = False
 ) -> None:
     """Take a description with an etag for a load: the version, and so the inode, follow from it.
 
-    is_first: it is of the first content ever seen, which keeps the inode as in `Record.learn`.
+    keeps_inode: it is of the first content ever seen, as in `Record.learn`, or of the bytes that the inode has.
     """
     size = usable_size(metadata.size)
+    if size == record.size and record.digest is not None and record.digest == record.unstated and not keeps_inode:
+        return  # only a load can tell if the first version that the source states is that of the written bytes
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
-        if record.digest != metadata.etag and not is_first:
+        if record.digest != metadata.etag and not keeps_inode:
             record.inode_version = metadata.etag
         record.size, record.digest = size, metadata.etag
         record.fetched_at, record.ttl = now, ttl

@@ -61,6 +61,7 @@ class Record:
     salt: makes other inodes of the same versions, once the kernel has cached bytes that no version has.
     provisional: the source has not confirmed yet that the resource exists; the first load tells.
     written_ns: when a program changed the bytes of this inode version, which the mount has stored; None for any other.
+    unstated: the digest of those bytes, if the source did not state a version of them.
     writes: how often the mount has written it, so that an answer from before can be passed over.
     """
 
@@ -92,6 +93,7 @@ class Record:
         "source_id",
         "stale",
         "ttl",
+        "unstated",
         "writes",
         "written_ns",
     )
@@ -105,6 +107,7 @@ class Record:
         self.digest: str | None = None
         self.salt = ""
         self.written_ns: int | None = None
+        self.unstated: str | None = None
         self._inode_version = metadata.native_uri
         self.invalidated = False
         self.invalidations = 0
@@ -132,11 +135,15 @@ class Record:
 
     @inode_version.setter
     def inode_version(self, version: str) -> None:
-        self._inode_version, self.written_ns = version, None
+        self._inode_version, self.written_ns, self.unstated = version, None, None
 
-    def store_as(self, version: str, written_ns: int | None) -> None:
-        """Give the stored content the inode version under which programs have written it."""
+    def store_as(self, version: str, written_ns: int | None, *, is_stated: bool) -> None:
+        """Give the stored content the inode version under which programs have written it.
+
+        is_stated: whether the source has stated the version of the stored content.
+        """
         self.inode_version, self.salt, self.written_ns = version, "", written_ns
+        self.unstated = None if is_stated else self.digest
 
     @property
     def key(self) -> tuple[str, str]:

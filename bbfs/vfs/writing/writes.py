@@ -438,8 +438,9 @@ class Writes:
         draft.failed, draft.refused = False, []
         if draft.set_ns is not None:
             record = await self._writer.set_time(draft.source, record, draft.set_ns)
-        if draft.owns_inode and await _has(record, content):  # as on a disk; tar looks if the inode is the one it made
-            record.store_as(draft.version, draft.changed_ns)
+        # As on a disk: tar looks whether the inode is the one that it has made.
+        if draft.owns_inode and await _has(record, content, state.etag):
+            record.store_as(draft.version, draft.changed_ns, is_stated=state.etag is not None)
         draft.dirty, draft.record, draft.native_uri, draft.expected = False, record, native_uri, state
         self._aside.pop(self._manager.mounted_at(draft.source, below), None)
 
@@ -961,10 +962,12 @@ class Writes:
         return node
 
 
-async def _has(record: Record, content: Content) -> bool:
-    """Return whether the content of a record is known to be this one."""
+async def _has(record: Record, content: Content, etag: str | None) -> bool:
+    """Return whether the content of a record is known to be this one. etag: in the answer to its write."""
     if record.digest is None or record.invalidated or record.size != content.size:
         return False
+    if etag is not None:
+        return record.digest == etag
     if isinstance(content, MemoryContent):
         return record.digest == content.version
     return record.digest == await trio.to_thread.run_sync(lambda: content.version)

@@ -202,5 +202,5 @@ def test_the_first_content_keeps_the_inode_and_another_one_does_not(salt: str) -
     listed = record.inode_version
     for etag in ("one", "one", "two"):
         described = replace(record.metadata, etag=etag)
-        publish_description(record, described, 0.0, 10.0, is_first=record.digest is None)
+        publish_description(record, described, 0.0, 10.0, keeps_inode=record.digest is None)
         assert (record.inode_version == listed) == (etag == "one")
