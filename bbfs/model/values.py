@@ -388,7 +388,9 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-WriteOperation = Literal["create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time"]
+WriteOperation = Literal[
+    "create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time", "stage"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,6 +316,32 @@ class CanRename(CanWrite, Protocol):
 
 
 @runtime_checkable
+class CanStage(CanWrite, Protocol):
+    """Takes a content before the resource that the content is for is known (`stage` in `writes`).
+
+    A program that saves a large file closes it under a name that it does not keep, and renames it then. The kernel
+    holds the directory during the rename: the source should have the bytes before.
+    """
+
+    async def stage(self, native_uri: str, content: Content) -> str:
+        """Store a content in the directory of a resource. Return where, for the other methods.
+
+        No listing shows it, and a later write in its directory removes it if this process ends before it is used.
+        """
+        ...
+
+    async def write_staged(
+        self, staged: str, native_uri: str, content: Content, expected: Expected
+    ) -> ResourceMetadata:
+        """As `write`, by a move of the staged content. If that is not there any more, send the content."""
+        ...
+
+    async def unstage(self, staged: str) -> None:
+        """Remove a staged content, if it is there."""
+        ...
+
+
+@runtime_checkable
 class CanMakeDirectories(CanWrite, Protocol):
     """Has directories of its own. Without it, a directory lives in the mount until a resource is below it."""
 

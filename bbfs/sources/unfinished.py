@@ -24,7 +24,13 @@ def new_name() -> str:
 def is_left(name: str) -> bool:
     """Return whether a name is that of a file whose writer was a process of this machine and has ended."""
     found = _NAME.fullmatch(name)
-    return found is not None and found[2] == _machine() and not Path(f"/proc/{int(found[3], 16)}").exists()
+    return found is not None and is_own(name) and not Path(f"/proc/{int(found[3], 16)}").exists()
+
+
+def is_own(name: str) -> bool:
+    """Return whether a name is that of a file whose writer is a process of this machine, or was one."""
+    found = _NAME.fullmatch(name)
+    return found is not None and found[2] == _machine()
 
 
 def is_of_others(name: str) -> bool:

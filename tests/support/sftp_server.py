@@ -148,7 +148,17 @@ class _Folder(paramiko.SFTPServerInterface):
         return SFTP_OK
 
     def remove(self, path: str) -> int:
-        self._path(path).unlink()
+        return self._answer(self._path(path).unlink)
+
+    def rmdir(self, path: str) -> int:
+        return self._answer(self._path(path).rmdir)
+
+    @staticmethod
+    def _answer(change: Callable[[], None]) -> int:
+        try:
+            change()
+        except OSError as error:
+            return paramiko.SFTPServer.convert_errno(error.errno or 0)
         return SFTP_OK
 
     def rename(self, oldpath: str, newpath: str) -> int:

@@ -201,6 +201,23 @@ class RenamingBackend(WritableBackend, Protocol):
 
 
 @runtime_checkable
+class StagingBackend(WritableBackend, Protocol):
+    """Storage that takes a content before the object that the content is for is known, as `CanStage`."""
+
+    async def stage(self, path: Names, content: Content) -> Names:
+        """Store a content beside a path. Return where: under a name that no listing shows."""
+        ...
+
+    async def put_staged(
+        self, staged: Names, path: Names, content: Content, expected: Expected, mime_type: str | None
+    ) -> StoredItem:
+        """Store a content as `put` does, by moving its staged object. Store it whole if that is not there."""
+        ...
+
+    async def unstage(self, staged: Names) -> None: ...
+
+
+@runtime_checkable
 class DirectoryBackend(WritableBackend, Protocol):
     """Storage whose directories can be made or removed, as `operations` says."""
 

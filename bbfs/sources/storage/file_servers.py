@@ -2,8 +2,8 @@
 
 A file goes to a name of its own beside the old one (`.bbfs-….part`) and is renamed then, so that the server has the old
 file or the new one, whatever breaks. What a killed process or a broken connection leaves of it, the next write in its
-directory removes, if a listing has shown it. A change is never sent twice: after its connection broke, it is not known
-if the server has made it.
+directory removes, if a listing has shown it. (No listing of bbfs shows the files that processes of this machine write.)
+A change is never sent twice: after its connection broke, it is not known if the server has made it.
 """
 
 import ftplib
@@ -33,7 +33,7 @@ from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import FilesystemBackend, described
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.unfinished import is_idle, is_left, is_of_others, new_name
+from bbfs.sources.unfinished import is_idle, is_left, is_of_others, is_own, new_name
 
 _FTP_ERRORS: dict[str, type[BbfsError]] = {
     "421": Unreachable, "425": Unreachable, "426": Unreachable, "450": Busy, "452": NoSpace, "500": NotSupported,
@@ -62,6 +62,13 @@ class Connection(Protocol):
 
     def uploading(self, path: str, beside: str) -> AbstractContextManager[Upload]:
         """Look at a file, and begin a new one beside it. May be repeated after it failed."""
+        ...
+
+    def dressed(self, path: str, target: str) -> tuple[Any, Any]:
+        """Give a file the mode of the one that it is to replace, where the protocol has modes. May be repeated.
+
+        Return the entries of both, None for one that is not there.
+        """
         ...
 
     def relabel(self, path: str, to: str, *, replace: bool) -> None: ...
@@ -101,13 +108,28 @@ class FileServerBackend(FilesystemBackend):
         self._others.pop(path, None)
         if others := {*filter(is_of_others, names)}:
             self._others[path] = others
-        return listed
+        return ListedItems(tuple(item for item in listed.items if not is_own(item.path[-1])), listed.problem)
 
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
-        return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time")
+        return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time", "stage")
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
         return await self._call(path, self._put, path, content, expected)
+
+    async def stage(self, path: Names, content: Content) -> Names:
+        return await self._call(path, self._stage, path, content)
+
+    async def put_staged(
+        self, staged: Names, path: Names, content: Content, expected: Expected, mime_type: str | None
+    ) -> StoredItem:
+        return await self._call(path, self._put_staged, staged, path, content, expected)
+
+    async def unstage(self, staged: Names) -> None:
+        try:
+            await self._call(staged, self._erase, staged)
+        except BbfsError:
+            self._left.setdefault(staged[:-1], set()).add(staged[-1])
+            raise
 
     async def delete(self, path: Names, expected: Expected) -> None:
         await self._changed(path, lambda fs: fs.erase(self._path(path)), is_directory=False)
@@ -116,15 +138,21 @@ class FileServerBackend(FilesystemBackend):
         await self._call(path, self._make_directory, path)
 
     async def remove_directory(self, path: Names) -> None:
-        if (await self.list(path)).items:
-            raise NotEmpty(self._what(path))
+        await self._require_empty(path)
         await self._changed(path, lambda fs: fs.drop_directory(self._path(path)), is_directory=True)
+
+    async def _require_empty(self, path: Names) -> None:
+        """Raise NotEmpty if a directory has entries, hidden ones too. Remove what no process goes on writing."""
+        listed = await self._call(path, super()._listed, path)
+        if not all(is_left(item.path[-1]) for item in listed.items):
+            raise NotEmpty(self._what(path))
+        for item in listed.items:
+            await self._call(path, self._erase, item.path)
 
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
         if is_directory:
             with suppress(NotFound):
-                if (await self.list(to)).items:
-                    raise NotEmpty(self._what(to))
+                await self._require_empty(to)
         return await self._call(path, self._move, path, to, replace, is_directory)
 
     async def set_time(self, path: Names, modified_ns: int) -> StoredItem:
@@ -145,11 +173,44 @@ class FileServerBackend(FilesystemBackend):
         await self._call(path, made)
 
     def _put(self, fs: Any, path: Names, content: Content, expected: Expected) -> StoredItem:
+        """Store a file under a name beside its own, and rename it then."""
+        is_new = expected.exists is False
+        with self._beside(fs, path) as beside:
+            with fs.uploading(self._path(path), self._path(beside)) as upload:
+                self._may_replace(path, upload.old, is_new)
+                stored = self._stored(fs, path, upload, content)
+            took_long = content.size > IN_MEMORY and upload.old is not None
+            if took_long and self._found(fs, path) != described(path, upload.old):
+                raise Conflict(f"{self._what(path)}: somebody else has changed it")
+            return self._renamed(fs, beside, path, stored, is_new=is_new)
+
+    def _stage(self, fs: Any, path: Names, content: Content) -> Names:
+        """Store a file beside a path. Return its own path."""
+        with self._beside(fs, path) as beside:
+            name = self._path(beside)
+            with fs.uploading(name, name) as upload:
+                self._stored(fs, path, upload, content)
+            return beside
+
+    def _put_staged(self, fs: Any, staged: Names, path: Names, content: Content, expected: Expected) -> StoredItem:
+        """Rename a staged file, or store the content if the staged file is not there as it was left."""
+        is_new = expected.exists is False
+        entry, old = fs.dressed(self._path(staged), self._path(path))
+        self._may_replace(path, old, is_new)
+        stored = None if entry is None else described(path, entry)
+        if stored is not None and (stored.kind, stored.size) == ("resource", content.size):
+            return self._renamed(fs, staged, path, stored, is_new=is_new)
+        self._erase(fs, staged)
+        return self._put(fs, path, content, expected)
+
+    @contextmanager
+    def _beside(self, fs: Any, path: Names) -> Iterator[Names]:
+        """Yield the path for a new file beside another one, and remove the file after an error."""
         directory, beside = path[:-1], (*path[:-1], new_name())
         for name in self._left.pop(directory, ()):
             self._erase(fs, (*directory, name))
         try:
-            return self._uploaded(fs, path, beside, content, is_new=expected.exists is False)
+            yield beside
         except BaseException as error:
             holds = self.connection is fs and not isinstance(error, TimeoutError)
             self._erase(fs if holds else None, beside)
@@ -157,20 +218,18 @@ class FileServerBackend(FilesystemBackend):
                 raise NotFound(f"{self._what(path)}: there is no directory for it") from None
             raise
 
-    def _uploaded(self, fs: Any, path: Names, beside: Names, content: Content, *, is_new: bool) -> StoredItem:
-        """Store a file under a name beside its own, and rename it then."""
-        target, temporary = self._path(path), self._path(beside)
-        with fs.uploading(target, temporary) as upload:
-            self._may_replace(path, upload.old, is_new)
-            with self._changing(fs, path, NoSpace), file_of(content) as file:
-                stored = described(path, upload.store(file, content.size))
+    def _stored(self, fs: Any, path: Names, upload: Upload, content: Content) -> StoredItem:
+        """Store all bytes of a new file. Return it as an item of the path that it is for."""
+        with self._changing(fs, path, NoSpace), file_of(content) as file:
+            stored = described(path, upload.store(file, content.size))
         if stored.size != content.size:
             raise Unreachable(f"{self._what(path)}: the server has not kept all of {content.size} bytes")
-        took_long = content.size > IN_MEMORY and upload.old is not None
-        if took_long and self._found(fs, path) != described(path, upload.old):
-            raise Conflict(f"{self._what(path)}: somebody else has changed it")
+        return stored
+
+    def _renamed(self, fs: Any, beside: Names, path: Names, stored: StoredItem, *, is_new: bool) -> StoredItem:
+        """Give a file that is whole the name that it is for."""
         with self._changing(fs, path):
-            fs.relabel(temporary, target, replace=not is_new)
+            fs.relabel(self._path(beside), self._path(path), replace=not is_new)
         self._erase_idle(fs, path[:-1], stored.modified_ns)
         return stored
 

@@ -77,10 +77,17 @@ class _Ftp(FTPFileSystem):
     @contextmanager
     def uploading(self, path: str, beside: str) -> Iterator["_Upload"]:
         """Look at a file that another one is to replace."""
-        old = None
-        with suppress(FileNotFoundError):
-            old = self.info(path)
-        yield _Upload(self, beside, old)
+        yield _Upload(self, beside, self._entry(path))
+
+    def dressed(self, path: str, target: str) -> tuple[Any, Any]:
+        """Return the entries of both files, None for a missing one. FTP has no modes."""
+        return self._entry(path), self._entry(target)
+
+    def _entry(self, path: str) -> Any:
+        try:
+            return self.info(path)
+        except FileNotFoundError:
+            return None
 
     def relabel(self, path: str, to: str, *, replace: bool) -> None:
         """Rename. Most servers replace a file then, and the others refuse."""

@@ -36,11 +36,12 @@ from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
-from bbfs.sources.storage.addresses import Names, name_of
+from bbfs.sources.storage.addresses import Names, name_of, shown
 from bbfs.sources.storage.archives.backend import ArchiveBackend
 from bbfs.sources.storage.backend import (
     DirectoryBackend,
     RenamingBackend,
+    StagingBackend,
     StorageBackend,
     StoredItem,
     TimedBackend,
@@ -146,10 +147,28 @@ class StorageHandler:
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         inner = self._inner(native_uri)
-        mime_type = mime_type_of_name(_readable(inner[-1]))
-        item = await self._asked(self._storing.put(inner, content, expected, mime_type))
+        return await self._kept(self._storing.put(inner, content, expected, _type_of(inner)), content)
+
+    async def stage(self, native_uri: str, content: Content) -> str:
+        names = await self._asked(_can(self.backend, StagingBackend).stage(self._inner(native_uri), content))
+        return self._place.native_uri((*self._place.above, *names))
+
+    async def write_staged(
+        self, staged: str, native_uri: str, content: Content, expected: Expected
+    ) -> ResourceMetadata:
+        inner, backend = self._inner(native_uri), _can(self.backend, StagingBackend)
+        moved = backend.put_staged(self._inner(staged), inner, content, expected, _type_of(inner))
+        return await self._kept(moved, content)
+
+    async def unstage(self, staged: str) -> None:
+        await self._asked(_can(self.backend, StagingBackend).unstage(self._inner(staged)))
+
+    async def _kept(self, answer: Awaitable[StoredItem], content: Content) -> ResourceMetadata:
+        """Return the metadata of an object that was stored. Raises ProtocolViolation if it has another size."""
+        item = await self._asked(answer)
         if item.size not in (None, content.size):
-            raise ProtocolViolation(f"{native_uri}: the server has {item.size} bytes of the {content.size} it was sent")
+            what = shown(self._place.native_uri((*self._place.above, *item.path)))
+            raise ProtocolViolation(f"{what}: the server has {item.size} bytes of the {content.size} it was sent")
         return self._metadata(item)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
@@ -222,6 +241,10 @@ def _can(backend: StorageBackend, ability: type[B]) -> B:
     if not isinstance(backend, ability):
         raise NotSupported("the storage cannot do that")
     return backend
+
+
+def _type_of(path: Names) -> str | None:
+    return mime_type_of_name(_readable(path[-1]))
 
 
 def _possible(number: int | None) -> int | None:

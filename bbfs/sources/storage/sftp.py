@@ -180,6 +180,25 @@ class _Sftp(SFTPFileSystem):
         finally:
             upload.end()
 
+    def dressed(self, path: str, target: str) -> tuple[Any, Any]:
+        """Give a file the mode of the one that it is to replace. Return the entries of both, None for a missing one."""
+        requests = self._requests()
+        asked = [requests.lstat(each.encode()) for each in (path, target)]
+        found: list[Attributes | None] = []
+        for each in asked:
+            try:
+                found.append(requests.attributes(each))
+            except FileNotFoundError:
+                found.append(None)
+        own, old = found
+        if own is not None and old is not None and old.mode is not None:
+            try:
+                requests.finish(requests.set_mode(path.encode(), stat.S_IMODE(old.mode)))
+            except OSError as error:
+                if not (isinstance(error, PermissionError) or self.has_refused(error)):
+                    raise
+        return None if own is None else _entry(own), None if old is None else _entry(old)
+
     def relabel(self, path: str, to: str, *, replace: bool) -> None:
         """Rename. A server without OpenSSH's extension cannot replace in one step, and is not made to."""
         (self.ftp.posix_rename if replace else self.ftp.rename)(path, to)

@@ -10,16 +10,18 @@ import pytest
 from paramiko.sftp import SFTP_FAILURE
 from sftp_server import PASSWORD, USER, SftpServer, sftp_server
 
-from bbfs.model.errors import Conflict, Denied, NoSpace, NotFound, Unreachable
+from bbfs.model.errors import Conflict, Denied, NoSpace, NotEmpty, NotFound, Unreachable
 from bbfs.model.values import DataSource, Expected, Policy
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler
+from bbfs.sources.unfinished import new_name
 
 OLD, NEW = b"old", b"the new bytes"
 CREATION = ["lstat", "open", "write", "close", "lstat", "rename"]
 REPLACEMENT = ["lstat", "open", "write", "close", "setstat", "lstat", "extended"]
 LARGE = os.urandom(3 << 20)
+NO_PROCESS = 0x7FFF_FFFF
 
 
 @pytest.fixture
@@ -184,3 +186,102 @@ async def test_a_file_that_another_machine_uploads_is_not_removed(handler: Stora
     await handler.list_directory((uri_of(handler).split("/")[2],))
     await write(handler, is_new=True)
     assert parts(server) == {begun: b"half", "a": NEW}
+
+
+STAGED = ["lstat", "lstat", "setstat", "extended"]
+"""The requests of a rename over a file whose new content is staged."""
+
+
+async def staged(handler: StorageHandler, server: SftpServer, old: bytes | None = OLD) -> str:
+    """Stage the large content for a file that is there, or for a new one. Return where."""
+    if old is not None:
+        (server.root / "a").write_bytes(old)
+        (server.root / "a").chmod(0o640)
+    place = await handler.stage(f"{uri_of(handler)}.tmp", MemoryContent(LARGE))
+    assert sorted(map(len, parts(server).values())) == sorted([*([] if old is None else [len(old)]), len(LARGE)])
+    server.asked.clear()
+    return place
+
+
+async def write_staged(handler: StorageHandler, place: str, *, is_new: bool = False) -> int | None:
+    content = MemoryContent(LARGE)
+    return (await handler.write_staged(place, uri_of(handler), content, Expected(exists=not is_new))).size
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_staged_content_gets_its_name_and_mode_without_its_bytes(
+    handler: StorageHandler, server: SftpServer, is_new: bool
+) -> None:
+    place = await staged(handler, server, None if is_new else OLD)
+    shown = await handler.list_directory((uri_of(handler).split("/")[2],))
+    assert [each.name for each in shown.resources] == ([] if is_new else ["a"]), "no listing shows it"
+    server.asked.clear()
+    assert await write_staged(handler, place, is_new=is_new) == len(LARGE)
+    assert server.asked == (["lstat", "lstat", "rename"] if is_new else STAGED)
+    assert parts(server) == {"a": LARGE}
+    assert is_new or (server.root / "a").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("step", range(len(STAGED)))
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_a_failure_at_any_step_of_a_staged_rename_leaves_the_old_file(
+    handler: StorageHandler, server: SftpServer, step: int, is_cut: bool
+) -> None:
+    place = await staged(handler, server)
+
+    def fail(name: str, transport: paramiko.Transport) -> int | None:
+        if len(server.asked) != step + 1:
+            return None
+        return transport.close() if is_cut else SFTP_FAILURE
+
+    server.meet = fail
+    if step == len(STAGED) - 1:
+        with pytest.raises(Unreachable if is_cut else Denied):
+            await write_staged(handler, place)
+        assert parts(server)["a"] == (LARGE if is_cut else OLD)
+    else:  # it connects again before the file is renamed, or goes on without the mode
+        assert await write_staged(handler, place) == len(LARGE)
+        assert parts(server) == {"a": LARGE}
+    server.meet = lambda name, transport: None
+    await handler.unstage(place)
+    assert {*parts(server)} == {"a"}
+
+
+@pytest.mark.semantics("S32")
+async def test_a_staged_content_that_was_touched_is_sent_again(handler: StorageHandler, server: SftpServer) -> None:
+    for spoil in (os.unlink, lambda path: os.truncate(path, 7)):
+        place = await staged(handler, server)
+        [file] = server.root.glob("*.part")
+        spoil(file)
+        assert await write_staged(handler, place) == len(LARGE)
+        assert parts(server) == {"a": LARGE}
+
+
+@pytest.mark.semantics("S32")
+async def test_a_staged_content_replaces_nothing_that_somebody_else_has_made(
+    handler: StorageHandler, server: SftpServer
+) -> None:
+    place = await staged(handler, server)
+    with pytest.raises(Conflict):
+        await write_staged(handler, place, is_new=True)
+    await handler.unstage(place)
+    await handler.unstage(place)
+    assert parts(server) == {"a": OLD}
+
+
+async def test_a_directory_with_what_an_ended_process_has_staged_can_be_removed(
+    handler: StorageHandler, server: SftpServer
+) -> None:
+    uri = f"{uri_of(handler)}-directory"
+    (server.root / "a-directory").mkdir()
+    begin, at, machine, _, end = new_name().split("-")
+    ended = "-".join((begin, at, machine, f"{NO_PROCESS:x}", end))
+    place = await handler.stage(f"{uri}/b", MemoryContent(LARGE))
+    (server.root / "a-directory" / ended).write_bytes(b"half")
+    with pytest.raises(NotEmpty):
+        await handler.remove_directory(f"{uri}/")
+    await handler.unstage(place)
+    await handler.remove_directory(f"{uri}/")
+    assert parts(server) == {}
