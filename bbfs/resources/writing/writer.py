@@ -7,7 +7,7 @@ disk as a pending write before its source is asked, and until it has stored it.
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -53,7 +53,8 @@ from bbfs.resources.writing.comparison import (
     require_stored,
 )
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite, new_id
-from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite, WritesUnseen
+from bbfs.resources.writing.staging import Staging
+from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStage, CanStat, CanWrite, WritesUnseen
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -68,6 +69,36 @@ DROPPED_EVERY = 2.0
 """Seconds between two looks whether a user has dropped what a source is taking."""
 _REFUSALS = (Busy, Denied, NoSpace, NotEmpty, NotSupported, ReadOnly, Rejected, TooLarge)
 """Errors after which a source has the names that it had, and those that its last listing had."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A content for a source.
+
+    expected: the state that it replaces. is_again: the source may have taken it before, and only the answer was lost.
+    staged: where the source has the bytes already (`CanStage`).
+    """
+
+    source: Source
+    handler: CanWrite
+    native_uri: str
+    content: Writable
+    expected: Expected
+    is_again: bool = False
+    staged: str | None = None
+
+    async def store(self, state: Expected) -> ResourceMetadata:
+        """Let the source store the content. state: as `expected`, with what a comparison has told. Raise BbfsError."""
+        with self.source.changing():
+            if self.staged is not None and isinstance(self.handler, CanStage):
+                return await self.handler.write_staged(self.staged, self.native_uri, self.content, state)
+            return await self.handler.write(self.native_uri, self.content, state)
+
+    @property
+    def detects(self) -> bool:
+        """Return whether the source compares the expected state itself."""
+        source, is_new = self.source, self.expected.exists is False
+        return self.handler.detects_conflicts or (is_new and source.looks is not None and source.looks.detects_existing)
 
 
 class HandedOver(NamedTuple):
@@ -104,6 +135,7 @@ class Writer:
         self._publisher = publisher
         self.pending = pending
         self.space = BufferSpace(pending.directory)
+        self.staging = Staging(self._do)
         self._changed = changed
         self._mounted = mounted
         self._clock = clock
@@ -126,6 +158,7 @@ class Writer:
         earlier: list[str] | None = None,
         keep: bool = True,
         again: PendingWrite | None = None,
+        staged: str | None = None,
     ) -> HandedOver:
         """Hand over a content. Return the record of the resource, and the state that the source has now.
 
@@ -133,7 +166,8 @@ class Writer:
         whose place this one comes; then it has the ID of this one. Given by those who cannot keep what is refused.
         keep: the content is a pending write before, and stays one after an error; if not, the caller has it still.
         again: the pending write that this content is already. Its source may have taken it, and only the answer was
-        lost: if it has these bytes, that is no conflict. Raise BbfsError.
+        lost: if it has these bytes, that is no conflict. staged: where the source has the bytes already. Raise
+        BbfsError.
         """
         item = again or PendingWrite(
             new_id(),
@@ -158,6 +192,7 @@ class Writer:
             except BbfsError as error:  # as a text: a handler of the log may keep it, and with it the content
                 log.warning("%s: %s: not written: %s", source.data.id, item.uri, str(error))
                 raise
+        given = HandOver(source, handler, native_uri, content, expected, again is not None, staged)
         ended = False
 
         async def hand_over() -> HandedOver:
@@ -165,8 +200,8 @@ class Writer:
             async with self._turn(source, native_uri):
                 try:
                     async with source.slots.ask():
-                        given = self._give(source, handler, native_uri, content, expected, again)
-                        metadata, state = await (self._unless_dropped(item, given) if keep else given)
+                        giving = self._give(given)
+                        metadata, state = await (self._unless_dropped(item, giving) if keep else giving)
                 except BbfsError as error:
                     ended = True
                     await self._failed(source, item, error, keep)
@@ -189,26 +224,17 @@ class Writer:
                 self._doubt(source, [path], error)
             raise
 
-    async def _give(
-        self,
-        source: Source,
-        handler: CanWrite,
-        native_uri: str,
-        content: Writable,
-        expected: Expected,
-        again: PendingWrite | None,
-    ) -> tuple[ResourceMetadata, Expected]:
+    async def _give(self, given: HandOver) -> tuple[ResourceMetadata, Expected]:
         """Let a source store a content. Return the answer, and the state that it leaves. Raise BbfsError."""
+        source, native_uri, content = given.source, given.native_uri, given.content
         try:
-            state = expected
-            if not _detects(source, handler, expected):
-                state = await require_state(source, native_uri, expected)
-            with source.changing():
-                metadata = await handler.write(native_uri, content, state)
+            state = given.expected
+            if not given.detects:
+                state = await require_state(source, native_uri, state)
+            metadata = await given.store(state)
         except Conflict as error:
-            is_again = again is not None
-            metadata = await self._own(source, handler, native_uri, content, expected, error, is_again=is_again)
-        is_unseen = isinstance(handler, WritesUnseen) and handler.writes_unseen
+            metadata = await self._own(given, error)
+        is_unseen = isinstance(given.handler, WritesUnseen) and given.handler.writes_unseen
         if source.data.policy.verify or (is_unseen and metadata.size is None and metadata.etag is None):
             metadata = await require_stored(source, native_uri, content, metadata)
         digest = None
@@ -217,13 +243,13 @@ class Writer:
         self._attempts.note_taken(source.data.id, native_uri, digest, metadata.etag)
         return metadata, Expected(exists=True, etag=metadata.etag, version=digest)
 
-    async def _unless_dropped(self, item: PendingWrite, given: Awaitable[T]) -> T:
+    async def _unless_dropped(self, item: PendingWrite, giving: Awaitable[T]) -> T:
         """Await a hand-over, which may take hours. Cancel it once a user drops its pending write. Raise BbfsError."""
         values, errors = list[T](), list[BbfsError]()
 
         async def hand_over() -> None:
             try:
-                values.append(await given)
+                values.append(await giving)
             except BbfsError as error:
                 errors.append(error)
             nursery.cancel_scope.cancel()
@@ -239,28 +265,18 @@ class Writer:
             return values[0]
         raise errors[0] if errors else BbfsError("its pending write was dropped before the source had it")
 
-    async def _own(
-        self,
-        source: Source,
-        handler: CanWrite,
-        native_uri: str,
-        content: Writable,
-        expected: Expected,
-        error: Conflict,
-        *,
-        is_again: bool,
-    ) -> ResourceMetadata:
+    async def _own(self, given: HandOver, error: Conflict) -> ResourceMetadata:
         """Replace what an own earlier write has stored, whatever its answer said. Raise Conflict for any other content.
 
         The earlier write must have replaced the state that this one is to replace: else it may have what somebody else
-        wrote in between, and this one has not. is_again: the content is a pending write; a source that has these bytes
-        has taken it before.
+        wrote in between, and this one has not.
         """
+        source, native_uri, content, expected = given.source, given.native_uri, given.content, given.expected
         try:
             there = await present(source, native_uri)
         except BbfsError as look:
             if not isinstance(look, NotFound) and (
-                is_again or self._attempts.lacks_answers(source.data.id, native_uri)
+                given.is_again or self._attempts.lacks_answers(source.data.id, native_uri)
             ):
                 raise  # the other version may be an own one: that the source is down is all that is known
             raise error from None
@@ -268,15 +284,14 @@ class Writer:
             raise error
         is_unanswered = self._attempts.is_unanswered(source.data.id, native_uri, there.digest)
         is_same = there.size == content.size and there.digest == await content_digest(content)
-        if is_same and (is_again or is_unanswered):
+        if is_same and (given.is_again or is_unanswered):
             return self._metadata(source, native_uri, there.metadata, content.size)
         is_own = self._attempts.has_replaced(source.data.id, native_uri, there.digest, expected) or (
             self._attempts.is_replaced(source.data.id, native_uri, there.digest, expected)
         )
-        if is_own and "replace" in handler.writes(native_uri):
+        if is_own and "replace" in given.handler.writes(native_uri):
             try:
-                with source.changing():
-                    return await handler.write(native_uri, content, there.state)
+                return await given.store(there.state)
             except Conflict as later:
                 error = later
         elif self._attempts.is_taken(source.data.id, native_uri, there.digest):
@@ -630,12 +645,6 @@ class Writer:
             if source.overlay is not None:
                 source.overlay.put(path, None, stored=True)
             self._note(source, [path, *self._above(source, native_uri, path, is_there=False)])
-
-
-def _detects(source: Source, handler: CanWrite, expected: Expected) -> bool:
-    """Return whether a write compares the expected state itself."""
-    is_new = expected.exists is False
-    return handler.detects_conflicts or (is_new and source.looks is not None and source.looks.detects_existing)
 
 
 def record_state(record: Record) -> Expected:
