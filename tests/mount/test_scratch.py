@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -726,6 +726,24 @@ def test_a_killed_process_leaves_nothing_that_umount_does_not_clear(place: Place
     place.bbfs("umount", place.mnt)
     place.mount()
     assert (place.notes / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("then", ["mount", "elsewhere", "run"])
+def test_what_a_killed_keeper_leaves_is_not_below_the_next_use_of_the_scratch(place: Place, then: str) -> None:
+    """A program at the old overlay would write into the layers of the new one."""
+    place.mount()
+    (place.notes / "mine").write_text("mine")
+    os.kill(min(int(each.partition(":")[0]) for each in place.state.processes()), signal.SIGKILL)
+    if then == "run":
+        assert place.run("--scratch", place.scratch, command="cat mine").stdout == "mine"
+    else:
+        again = place if then == "mount" else replace(place, mnt=place.mnt.with_name("elsewhere"))
+        again.mount()
+        assert (again.notes / "mine").read_text() == "mine"
+        at = [mount.path for mount in mountpoint.mounts() if mount.type == "overlay"]
+        assert [path for path in at if path.startswith(str(place.folder.parent))] == [str(again.mnt)]
+        again.bbfs("umount", again.mnt)
+    assert place.leftovers() == []
 
 
 def test_a_scratch_whose_sources_are_detached_is_no_run(place: Place) -> None:

@@ -133,13 +133,23 @@ def cover_of(scratch: Scratch) -> int | None:
     return None
 
 
-def uncover(scratch: Scratch, path: str) -> None:
-    """Remove the cover that a killed process has left at a path. Raise MountError."""
-    while (found := mountpoint.mount_at(path)) is not None and scratch.is_cover(found):
-        try:
-            detach(path)
-        except OSError as error:
-            raise MountError(f"{path}: {error.strerror}") from None
+def clear_left(scratch: Scratch, *paths: str) -> None:
+    """Remove overlays and covers that a killed process has left at paths and where it noted one. Raise MountError.
+
+    No other process may hold the scratch. A program at a left overlay would write into the layers of the next one.
+    """
+    noted = scratch.state.get("mounted_at")
+    for path in {*paths, *([noted] if isinstance(noted, str) else [])}:
+        while (found := mountpoint.mount_at(path)) is not None:
+            if is_mounted(scratch, path):
+                unmount(path)
+            elif scratch.is_cover(found):
+                try:
+                    detach(path)
+                except OSError as error:
+                    raise MountError(f"{path}: {error.strerror}") from None
+            else:
+                break
 
 
 def make_private() -> None:

@@ -41,7 +41,7 @@ def keep(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
         with scratch.held():
-            overlay.uncover(scratch, mountpoint.canonical(mount_point))  # what a process that was killed has left
+            overlay.clear_left(scratch, mountpoint.canonical(mount_point))
             with (
                 mountpoint.prepared(mount_point) as place,
                 _served(config, scratch, detached=detached) as daemon,
@@ -133,7 +133,7 @@ def unmount(mount_point: str, scratch: Scratch) -> bool:
     in_use = overlay.unmount(mount_point)
     if not scratch.await_end():
         raise MountError(f"{mount_point}: unmounted, but the processes of its scratch have not ended")
-    overlay.uncover(scratch, mount_point)
+    overlay.clear_left(scratch, mount_point)
     mountpoint.unmount(scratch.lower)  # after a kill of the process that keeps it
     return in_use
 
@@ -187,6 +187,7 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
     """
     identity = Identity(os.geteuid(), os.getegid())
     with scratch.held(), _mount_directory(at) as path:
+        overlay.clear_left(scratch)
         in_user_namespace = processes.enter_namespaces()
         with _bound(lower, scratch) if config is None else _served(config, scratch):
             _allow_others(scratch, allowed=False)
