@@ -3,8 +3,11 @@
 import fcntl
 import json
 import os
-from dataclasses import asdict
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -42,6 +45,41 @@ def test_an_item_that_is_handed_over_again_has_no_second_name(store: PendingStor
 
 
 @pytest.mark.semantics("S32")
+def test_two_failures_of_one_request_leave_its_item(store: PendingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline of a write, and the source's own, may pass in one moment."""
+    both, dump = threading.Barrier(2), json.dump
+
+    def dumped(described: Any, file: Any) -> None:
+        dump(described, file)
+        both.wait(60)
+
+    store.keep(kept := item(new_id()), CONTENT)
+    monkeypatch.setattr(pending.json, "dump", dumped)
+    failed = [replace(kept, error=f"DeadlineExceeded: {number}") for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(store.describe, failed)) == [None, None]
+    assert files(store) == {kept.id, f"{kept.id}.json"}
+    assert store.get(kept.id) in failed
+
+
+@pytest.mark.semantics("S32")
+def test_an_item_that_is_dropped_while_it_is_described_is_gone(
+    store: PendingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.keep(kept := item(new_id()), CONTENT)
+    unlink = os.unlink
+
+    def unlinked(path: Any, **options: Any) -> None:
+        if str(path) == str(store.content_path(kept)):
+            store.describe(kept)
+        unlink(path, **options)
+
+    monkeypatch.setattr(pending.os, "unlink", unlinked)
+    store.drop(kept.id)
+    assert files(store) == set()
+
+
+@pytest.mark.semantics("S32")
 @pytest.mark.parametrize("full", [".bytes", ".new"])
 def test_a_full_disk_gets_its_room_back(store: PendingStore, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(path: str, flags: int) -> int:
@@ -67,7 +105,7 @@ def test_a_full_disk_gets_its_room_back(store: PendingStore, full: str, monkeypa
 def test_what_a_kill_left_is_swept_unless_a_process_writes(store: PendingStore) -> None:
     store.sweep()
     store.keep(kept := item(new_id()), CONTENT)
-    for name in ("0123456789ab", "0123456789ab.bytes", "0123456789ab.new", f"{kept.id}.bytes", f"{kept.id}.new"):
+    for name in ("0123456789ab", "0123456789ab.bytes", "0123456789ab.012345.new", f"{kept.id}.bytes", f"{kept.id}.new"):
         (store.directory / name).write_bytes(b"left")
     foreign = {"README", "0123456789ab.txt", "fedcba987654.json", "fedcba987654"}
     for name in foreign:

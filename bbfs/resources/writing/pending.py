@@ -34,7 +34,7 @@ LARGEST_DESCRIPTION = 1 << 16
 """Bytes of a description that is read."""
 _LATEST = 1 << 35
 """Seconds since the epoch that a time may be, some thousand years: localtime(3) knows no time that is far later."""
-_OWN = re.compile(r"([0-9a-f]{12})(\.bytes|\.new)?")
+_OWN = re.compile(r"([0-9a-f]{12})(\.bytes|(?:\.[0-9a-f]{6})?\.new)?")
 """The names of all files but descriptions."""
 
 
@@ -114,7 +114,7 @@ class PendingStore:
     def describe(self, write: PendingWrite) -> None:
         """Write the description of an item, or replace it. Raise OSError."""
         path = self.directory / f"{write.id}.json"
-        beside = path.with_suffix(".new")
+        beside = path.with_suffix(f".{secrets.token_hex(3)}.new")  # a request may fail twice at once: by two deadlines
         with self._shared():
             try:
                 with open(beside, "w", opener=open_own, encoding="utf-8") as file:
@@ -161,6 +161,7 @@ class PendingStore:
         """Remove an item, if it is there. Raise OSError."""
         (self.directory / f"{write_id}.json").unlink(missing_ok=True)
         (self.directory / write_id).unlink(missing_ok=True)
+        (self.directory / f"{write_id}.json").unlink(missing_ok=True)  # described again since; it has no content now
 
     def has_some(self) -> bool:
         """Return whether anything may be pending. Does not block for long."""
