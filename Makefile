@@ -32,7 +32,7 @@ kills: $(TEST)  ## kill daemons and sources at 200 steps of saves, for each kind
 	DAEMON_KILLS=50 .venv/bin/pytest tests/mount/test_daemon_kills.py -q -n 0
 	ROUNDS=200 .venv/bin/pytest tests/mount/test_save_kills.py tests/mount/test_save_steps.py -q -n 0
 
-faults: $(TEST)  ## random programs, strangers, failing requests and kills, for each kind of source; make faults SEEDS=200 KIND=s3
+faults: $(TEST)  ## random programs, strangers, failing requests and kills, for each kind of source; make faults SEEDS=200 KIND=s3,mcp
 	SEEDS=$(or $(SEEDS),20) FIRST=$(or $(FIRST),0) KIND=$(KIND) .venv/bin/pytest tests/mount/test_write_faults.py -q -s -n 0 $(ARGS)
 
 saves: $(SAVES)  ## every way in which programs save, in every source that is written (about eight minutes)

@@ -5,12 +5,17 @@ A record is one line. A content is a sequence of records, for rows of a database
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 
 _HEAD = 12
 """Hexadecimal digits of a checksum."""
 LEAST = 48
 """Bytes that a record has at least."""
+HALF = "half of "
+"""Begins the name of a record that another one follows before it is whole; then as much of its own name as is there."""
+_NAME = re.compile(r"[a-z]\d*(\.\d*)?")
+_BEGINNING = re.compile(r"[a-z]\d*\.\d+ (\d+) ")
 Records = tuple[str, ...]
 """The names of the records in a content, in order: `w3.17` is the 17th of the program w3."""
 
@@ -33,25 +38,39 @@ def _sum(body: str) -> str:
 def names_of(text: str, *, is_growing: bool = False) -> Records:
     """Return the names of the records in a text. Raise Torn if a byte of it belongs to none.
 
-    is_growing: the last record may be half: the kernel sends a long append in several requests.
+    is_growing: programs append to the file. The kernel sends a long append in several requests, so a record may be
+    half: the last one, which is not named then, or one before, which is named with `HALF`.
     """
     names: list[str] = []
     *lines, rest = text.split("\n")
     for line in lines:
-        body, _, checksum = line.rpartition(" ")
-        if len(line) < LEAST - 1 or checksum != _sum(body) or f" {len(line) + 1} " not in body:
-            raise Torn(f"no record of {len(line)} bytes after {names[-3:]}: {line[:80]!r} … {line[-40:]!r}")
-        names.append(body.partition(" ")[0])
+        names += _names_in_line(line, is_growing=is_growing)
     if rest and not (is_growing and _is_half(rest)):
         raise Torn(f"{len(rest)} bytes after the last record {names[-3:]}: {rest[:80]!r}")
     return tuple(names)
 
 
+def _names_in_line(line: str, *, is_growing: bool) -> Records:
+    """Return the name of the record in a line, after that of a record that has no end. Raise Torn."""
+    if _is_whole(line):
+        return (line.partition(" ")[0],)
+    for found in _BEGINNING.finditer(line) if is_growing else ():
+        half, whole = line[: found.start()], line[found.start() :]
+        if int(found[1]) == len(whole) + 1 and _is_whole(whole) and _is_half(half):
+            return HALF + half.partition(" ")[0], whole.partition(" ")[0]
+    raise Torn(f"no record, but {len(line)} bytes: {line[:80]!r} … {line[-40:]!r}")
+
+
+def _is_whole(line: str) -> bool:
+    body, _, checksum = line.rpartition(" ")
+    return len(line) >= LEAST - 1 and checksum == _sum(body) and f" {len(line) + 1} " in body
+
+
 def _is_half(text: str) -> bool:
     """Return whether a text is the beginning of a record."""
-    name, size, *_ = [*text.split(" "), "", ""]
-    if len(text) < LEAST // 2:
-        return True
+    name, size, *rest = text.split(" ", 2) if " " in text else (text, "")
+    if not rest:
+        return bool(_NAME.fullmatch(name)) and (not size or size.isdigit())
     return size.isdigit() and int(size) >= LEAST and record(name, int(size)).startswith(text)
 
 

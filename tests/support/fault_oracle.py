@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fault_contents import Records, is_within
+from fault_contents import HALF, Records, is_within
 
 _CLOSES = ("close", "fsync")
 _CREATES = ("create", *_CLOSES)
@@ -162,6 +162,18 @@ class _Oracle:
         for state in self._history.states:
             if state.records == ():
                 yield f"{state.name} is empty at the source since {state.at:.3f}, and no program wrote that"
+        yield from self._halves()
+
+    def _halves(self) -> Iterator[str]:
+        """Half a record is in a file only if the program that appends it was told that this has failed.
+
+        The kernel sends an append to a page that it has not read as two writes. Between them, another program's close
+        may hand over the first one.
+        """
+        for name, half in {(each.name, half) for each in self._history.states for half in _halves_in(each.records)}:
+            appends = (each for each in self._history.events if each.action == "append" and each.name == name)
+            if not any(f"{each.who}.{each.number}".startswith(half) and each.error is not None for each in appends):
+                yield f"{name}: half of {half} is at the source, and no program was told that its append has failed"
 
     def _is_rewritten(self, event: Event) -> bool:
         """Return whether another program writes the file in place meanwhile: it shows what was written so far."""
@@ -241,7 +253,7 @@ class _Oracle:
         if not states or states[0].name not in self._history.ledgers:
             return
         for before, after in itertools.pairwise(states):
-            lost = set(before.records or ()) - set(after.records or ()) - self._refused_and_kept(before.name)
+            lost = _whole(before.records) - _whole(after.records) - self._refused_and_kept(before.name)
             if lost and not self._is_late(states, after):
                 yield (
                     f"{after.name}: the state of {after.at:.3f} by the {after.by}, {(after.records or ())[-2:]}, "
@@ -348,6 +360,15 @@ class _Oracle:
             has = states[-1].records if states else None
             if has != records:
                 yield f"{name}: at the end the source has {_shown(has)}, the mount {_shown(records)}"
+
+
+def _halves_in(records: Records | None) -> Iterator[str]:
+    """Yield the names of records that have no end, as far as they are there."""
+    return (each.removeprefix(HALF) for each in records or () if each.startswith(HALF))
+
+
+def _whole(records: Records | None) -> set[str]:
+    return {each for each in records or () if not each.startswith(HALF)}
 
 
 def _shown(records: Iterable[str] | None) -> str:

@@ -17,8 +17,8 @@ from fault_oracle import Event, History, Pending, folder_problems, problems
 from fault_plans import Plan
 from fault_sources import KINDS
 from harness import Mount, Mounts, State
-from programs import run
 
+from bbfs.cli.target.control_client import answer_now
 from bbfs.resources.writing.pending import PendingStore
 
 _SCRIPT = Path(__file__).with_name("fault_programs.py")
@@ -156,7 +156,7 @@ class Round:
         for number in itertools.count():
             if number:
                 time.sleep(0.2)
-            run(sys.executable, "-m", "bbfs", "refresh", mount.path, env=mount.environ())
+            answer_now(str(mount.path), {"request": "refresh", "paths": [""]})
             found = self._shown(f"last-{number}", mount)
             has = {state.name: state.records for state in self.source.states()}
             if time.monotonic() > deadline or all(has.get(name) == found[name] for name in found):
