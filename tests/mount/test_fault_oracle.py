@@ -17,6 +17,13 @@ READ = Event("p0", 0, "read", "l0", 3.0, 3.1, read=("s.l0", "w0.0"))
 LOOK = Seen(0.5, "l0", 0)
 GOOD = History((FIRST, SAVED), (SAVE, READ), ledgers=frozenset({"l0"}), seen=(LOOK,), last={"l0": ("s.l0", "w0.0")})
 STRANGE = State(1.2, "l0", ("s.l0", "s.1"), "stranger")
+RENAMED = replace(SAVED, how="rename")
+LATE = replace(
+    GOOD, states=(FIRST, STRANGE, RENAMED), seen=(Seen(1.1, "l0", 0), Seen(1.3, "l0", 1)), late=frozenset({"rename"})
+)
+"""The stranger's change came between a comparison by the mount and its rename. Meanwhile another program looked."""
+APPEND = Event("w0", 0, "append", "a0", 1.0, 2.0, wrote=("w0.0",))
+HALVES = (State(0.0, "a0", ("s.a0", "half of w0.0", "w1.2"), "mount"),)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,8 @@ STRANGE = State(1.2, "l0", ("s.l0", "s.1"), "stranger")
             ledgers=frozenset({"l0"}),
         ),
         replace(GOOD, events=(SAVE, replace(READ, began=1.1, ended=1.2))),
+        LATE,
+        History(HALVES, (replace(APPEND, error="EIO", stage="close"),), (Pending("a0", ("w0.0",), "EIO"),)),
     ],
 )
 def test_good_histories_have_no_problem(history: History) -> None:
@@ -49,6 +58,9 @@ BAD: Mapping[str, History] = {
     "has it still": History((FIRST,), (Event("w0", 0, "remove", "l0", 1.0, 2.0),)),
     "the old name still": History((FIRST, replace(FIRST, name="l1")), (Event("w0", 0, "move", "l0", 1.0, 2.0, "l1"),)),
     "lacks ['s.1']": History((FIRST, STRANGE, SAVED), (SAVE,), seen=(Seen(1.3, "l0", 1),), ledgers=GOOD.ledgers),
+    "lacks ['s.1'] of the one before": replace(LATE, late=frozenset({"remove"})),
+    "lacks ['s.1'] of the one before, by the stranger": replace(LATE, seen=(Seen(0.9, "l0", 0), Seen(1.3, "l0", 1))),
+    "half of w0.0 is at the source": History(HALVES, (APPEND,)),
     "which it has never seen": History((FIRST, STRANGE, SAVED), (SAVE,), seen=(Seen(1.1, "l0", 0),)),
     "the state 0; the state 1 was had": replace(GOOD, events=(SAVE, replace(READ, read=("s.l0",)))),
     "which the source never had": replace(GOOD, events=(SAVE, replace(READ, read=("w9.9",)))),
@@ -74,6 +86,18 @@ def test_a_record_proves_itself() -> None:
         with pytest.raises(Torn):
             names_of(torn)
     assert names_of(text[:-20], is_growing=True) == ("w0.1",)
+
+
+@pytest.mark.parametrize("length", [1, 3, 6, 12, 200, 299])
+def test_half_a_record_has_a_name(length: int) -> None:
+    first, half, last = record("s.3", 0), record("w0.1", 300)[:length], record("w1.2", 0)
+    name = "half of " + "w0.1"[:length]
+    assert names_of(first + half + last, is_growing=True) == ("s.3", name, "w1.2")
+    for torn in (first + last[3:], first + half + "\0" + last, first + half[1:] + last if length > 1 else last[1:]):
+        with pytest.raises(Torn):
+            names_of(torn, is_growing=True)
+    with pytest.raises(Torn):
+        names_of(first + half + last)
 
 
 @pytest.mark.parametrize("kind", [Kind(), Kind(appends=False, moves=False, suffix=".json", fails=False, ends=False)])

@@ -1,9 +1,8 @@
 """Programs write on a mount while a stranger writes at its source, requests fail, and daemon and source die (S32).
 
-`make faults` has more rounds: `make faults KIND=webdav,s3 SEEDS=200 FIRST=0`. What a round was is in `REPORTS`, if given.
-Without it, each kind of `QUICK` has one round. The other kinds are left to `make faults`: about one round in twelve
-still fails there. A file is torn where two programs append to it and the source has not answered the save of one of
-them, or a change of somebody else is lost in the moment between the comparison and the rename, which S32 names.
+`make faults` has more rounds: `make faults KIND=webdav,s3 SEEDS=200 FIRST=0`. What a round was is in `REPORTS`, if
+given. Without it, each kind of `QUICK` has one round. The other kinds are left to `make faults`: about one round in
+forty still fails there.
 """
 
 import os

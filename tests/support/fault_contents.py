@@ -69,8 +69,10 @@ def _is_whole(line: str) -> bool:
 def _is_half(text: str) -> bool:
     """Return whether a text is the beginning of a record."""
     name, size, *rest = text.split(" ", 2) if " " in text else (text, "")
+    if not _NAME.fullmatch(name):
+        return False
     if not rest:
-        return bool(_NAME.fullmatch(name)) and (not size or size.isdigit())
+        return not size or size.isdigit()
     return size.isdigit() and int(size) >= LEAST and record(name, int(size)).startswith(text)
 
 

@@ -19,12 +19,16 @@ _MOMENT = 0.02
 
 @dataclass(frozen=True)
 class State:
-    """A state that a file had at the source. records: None if it was absent. by: `mount`, or `stranger`."""
+    """A state that a file had at the source. records: None if it was absent. by: `mount`, or `stranger`.
+
+    how: the request of the mount.
+    """
 
     at: float
     name: str
     records: Records | None
     by: str
+    how: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class History:
     """All that was noted in a round. last: the contents on the mount when all is quiet, None for an absent file.
 
     ledgers: names of files of which no record is ever lost. sees: whether the source notes what it tells the mount.
-    checks_late: whether the source compares some versions in a step of its own, before it changes anything.
+    late: requests of the mount that state no version: what they replace is compared in a step of its own before.
     """
 
     states: Sequence[State]
@@ -103,7 +107,7 @@ class History:
     asked: Sequence[Asked] = ()
     last: Mapping[str, Records | None] = field(default_factory=dict[str, Records | None])
     sees: bool = True
-    checks_late: bool = False
+    late: frozenset[str] = frozenset()
 
 
 def problems(history: History) -> list[str]:
@@ -285,12 +289,20 @@ class _Oracle:
         return any(each.name == name and each.position == position and each.at <= until for each in self._history.seen)
 
     def _is_late(self, states: Sequence[State], after: State) -> bool:
-        """Return whether the mount changed a state that came after its last look, at a source that compares before."""
-        if not self._history.checks_late:
-            return False
+        """Return whether the stranger changed a file between a comparison by the mount and the request that followed.
+
+        The comparison is a look at the file by the source's journal while the step lasts that has led to the request.
+        """
         before = states[states.index(after) - 1]
-        looks = [each.at for each in self._history.seen if each.name == after.name and each.at <= after.at]
-        return after.by == "mount" and (not looks or before.at > max(looks))
+        if before.by == "mount" or after.by != "mount" or after.how not in self._history.late:
+            return False
+        steps = [
+            each
+            for each in self._history.events
+            if after.name in (each.name, each.to) and each.action != "read" and each.began < before.at
+        ]
+        looks = [each.at for each in self._history.seen if each.name == after.name and each.at < before.at]
+        return any(each.began <= look <= each.ended for each in steps for look in looks)
 
     # -- reads -------------------------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ class Round:
             list(self.source.asked()),
             last,
             self.source.sees,
-            self.source.checks_late,
+            self.source.late,
         )
 
     def _last(self, mount: Mount) -> dict[str, Any]:

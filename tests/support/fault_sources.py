@@ -26,12 +26,12 @@ TIMEOUT = 1.0
 
 
 class FaultSource:
-    """One source. codec: of its contents, by name. sees, checks_late: see `fault_oracle.History`."""
+    """One source. codec: of its contents, by name. sees, late: see `fault_oracle.History`."""
 
     kind: ClassVar[Kind] = Kind()
     codec: ClassVar[str] = "plain"
     sees: ClassVar[bool] = True
-    checks_late: ClassVar[bool] = False
+    late: ClassVar[frozenset[str]] = frozenset()
     is_journal: ClassVar[bool] = True
     directory: str
     """On the mount, from its root."""
@@ -161,6 +161,7 @@ class HttpSource(FaultSource):
 
 class WebDavSource(HttpSource):
     handler = WebDav
+    late = frozenset({"MOVE"})
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         super().__init__(plan, directory)
@@ -174,7 +175,7 @@ class WebDavSource(HttpSource):
 class S3Source(HttpSource):
     handler = S3
     directory = "bb-storage+store+s3/data"
-    checks_late = True
+    late = frozenset({"COPY", "DELETE"})
 
     def table(self) -> dict[str, Any]:
         endpoint = f"http://127.0.0.1:{self.server.port}"
@@ -200,7 +201,7 @@ class McpSource(HttpSource):
 class SftpSource(HttpSource):
     """A server of SFTP. Its times are whole seconds and its only versions, so no two states have the same."""
 
-    checks_late = True
+    late = frozenset({"rename", "remove"})
 
     @staticmethod
     def clock() -> float:

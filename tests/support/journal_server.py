@@ -47,7 +47,10 @@ class Held:
 
 
 class JournalStore:
-    """Files in memory, with each state that they had. Every method is one step. clock: gives times of files."""
+    """Files in memory, with each state that they had. Every method is one step. clock: gives times of files.
+
+    by, how: of the changed state (`fault_oracle.State`).
+    """
 
     def __init__(self, codec: Plain, clock: Callable[[], float] = time.time) -> None:
         self.codec = codec
@@ -68,10 +71,10 @@ class JournalStore:
             self.notes.append(f"{time.monotonic():.3f} torn: {torn}")
             return ()
 
-    def _note(self, name: str, data: bytes | None, by: str, modified: float | None = None) -> None:
+    def _note(self, name: str, data: bytes | None, by: str, how: str = "", modified: float | None = None) -> None:
         self._positions[name] += 1
         records = None if data is None else self.names_in(name, data)
-        self.states.append(State(time.monotonic(), name, records, by))
+        self.states.append(State(time.monotonic(), name, records, by, how))
         if data is None:
             self.held.pop(name, None)
         else:
@@ -100,28 +103,30 @@ class JournalStore:
         by: str,
         match: str | None = None,
         none_match: str | None = None,
+        *,
+        how: str = "",
         modified: float | None = None,
     ) -> Held:
         with self.lock:
             self.check(name, match, none_match)
-            self._note(name, data, by, modified)
+            self._note(name, data, by, how, modified)
             return self.held[name]
 
-    def remove(self, name: str, by: str, match: str | None = None) -> None:
+    def remove(self, name: str, by: str, match: str | None = None, *, how: str = "") -> None:
         with self.lock:
             self.check(name, match, None)
             if name not in self.held:
                 raise Refused(404)
-            self._note(name, None, by)
+            self._note(name, None, by, how)
 
-    def move(self, name: str, to: str, by: str, *, replace: bool = True) -> None:
+    def move(self, name: str, to: str, by: str, *, how: str = "", replace: bool = True) -> None:
         with self.lock:
             if name not in self.held:
                 raise Refused(404)
             if to in self.held and not replace:
                 raise Refused(412)
-            self._note(to, self.held[name].data, by, self.held[name].modified)
-            self._note(name, None, by)
+            self._note(to, self.held[name].data, by, how, self.held[name].modified)
+            self._note(name, None, by, how)
 
     def edit(self, name: str, change: Callable[[str], str]) -> None:
         """Change the text of a file in one step, as the stranger."""
@@ -352,14 +357,15 @@ class WebDav(Handler):
             case "PUT":
                 with self.store.lock:
                     is_new = self.name() not in self.store.held
-                    held = self.store.put(self.name(), body, "mount", *self.conditions())
+                    held = self.store.put(self.name(), body, "mount", *self.conditions(), how="PUT")
                 return Answer(201 if is_new else 204, b"", {"etag": f'"{held.etag}"'})
             case "DELETE":
-                self.store.remove(self.name(), "mount", self.conditions()[0])
+                self.store.remove(self.name(), "mount", self.conditions()[0], how="DELETE")
                 return Answer(204)
             case "MOVE":
                 to = unquote(urlsplit(self.headers["destination"]).path).strip("/")
-                self.store.move(self.name(), to, "mount", replace=self.headers.get("overwrite") != "F")
+                replace = self.headers.get("overwrite") != "F"
+                self.store.move(self.name(), to, "mount", how="MOVE", replace=replace)
                 return Answer(201)
             case _:
                 raise Refused(405)
@@ -412,7 +418,7 @@ class S3(Handler):
     def changed(self, body: bytes) -> Answer:
         if self.command == "DELETE":
             with contextlib.suppress(Refused):
-                self.store.remove(self.name(), "mount", self.conditions()[0])
+                self.store.remove(self.name(), "mount", self.conditions()[0], how="DELETE")
                 return Answer(204)
             self.store.check(self.name(), self.conditions()[0], None)
             return Answer(204)
@@ -422,7 +428,7 @@ class S3(Handler):
         if "content-md5" in self.headers:  # which clients send to find out if conditions come first
             self.store.check(self.name(), *self.conditions())
             return self.failure(400)
-        held = self.store.put(self.name(), body, "mount", *self.conditions())
+        held = self.store.put(self.name(), body, "mount", *self.conditions(), how="PUT")
         return Answer(200, b"", {"etag": f'"{held.etag}"'})
 
     def _copied(self, origin: str) -> Answer:
@@ -431,7 +437,7 @@ class S3(Handler):
             if found is None:
                 raise Refused(404)
             self.store.check(origin, self.headers.get("x-amz-copy-source-if-match"), None)
-            held = self.store.put(self.name(), found.data, "mount", *self.conditions())
+            held = self.store.put(self.name(), found.data, "mount", *self.conditions(), how="COPY")
         text = f"<CopyObjectResult><ETag>&quot;{held.etag}&quot;</ETag></CopyObjectResult>"
         return Answer(200, text.encode(), {"content-type": "application/xml"})
 

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ class _Files(paramiko.SFTPServerInterface):
         name = path.strip("/")
         if self._ours.unfinished.pop(name, None) is not None:
             return SFTP_OK
-        return self._done(lambda: self._store.remove(name, "mount"))
+        return self._done(lambda: self._store.remove(name, "mount", how="remove"))
 
     def rename(self, oldpath: str, newpath: str) -> int:
         return self._renamed(oldpath.strip("/"), newpath.strip("/"), replace=False)
@@ -164,10 +165,12 @@ class _Files(paramiko.SFTPServerInterface):
     def _renamed(self, old: str, new: str, *, replace: bool) -> int:
         found = self._ours.unfinished.get(old)
         if found is None:
-            return self._done(lambda: self._store.move(old, new, "mount", replace=replace))
+            return self._done(lambda: self._store.move(old, new, "mount", how="rename", replace=replace))
         data, modified = bytes(found[0]), found[1]
         self._store.asked.append(Asked(time.monotonic(), new, self._store.names_in(new, data)))
-        status = self._done(lambda: self._store.put(new, data, "mount", None, None if replace else "*", modified))
+        none_match = None if replace else "*"
+        put = partial(self._store.put, new, data, "mount", None, none_match, how="rename", modified=modified)
+        status = self._done(put)
         if status == SFTP_OK:
             del self._ours.unfinished[old]
         return status
