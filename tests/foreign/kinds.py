@@ -98,7 +98,7 @@ def _served(words: list[str], mnt: Path, log: Path, state: State) -> Iterator[No
         )
     try:
         deadline = time.monotonic() + START
-        while mountpoint.mount_at(str(mnt)) is None:
+        while b"mounted on" not in log.read_bytes():  # before that, a scratch covers the mount point
             if daemon.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the daemon did not begin to serve:\n{log.read_text()}")
             time.sleep(0.02)
