@@ -9,8 +9,8 @@ import logging
 import os
 import select
 import stat
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
@@ -35,7 +35,7 @@ from bbfs.fuse.passed import PassedRequests
 from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
-from bbfs.model.errors import BbfsError, NoAttribute, NotSupported
+from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import DIRECTORY
 from bbfs.vfs.file_handles import NewAttributes
@@ -100,6 +100,16 @@ def answers(method: F) -> F:
     return cast(F, answer)
 
 
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """Let a conflict be EBUSY. After ESTALE the kernel asks again by itself, and over what it then finds (namei.c)."""
+    try:
+        yield
+    except Conflict as error:
+        log.debug("refused: %s", error)
+        raise FUSEError(errno.EBUSY) from None
+
+
 class Operations(pyfuse3.Operations):
     """pyfuse3's view of a FileSystem."""
 
@@ -140,7 +150,8 @@ class Operations(pyfuse3.Operations):
         self, ctx: RequestContext, change: Callable[[], Awaitable[T]], *places: tuple[InodeT, bytes]
     ) -> T:
         """As `_change`, of names whose directories the kernel holds until the answer."""
-        with self._locks.held(*(parent for parent, _ in places)), self.interrupts.watching(ctx.pid):
+        directories = self._locks.held(*(parent for parent, _ in places))
+        with asked_once(), directories, self.interrupts.watching(ctx.pid):
             return await self._writes.in_time(change, *places)
         raise FUSEError(errno.EINTR)
 
@@ -467,7 +478,8 @@ class Operations(pyfuse3.Operations):
         )
         if inode >= PASSED:
             return await self._passed.setattr(inode, wanted, fh, ctx)
-        return self._entry(await self._change(ctx, self._writes.set_attributes, inode, fh, wanted))
+        with asked_once() if fh is None else nullcontext():
+            return self._entry(await self._change(ctx, self._writes.set_attributes, inode, fh, wanted))
 
     @answers
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
@@ -543,17 +555,11 @@ class Operations(pyfuse3.Operations):
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
     async def _origin(self, inode: InodeT, ctx: RequestContext) -> bytes:
-        """Return path and version of a file. Once its listing has expired, the version is unknown.
-
-        An overlay copies no file that lacks an attribute which was listed a moment before.
-        """
-        value: bytes | None = None
         if inode >= PASSED:
             value = await self._passed.origin(inode, ctx)
-        elif (found := self._files.state(inode)) is None:
-            value = origin.origin("/".join(self._names.path(inode)), {})
-        elif found[1] == "file":
-            value = origin.origin("/".join(found[0]), found[2] or {})
+        else:
+            found = self._files.state(inode)
+            value = None if found is None or found[1] != "file" else origin.origin("/".join(found[0]), found[2] or {})
         if value is None:
             raise NoAttribute(origin.ATTRIBUTE)
         return value
@@ -564,9 +570,8 @@ class Operations(pyfuse3.Operations):
             own = await self._listed(inode, ctx) if inode >= PASSED else ()
             names = [name for name in own if not name.startswith(_OWN_PREFIX)]
             with suppress(NoAttribute):
-                if inode >= PASSED or self._files.state(inode) is not None:
-                    await self._origin(inode, ctx)
-                    names.append(_ORIGIN)
+                await self._origin(inode, ctx)
+                names.append(_ORIGIN)
             return cast(list[XAttrNameT], names)
         if inode >= PASSED:
             return cast(list[XAttrNameT], await self._listed(inode, ctx))

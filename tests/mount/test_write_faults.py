@@ -7,28 +7,32 @@ forty still fails there.
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fault_plans import plan_of
-from fault_rounds import play
+from fault_rounds import Round, play
+from fault_scratches import SCRATCH, ScratchRound
 from fault_sources import KINDS, PLANS
 
 WANTED = [each for each in os.environ.get("KIND", "").split(",") if each]
 QUICK = ("folder", "sqlite")
 FIRST, SEEDS = int(os.environ.get("FIRST", "0")), int(os.environ.get("SEEDS", "1"))
 REPORTS = os.environ.get("REPORTS")
-CHOSEN = WANTED or (KINDS if "SEEDS" in os.environ else QUICK)
+ALL = (*KINDS, SCRATCH)
+CHOSEN = WANTED or (ALL if "SEEDS" in os.environ else QUICK)
 
 
 @pytest.mark.semantics("S32")
 @pytest.mark.timeout(60 + 60 * SEEDS)
-@pytest.mark.parametrize("kind", [each for each in KINDS if each in CHOSEN])
+@pytest.mark.parametrize("kind", [each for each in ALL if each in CHOSEN])
 def test_what_is_acknowledged_is_there_and_what_is_not_is_pending(fuse: None, kind: str) -> None:
     found: list[str] = []
     for seed in range(FIRST, FIRST + SEEDS):
         began = time.monotonic()
-        problems, report = play(kind, plan_of(seed, PLANS[kind]))
+        plan = plan_of(seed, PLANS[kind])
+        problems, report = play(partial(ScratchRound, plan) if kind == SCRATCH else partial(Round, kind, plan))
         print(f"{kind} {seed}: {time.monotonic() - began:.1f} s, {len(problems)} problems", flush=True)
         found += [f"{kind} {seed}: {problem}" for problem in problems]
         if problems and REPORTS:

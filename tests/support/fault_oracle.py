@@ -128,6 +128,12 @@ def folder_problems(history: History, appended: Iterable[tuple[str, str]]) -> li
     return [*oracle.torn(), *lost, *oracle.last()]
 
 
+def scratch_problems(history: History, until: float) -> list[str]:
+    """Return what must not be with a scratch, whose changes are applied without force until then."""
+    early = _Oracle(replace(history, states=[state for state in history.states if state.at <= until]))
+    return [*_Oracle(history).torn(), *early.lost(), *_Oracle(history).last()]
+
+
 class _Oracle:
     def __init__(self, history: History) -> None:
         self._history = history
@@ -147,8 +153,8 @@ class _Oracle:
             else:
                 yield from self._refused(event)
         yield from self._asked()
+        yield from self.lost()
         for states in self._states.values():
-            yield from self._lost(states)
             yield from self._unseen(states)
         yield from self._reads()
         yield from self.last()
@@ -248,15 +254,14 @@ class _Oracle:
         for asked in self._history.asked:
             if (asked.name, asked.records) in told or self._stored(asked.name, asked.records):
                 continue
-            moves = (each for each in self._history.events if each.action == "move" and each.to == asked.name)
-            if any(self._has_meanwhile(move, asked) for move in moves):
-                continue
+            if any(asked.name in (event.name, event.to) and event.stage == "rename" for event in self._history.events):
+                continue  # the old name has it still
             yield f"{asked.name}: asked to store {asked.records[-2:]} at {asked.at:.3f}: neither stored nor pending"
 
-    def _has_meanwhile(self, move: Event, asked: Asked) -> bool:
-        """Return whether the old name has what a move asks the source to store under the new one, as a copy."""
-        states = self._during(move.name, move)
-        return move.began <= asked.at and any(state.records == asked.records for state in states)
+    def lost(self) -> Iterator[str]:
+        """Nothing is ever lost in a ledger."""
+        for states in self._states.values():
+            yield from self._lost(states)
 
     def _lost(self, states: Sequence[State]) -> Iterator[str]:
         """In a ledger, each state has the records of the one before."""

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 from fault_contents import CODECS, Torn, names_in
 from fault_oracle import Event, History, Pending, folder_problems, problems
 from fault_plans import Plan
+from fault_retries import Attempt, Done, Kept, attempts, retry_problems
 from fault_sources import KINDS
-from harness import Mount, Mounts, State
+from forked_daemon import start
+from harness import Mounts, State
 
 from bbfs.cli.target.control_client import answer_now
 from bbfs.resources.writing.pending import PendingStore
@@ -31,6 +34,14 @@ _DOWN = 0.2
 _UNEXPECTED = r"^(?!.*(Traceback|unforeseen|Error\())"
 
 
+def wait_for(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds. Raise AssertionError if it does not for as long as a round may last."""
+    deadline = time.monotonic() + BOUND
+    while not holds():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.005)
+
+
 class Round:
     """One plan under way. directory: for everything that it needs, beside the mount."""
 
@@ -42,8 +53,10 @@ class Round:
         self._state.write_bytes(b"\0")
         (directory / "locks").mkdir()
         self._home = State(Path(tempfile.mkdtemp(prefix="bbfs-faults-")))
+        self.path = self._home.home / "mnt"
         self._mounts = Mounts()
         self.told: list[dict[str, Any]] = []
+        self.attempts: list[Attempt] = []
         self.notes: list[str] = []
 
     def close(self) -> None:
@@ -56,23 +69,33 @@ class Round:
 
     # -- the mount ---------------------------------------------------------------------------------------------------
 
-    def mount(self, path: Path | None = None) -> Mount:
-        return self._mounts(self.source.table(), state=self._home, mount_point=path, expected=[_UNEXPECTED])
+    @property
+    def sources_at(self) -> str:
+        """Return where the daemon has its mount."""
+        return str(self.path)
 
-    def _kill(self, mount: Mount, what: str) -> Mount:
-        """Kill the daemon or the source, and start it again. Return the mount."""
+    def log(self) -> str:
+        """Return the log of the daemon."""
+        return self._mounted.log()
+
+    def _mount(self) -> None:
+        self._mounted = self._mounts(
+            self.source.table(), state=self._home, mount_point=self.path, expected=[_UNEXPECTED]
+        )
+
+    def _kill(self, what: str) -> None:
+        """Kill the daemon or the source, and start it again."""
         self.notes.append(f"{time.monotonic():.3f} {what} killed")
         if what == "source":
             self.source.kill()
             time.sleep(_DOWN)
             self.source.start()
-            return mount
+            return
         self._generation(1)
-        mount.kill()
-        again = self.mount(mount.path)
+        self._mounted.kill()
+        self._mount()
         self._generation(1)
         self.notes.append(f"{time.monotonic():.3f} {what} is back")
-        return again
 
     def _generation(self, more: int) -> None:
         with self._state.open("r+b", buffering=0) as file:
@@ -82,12 +105,12 @@ class Round:
 
     # -- the programs ------------------------------------------------------------------------------------------------
 
-    def _programs(self, name: str, mount: Mount, programs: dict[str, Any]) -> "subprocess.Popen[str]":
+    def _programs(self, name: str, programs: dict[str, Any]) -> "subprocess.Popen[str]":
         log = self._directory / f"log-{name}"
         log.mkdir()
         given = {
             "programs": programs,
-            "directory": str(mount.path / self.source.directory),
+            "directory": str(self.path / self.source.directory),
             "codec": self.source.codec,
             "locks": str(self._directory / "locks"),
             "log": str(log),
@@ -111,23 +134,23 @@ class Round:
         self.told += told
         return [Event.of(each) for each in told]
 
-    def _strange(self) -> None:
-        for number, step in enumerate(self.plan.stranger):
-            time.sleep(step.pause)
-            self.source.strange(number, step)
+    def _strange(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            time.sleep(self.plan.stranger[number].pause)
+            self.source.strange(number, self.plan.stranger[number])
 
     def play(self) -> History:
         """Run all programs to their end, and return what came of it."""
-        mount = self.mount()
-        programs = self._programs("main", mount, self.plan.as_json())
-        stranger = threading.Thread(target=self._strange)
+        self._mount()
+        programs = self._programs("main", self.plan.as_json())
+        stranger = threading.Thread(target=self._strange, args=(range(len(self.plan.stranger)),))
         stranger.start()
         kills = list(self.plan.kills)
         deadline = time.monotonic() + BOUND
         while programs.poll() is None:
             assert time.monotonic() < deadline, "the programs did not end"
             if kills and self.source.changes() >= kills[0][0]:
-                mount = self._kill(mount, kills.pop(0)[1])
+                self._kill(kills.pop(0)[1])
             time.sleep(0.005)
         stranger.join()
         said = programs.communicate()[1]
@@ -135,13 +158,11 @@ class Round:
         self.source.quiet()
         time.sleep(0.2)  # for what a server has accepted
         events = self._events("main")
-        last = self._last(mount)
-        self.log = mount.log()
-        pending = self._pending(mount)
+        last = self._last()
         return History(
             self.source.states(),
             events,
-            pending,
+            [Pending(item.name, item.records, item.error) for item in self._kept()],
             self.plan.ledgers,
             list(self.source.seen()),
             list(self.source.asked()),
@@ -150,22 +171,22 @@ class Round:
             self.source.late,
         )
 
-    def _last(self, mount: Mount) -> dict[str, Any]:
+    def _last(self) -> dict[str, Any]:
         """Return what the mount shows of each file when all is quiet: at once, or in some seconds."""
         deadline = time.monotonic() + _SETTLES
         for number in itertools.count():
             if number:
                 time.sleep(0.2)
-            answer_now(str(mount.path), {"request": "refresh", "paths": [""]})
-            found = self._shown(f"last-{number}", mount)
+            answer_now(self.sources_at, {"request": "refresh", "paths": [""]})
+            found = self._shown(f"last-{number}")
             has = {state.name: state.records for state in self.source.states()}
             if time.monotonic() > deadline or all(has.get(name) == found[name] for name in found):
                 return found
         raise AssertionError
 
-    def _shown(self, name: str, mount: Mount) -> dict[str, Any]:
+    def _shown(self, name: str) -> dict[str, Any]:
         steps = [{"action": "read", "name": each, "pause": 0, "locks": []} for each in self.plan.uses]
-        programs = self._programs(name, mount, {"z": steps})
+        programs = self._programs(name, {"z": steps})
         said = programs.communicate(timeout=BOUND)[1]
         assert programs.returncode == 0, said
         return {
@@ -173,29 +194,57 @@ class Round:
             for event in self._events(name)
         }
 
-    def _pending(self, mount: Mount) -> list[Pending]:
+    # -- what is pending ---------------------------------------------------------------------------------------------
+
+    def bbfs(self, *words: str) -> Done:
+        """Run a command of bbfs to its end."""
+        with tempfile.TemporaryFile() as said:
+            environ = self._home.environ() | {"BBFS_MOUNT": str(self.path)}
+            status = start(words, environ, said.fileno()).wait(BOUND)
+            said.seek(0)
+            return Done(status, said.read())
+
+    def _kept(self) -> list[Kept]:
+        """Return what is pending, the oldest first."""
         codec = CODECS[self.source.codec]
         (directory,) = {*self._home.home.rglob("pending")} or {Path("/nonexistent")}
         store = PendingStore(directory)
-        found: list[Pending] = []
+        found: list[Kept] = []
         for item in store.items():
             name = item.path[-1] if item.path else item.native_uri.rpartition("/")[2]
             try:
                 records = names_in(codec, store.content_path(item).read_bytes(), name)
             except Torn:
                 records = None
-            found.append(Pending(name, records, item.error))
+            found.append(Kept(item.id, name, records, item.error))
         return found
 
+    def more(self) -> list[str]:
+        """Return more of what happened, as lines that begin with a time."""
+        return []
 
-def play(kind: str, plan: Plan) -> tuple[list[str], str]:
-    """Play a round. Return its problems, and a report with all that happened."""
+    def problems(self, history: History) -> list[str]:
+        """Return what must not be, one sentence each."""
+        if not self.source.is_journal:
+            return folder_problems(history, self.source.appended)
+        return [*problems(history), *self._retried(history)]
+
+    def _retried(self, history: History) -> list[str]:
+        """Hand over what is pending again, and return what must not be."""
+        self.attempts = [*attempts(self.bbfs, self._kept, CODECS[self.source.codec])]
+        if not self.attempts:
+            return []
+        last = self._shown("retried")
+        return [*retry_problems(self.attempts, self.source.states(), history.events, last)]
+
+
+def play(made: Callable[[Path], Round]) -> tuple[list[str], str]:
+    """Play a round. Return its problems, and a report with all that happened. made: makes it in a directory."""
     with tempfile.TemporaryDirectory(prefix="bbfs-round-") as directory:
-        with closing(Round(kind, plan, Path(directory))) as played:
+        with closing(made(Path(directory))) as played:
             history = played.play()
-            if played.source.is_journal:
-                return problems(history), report(played, history)
-            return folder_problems(history, played.source.appended), report(played, history)
+            found = played.problems(history)
+            return found, report(played, history)
 
 
 def report(played: Round, history: History) -> str:
@@ -207,13 +256,14 @@ def report(played: Round, history: History) -> str:
         got = event.torn or (f"{event.error} at {event.stage}" if event.error else "ok")
         more = f"{_short(event.read)} {_short(event.wrote)}{' interrupted' if event.interrupted else ''}"
         lines.append((event.ended, f"end     {event}: {got} {more}"))
-    for line in (*played.source.met(), *played.notes):
+    for line in (*played.source.met(), *played.notes, *played.more()):
         at, _, text = line.partition(" ")
         lines.append((float(at), f"source  {text}"))
     told = [f"{at:.3f} {text}" for at, text in sorted(lines)]
     told += [f"pending {item.name}: {_short(item.records)} {item.error}" for item in history.pending]
     told += [f"last    {name}: {_short(records)}" for name, records in history.last.items()]
-    return "\n".join([*told, "--- the log of the daemon:", played.log])
+    told += [f"retry   {each}: {each.after and each.after.error} {each.said}" for each in played.attempts]
+    return "\n".join([*told, "--- the log of the daemon:", played.log()])
 
 
 def _short(records: Any) -> str:

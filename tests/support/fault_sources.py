@@ -471,4 +471,4 @@ KINDS: dict[str, type[FaultSource]] = {
     "folder": FolderSource,
 }
 """The kinds of source, by name."""
-PLANS: dict[str, Kind] = {name: kind.kind for name, kind in KINDS.items()}
+PLANS: dict[str, Kind] = {name: kind.kind for name, kind in KINDS.items()} | {"scratch": Kind()}
