@@ -555,11 +555,17 @@ class Operations(pyfuse3.Operations):
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
     async def _origin(self, inode: InodeT, ctx: RequestContext) -> bytes:
+        """Return path and version of a file. Once its listing has expired, the version is unknown.
+
+        An overlay copies no file that lacks an attribute which was listed a moment before.
+        """
+        value: bytes | None = None
         if inode >= PASSED:
             value = await self._passed.origin(inode, ctx)
-        else:
-            found = self._files.state(inode)
-            value = None if found is None or found[1] != "file" else origin.origin("/".join(found[0]), found[2] or {})
+        elif (found := self._files.state(inode)) is None:
+            value = origin.origin("/".join(self._names.path(inode)), {})
+        elif found[1] == "file":
+            value = origin.origin("/".join(found[0]), found[2] or {})
         if value is None:
             raise NoAttribute(origin.ATTRIBUTE)
         return value
@@ -570,8 +576,9 @@ class Operations(pyfuse3.Operations):
             own = await self._listed(inode, ctx) if inode >= PASSED else ()
             names = [name for name in own if not name.startswith(_OWN_PREFIX)]
             with suppress(NoAttribute):
-                await self._origin(inode, ctx)
-                names.append(_ORIGIN)
+                if inode >= PASSED or self._files.state(inode) is not None:
+                    await self._origin(inode, ctx)
+                    names.append(_ORIGIN)
             return cast(list[XAttrNameT], names)
         if inode >= PASSED:
             return cast(list[XAttrNameT], await self._listed(inode, ctx))

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { KEPT = 40, LINE = 120 };
@@ -156,9 +157,22 @@ static void reopen(void) {
     whole();
 }
 
+/* Rename the file. A slow source may have a rename go on after ETIMEDOUT: then wait until the names are the new ones. */
+static void rename_to(const char *from, const char *to) {
+    const struct timespec pause = {.tv_nsec = 50000000};
+    if (!rename(from, to)) return;
+    if (errno != ETIMEDOUT) fail("rename");
+    for (int each = 0; each < 1200; each++) {
+        if (!access(to, F_OK) && access(from, F_OK) && errno == ENOENT) return;
+        nanosleep(&pause, NULL);
+    }
+    fail("a rename that timed out was not made within a minute");
+}
+
 static void move(void) {
     note("rename there and back, %zu", length);
-    if (rename(path, other) || rename(other, path)) fail("rename");
+    rename_to(path, other);
+    rename_to(other, path);
     check_size();
 }
 

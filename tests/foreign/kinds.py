@@ -98,7 +98,7 @@ def _served(words: list[str], mnt: Path, log: Path, state: State) -> Iterator[No
         )
     try:
         deadline = time.monotonic() + START
-        while mountpoint.mount_at(str(mnt)) is None:
+        while not _is_served(mountpoint.mount_at(str(mnt))):
             if daemon.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the daemon did not begin to serve:\n{log.read_text()}")
             time.sleep(0.02)
@@ -109,6 +109,11 @@ def _served(words: list[str], mnt: Path, log: Path, state: State) -> Iterator[No
         if daemon.poll() is None:
             daemon.kill()
             daemon.wait(STOP)
+
+
+def _is_served(mount: mountpoint.Mount | None) -> bool:
+    """Return whether a mount serves. What covers the mount point of a scratch until then is empty."""
+    return mount is not None and mount.type != "tmpfs"
 
 
 def _clear(below: Path, state: State) -> None:

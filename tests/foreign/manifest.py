@@ -27,10 +27,15 @@ def told(path: str) -> dict[str, object]:
     return found
 
 
+def refuse(error: OSError) -> None:
+    """Raise what os.walk passes over: a directory that cannot be listed is not empty."""
+    raise error
+
+
 def main() -> None:
     root = sys.argv[1]
     found: dict[str, dict[str, object]] = {}
-    for directory, directories, files in os.walk(root):
+    for directory, directories, files in os.walk(root, onerror=refuse):
         for name in directories + files:
             path = os.path.join(directory, name)
             found[os.path.relpath(path, root)] = told(path)

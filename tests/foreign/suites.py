@@ -40,14 +40,14 @@ def suites(arguments: argparse.Namespace) -> dict[str, Suite]:
 
 
 def verdict(suite: str, run: Suite, kind: str, *, whole: bool) -> Verdict:
-    with ground("plain") as plain, ground(kind) as mounted:
-        try:
+    try:
+        with ground("plain") as plain, ground(kind) as mounted:
             found = run(mounted, plain)
-        except AssertionError as error:
-            found = Found(1, {"the suite": [str(error)[-300:]]})
-        for line in mounted.complaints():
-            found.add(f"log {found.cases}", line)
-        return judge(suite, kind, found, allowed(), whole=whole)
+            for line in mounted.complaints():
+                found.add(f"log {found.cases}", line)
+    except AssertionError as error:
+        found = Found(1, {"the suite": [str(error)[-300:]]})
+    return judge(suite, kind, found, allowed(), whole=whole)
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
@@ -387,6 +388,20 @@ async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was
         await adapter.forget([(pyfuse3.InodeT(ino), 1) for _, ino, _ in buffer.taken[2:]])
         assert world.files.held()[0] == held
         await adapter.releasedir(handle)
+
+
+@pytest.mark.semantics("S39")
+async def test_an_overlay_gets_each_attribute_that_was_listed(nursery: trio.Nursery) -> None:
+    """The listing of the file may expire between the two requests; without the attribute the save fails."""
+    async with World(nursery, TreeSource(contents={"file:./d/a.txt": b"first"})) as world:
+        adapter = serving(world, replace(OWNER, is_lower=True))
+        below, file = [pyfuse3.InodeT((await world.kernel.walk(path)).ino) for path in (f"{TREE}/d", f"{TREE}/d/a.txt")]
+        [name] = await adapter.listxattr(file, NOBODY)
+        assert b"etag" in await adapter.getxattr(file, name, NOBODY)
+        assert await adapter.listxattr(below, NOBODY) == []
+        world.clock.advance(3600)
+        assert await adapter.getxattr(file, name, NOBODY) == b'{"path":"%s/d/a.txt"}' % TREE.encode()
+        assert await adapter.listxattr(below, NOBODY) == []
 
 
 @pytest.mark.parametrize("room", [1, 3, 100])

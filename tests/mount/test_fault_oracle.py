@@ -23,6 +23,7 @@ LATE = replace(
 )
 """The stranger's change came between a comparison by the mount and its rename. Meanwhile another program looked."""
 APPEND = Event("w0", 0, "append", "a0", 1.0, 2.0, wrote=("w0.0",))
+MOVE = Event("w0", 0, "move", "l0", 1.0, 2.0, "l1", "EIO", "rename")
 HALVES = (State(0.0, "a0", ("s.a0", "half of w0.0", "w1.2"), "mount"),)
 
 
@@ -43,6 +44,7 @@ HALVES = (State(0.0, "a0", ("s.a0", "half of w0.0", "w1.2"), "mount"),)
         ),
         replace(GOOD, events=(SAVE, replace(READ, began=1.1, ended=1.2))),
         LATE,
+        History((FIRST,), (MOVE,), asked=(Asked(1.5, "l1", ("s.l0",)),)),
         History(HALVES, (replace(APPEND, error="EIO", stage="close"),), (Pending("a0", ("w0.0",), "EIO"),)),
     ],
 )
@@ -68,6 +70,7 @@ BAD: Mapping[str, History] = {
     "pending write of l0: torn": History((FIRST,), (), (Pending("l0", None, None),)),
     "is empty at the source": History((FIRST, replace(SAVED, records=())), ()),
     "neither stored nor pending": History((FIRST,), (), asked=(Asked(1.0, "l0", ("w0.0",)),)),
+    "l1: asked to store ('w0.0',)": History((FIRST,), (MOVE,), asked=(Asked(1.5, "l1", ("w0.0",)),)),
     "which makes the file": History((FIRST,), (Event("w0", 0, "redirect", "l0", 1.0, 2.0, "", "ENOENT", "create"),)),
     "at the end the source has": replace(GOOD, last={"l0": None}),
 }

@@ -254,9 +254,15 @@ class _Oracle:
         for asked in self._history.asked:
             if (asked.name, asked.records) in told or self._stored(asked.name, asked.records):
                 continue
-            if any(asked.name in (event.name, event.to) and event.stage == "rename" for event in self._history.events):
-                continue  # the old name has it still
+            moves = (each for each in self._history.events if each.action == "move" and each.to == asked.name)
+            if any(self._has_meanwhile(move, asked) for move in moves):
+                continue
             yield f"{asked.name}: asked to store {asked.records[-2:]} at {asked.at:.3f}: neither stored nor pending"
+
+    def _has_meanwhile(self, move: Event, asked: Asked) -> bool:
+        """Return whether the old name has what a move asks the source to store under the new one, as a copy."""
+        states = self._during(move.name, move)
+        return move.began <= asked.at and any(state.records == asked.records for state in states)
 
     def lost(self) -> Iterator[str]:
         """Nothing is ever lost in a ledger."""

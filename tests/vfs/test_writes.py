@@ -189,8 +189,11 @@ async def test_a_change_between_open_and_the_first_write_fails_the_write(flat: F
     world.clock.advance(3600)
     with pytest.raises(Outdated):
         await program.writes.write(handle, 5, b"--")
+    await program.append(f"{FLAT}/a.txt", b", ours")
+    with pytest.raises(Outdated):
+        await program.writes.write(handle, 5, b"--")
     await program.close(handle)
-    assert source.contents["test://a.txt"] == b"first and theirs"
+    assert source.contents["test://a.txt"] == b"first and theirs, ours", "opens of this time are not refused for that"
 
 
 @pytest.mark.semantics("S32")

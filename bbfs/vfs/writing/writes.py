@@ -8,8 +8,8 @@ the adapter, raises BbfsError, and may wait for a source.
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -287,7 +287,7 @@ class Writes:
         draft = self._files[handle].content
         if not isinstance(draft, Draft):
             raise ReadOnly("the file was opened for reading")
-        async with draft.lock:
+        async with self._changing(draft):
             if self._files[handle].appends:
                 # The kernel appends at the size that it was told last: 0, where only a load tells the size.
                 end = (await draft.filled()).size
@@ -296,6 +296,16 @@ class Writes:
             await draft.write(offset, data)
             draft.changed()
         return len(data)
+
+    @asynccontextmanager
+    async def _changing(self, draft: Draft) -> AsyncIterator[None]:
+        """Take the lock of a draft. After Outdated, a later open begins another draft."""
+        async with draft.lock:
+            try:
+                yield
+            except Outdated:
+                self._unshow(draft)
+                raise
 
     def blank(self, handle: int) -> Path | None:
         """Return the path of a file that a program has made or emptied and not written yet; None for any other."""
@@ -487,7 +497,7 @@ class Writes:
         draft = self._files[own].content
         assert isinstance(draft, Draft)
         try:
-            async with draft.lock:
+            async with self._changing(draft):
                 await draft.truncate(size)
                 draft.changed()
             if handle is None:
