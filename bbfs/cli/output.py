@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -138,9 +138,21 @@ def _escape(found: re.Match[str]) -> str:
 
 def line(text: str) -> None:
     """Print one line of data: unchanged for a program, printable on a terminal."""
+    lines([text])
+
+
+def lines(texts: Iterable[str]) -> None:
+    """Print lines of data at once, as `line` prints one."""
     if sys.stdout.isatty():
-        text = printable(text)
-    click.echo(text.encode("utf-8", "bbfs.terminal" if sys.stdout.isatty() else "bbfs.names"))
+        said, form = "".join(f"{printable(text)}\n" for text in texts), "bbfs.terminal"
+    else:
+        said, form = "".join(f"{text}\n" for text in texts), "bbfs.names"
+    click.echo(said.encode("utf-8", form), nl=False)
+
+
+def names(texts: Iterable[str]) -> None:
+    """Print names for a program, each with a NUL behind it."""
+    click.echo(b"".join(text.encode("utf-8", "bbfs.names") + b"\0" for text in texts), nl=False)
 
 
 def as_json(value: Any) -> None:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from bbfs.cli.commands.writing import scratch as commands
 from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch import copying, settling
 from bbfs.fuse.scratch.bases import Notes
 from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
@@ -143,6 +145,25 @@ def test_many_changes_of_one_directory_are_found_wherever_its_listing_has_them(s
     }
     assert {what for path, what in found.items() if "new" in path} == {"added"}
     assert len(found) == 150
+
+
+def test_many_files_of_one_size_are_compared_by_their_bytes(scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "x" * 600_000
+    for number in range(40):
+        write(scratch.lower, f"d/{number}", f"{long if number == 7 else ''}old")
+        write(scratch.upper, f"d/{number}", f"{long if number == 7 else ''}{'oLd' if number % 7 == 0 else 'old'}")
+        os.utime(Path(scratch.upper, f"d/{number}"), (1, number))
+    found = {f"d/{number}": "changed" if number % 7 == 0 else "attributes" for number in range(40)}
+    assert {change.path: change.what for change in changes(scratch)} == found
+
+    def fail(name: str, *_: object) -> bool:
+        if name == "33":
+            raise OSError(errno.EHOSTDOWN, "the source is down")
+        return True
+
+    monkeypatch.setattr(upper_layer, "is_same", fail)
+    with pytest.raises(OSError, match="the source is down"):
+        changes(scratch)
 
 
 def test_removed_by_fuse_overlayfs_and_a_file_that_has_only_its_prefix(scratch: Scratch) -> None:
@@ -743,6 +764,14 @@ def test_a_link_that_leads_out_of_its_source_is_shown(path: str, target: str, le
     assert change.leads_out is leads_out
     assert ("leads out of the source" in commands.summary(change)) is leads_out
     assert commands.document(change)["target"] == target
+
+
+def test_names_for_a_program_end_with_nul(scratch: Scratch) -> None:
+    write(scratch.upper, 'new/a\nb "c"', "x")
+    Path(os.fsdecode(os.fsencode(scratch.upper) + b"/\xff")).touch()
+    done = CliRunner().invoke(commands.changes, [scratch.path, "-z"])
+    assert done.stdout_bytes == b'W\0new/a\nb "c"\0W\0\xff\0', done.output
+    assert CliRunner().invoke(commands.changes, [scratch.path, "-z", "--json"]).exit_code == 2
 
 
 def test_names_are_quoted_as_git_quotes_them(scratch: Scratch) -> None:

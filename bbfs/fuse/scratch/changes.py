@@ -7,12 +7,14 @@ descriptor, and the depth is bounded.
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from threading import Thread
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import ATTRIBUTE, parsed
@@ -28,7 +30,9 @@ PRIVILEGED = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 """Permission bits that no change carries to a source."""
 _BLOCK = 1 << 18
 _MANY = 16
-"""Names of one directory from which on their statuses are read with its listing."""
+"""Names of one directory from which on their statuses are read with its listing, and the others in threads."""
+_AT_ONCE = 4
+"""Requests that wait for the lower layer at once."""
 _TYPES: Mapping[int, Type] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PREFIX = ".wh."
@@ -40,6 +44,7 @@ _OPAQUE: Mapping[str, Sequence[str]] = {
 }
 """The attributes by which each overlay marks an opaque directory. It lets no program set them, and copies none up."""
 
+T = TypeVar("T")
 Identity: TypeAlias = tuple[int, ...]
 """The state of one entry of the upper layer: inode, type and mode, owner, size in bytes, times in ns."""
 
@@ -212,7 +217,7 @@ def status(name: str, beneath: int) -> os.stat_result | None:
         return None
 
 
-def statuses(names: Sequence[str], beneath: int) -> dict[str, os.stat_result]:
+def statuses(names: Collection[str], beneath: int) -> dict[str, os.stat_result]:
     """Return the status of some of these names in a directory of the lower layer; of all, as a rule, if they are many.
 
     A mount tells the statuses of many names with their listing, in one request, and that of one name in each lookup.
@@ -277,16 +282,15 @@ class _Reader:
         names, removed = self._names(upper, path, depth)
         if lower is not None and self.marks.is_opaque(upper):
             removed |= set(os.listdir(lower)).difference(names)
-        listed = {} if lower is None else statuses(names, lower)
-        for name in names:
-            found = os.stat(name, dir_fd=upper, follow_symlinks=False)
-            if is_whiteout(found):
-                removed.add(name)
-            else:
-                below = None if lower is None else listed.get(name) or status(name, lower)
-                yield from self._entry(upper, lower, path + name, name, found, below, depth)
+        entries = {name: os.stat(name, dir_fd=upper, follow_symlinks=False) for name in names}
+        removed |= {name for name, found in entries.items() if is_whiteout(found)}
+        shown = {} if lower is None else _in_lower({*names, *removed}, lower)
+        same = {} if lower is None else _compared(entries, shown, upper, lower)
+        for name, found in entries.items():
+            if not is_whiteout(found):
+                yield from self._entry(upper, lower, path + name, name, found, shown.get(name), same.get(name), depth)
         for name in sorted(removed):
-            below = None if lower is None else listed.get(name) or status(name, lower)
+            below = shown.get(name)
             if below is not None:
                 hides = status(name, upper)
                 yield Change(
@@ -327,12 +331,13 @@ class _Reader:
         name: str,
         found: os.stat_result,
         below: os.stat_result | None,
+        is_same: bool | None,
         depth: int,
     ) -> Iterator[Change]:
         if below is not None and type_of(below) != type_of(found):
             yield Change("removed", path, type_of(below), identity=identity(found))
             below = None
-        what, old = self._difference(upper, lower, path, name, found, below)
+        what, old = self._difference(upper, path, name, found, below, is_same=is_same)
         if what is not None:
             before = None if below is None else stat.S_IMODE(below.st_mode)
             yield self._described(what, path, upper, name, found, old=old, before=before)
@@ -381,18 +386,19 @@ class _Reader:
     @staticmethod
     def _difference(
         upper: int,
-        lower: int | None,
         path: str,
         name: str,
         found: os.stat_result,
         below: os.stat_result | None,
+        *,
+        is_same: bool | None,
     ) -> tuple[What | None, str | None]:
         """Return in what an entry differs from that of the lower layer, if in anything, and its old path, if known."""
         kind = type_of(found)
-        if below is None or lower is None:
+        if below is None:
             old = origin_of(name, upper).get("path") if kind == "file" else None
             return "added", old if isinstance(old, str) and old != path else None
-        if kind != "directory" and not is_same(name, upper, lower, found, below):
+        if kind != "directory" and not is_same:
             return "changed", None
         if kind == "symlink":
             return None, None
@@ -400,6 +406,53 @@ class _Reader:
         if kind == "file":
             touched |= found.st_mtime_ns != below.st_mtime_ns
         return "attributes" if touched else None, None
+
+
+def _in_lower(names: Collection[str], lower: int) -> Mapping[str, os.stat_result]:
+    """Return the statuses of those names that a directory of the lower layer has. Raise OSError."""
+    found = statuses(names, lower)
+    asked = [name for name in names if name not in found]  # a source may have names that it does not list
+    said = zip(asked, _each(asked, partial(status, beneath=lower)), strict=True)
+    return found | {name: answer for name, answer in said if answer is not None}
+
+
+def _compared(
+    entries: Mapping[str, os.stat_result], shown: Mapping[str, os.stat_result], upper: int, lower: int
+) -> Mapping[str, bool]:
+    """Return whether each entry that is of one type in both layers, and no directory, is the same. Raise OSError."""
+    types = {name: type_of(found) for name, found in entries.items() if name in shown}
+    both = [name for name, kind in types.items() if kind != "directory" and kind == type_of(shown[name])]
+    same = _each(both, lambda name: is_same(name, upper, lower, entries[name], shown[name]))
+    return dict(zip(both, same, strict=True))
+
+
+def _each(names: Sequence[str], ask: Callable[[str], T]) -> Sequence[T]:
+    """Return the answers for some names, asked for in threads if they are many. Raise OSError.
+
+    The daemon of a mount takes about as long for an answer as this process for a question. No exit of the process waits
+    for these threads: a source may keep one for its whole timeout.
+    """
+    if len(names) < _MANY:
+        return [ask(name) for name in names]
+    answers: dict[str, T] = {}
+    errors: list[OSError] = []
+    left = iter(names)
+
+    def work() -> None:
+        try:
+            while not errors and (name := next(left, None)) is not None:
+                answers[name] = ask(name)
+        except OSError as error:
+            errors.append(error)
+
+    threads = [Thread(target=work, daemon=True) for _ in range(_AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [answers[name] for name in names]
 
 
 def is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.stat_result) -> bool:
@@ -414,13 +467,29 @@ def is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.
         mine = open_file(name, upper)
     except PermissionError:  # a program has taken the right to read it from its user
         return False
-    with open(mine, "rb") as one, open(open_file(name, lower), "rb") as other:
-        while True:
-            block = one.read(_BLOCK)
-            if block != other.read(_BLOCK):
+    try:
+        theirs = open_file(name, lower)
+        try:
+            return _have_same_bytes(mine, theirs)
+        finally:
+            os.close(theirs)
+    finally:
+        os.close(mine)
+
+
+def _have_same_bytes(one: int, other: int) -> bool:
+    """Return whether two open files have the same bytes. Raise OSError.
+
+    A file object of Python would ask for the status first, which is one request more to a mount.
+    """
+    while block := os.read(one, _BLOCK):
+        wanted = memoryview(block)
+        while wanted:
+            read = os.read(other, len(wanted))
+            if not read or read != wanted[: len(read)]:
                 return False
-            if not block:
-                return True
+            wanted = wanted[len(read) :]
+    return not os.read(other, 1)
 
 
 def open_file(name: str, beneath: int) -> int:

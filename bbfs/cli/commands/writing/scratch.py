@@ -54,15 +54,24 @@ def _operands(command: Callable[..., Any]) -> Callable[..., Any]:
 @_operands
 @click.option("--diff", is_flag=True, help="Show the lines that differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-z", "with_nul", is_flag=True, help="Print letters and names with a NUL behind each, as git does.")
 @click.option("--digest", "with_digest", is_flag=True, help="Print a digest of the changes, for 'bbfs apply --as'.")
 @verbosity_options
 def changes(
-    _verbosity: Verbosity, operand: str, paths: tuple[str, ...], diff: bool, as_json: bool, with_digest: bool
+    _verbosity: Verbosity,
+    operand: str,
+    paths: tuple[str, ...],
+    diff: bool,
+    as_json: bool,
+    with_nul: bool,
+    with_digest: bool,
 ) -> None:
     """List what programs have made, changed, removed and renamed at MNT, which has a scratch. No source has it yet.
 
     Instead of the mount point, the directory of the scratch can be named. PATH: only what is at and below it.
     """
+    if with_nul and (diff or as_json or with_digest):
+        raise click.UsageError("-z is for the list alone")
     scratch = _compared(operand) if diff else _readable(operand)
     found = _chosen(scratch, operand, paths)
     if as_json:
@@ -71,9 +80,10 @@ def changes(
     elif diff:
         for line in differences(scratch, found):
             output.line(line)
+    elif with_nul:
+        output.names(name for change in found for name in _names(change))
     else:
-        for change in found:
-            output.line(summary(change))
+        output.lines(map(summary, found))
     if with_digest and not as_json:
         output.line(f"digest {digest(found)[:_SHORT]}")
 
@@ -187,6 +197,14 @@ def applied(scratch: Scratch, chosen: Sequence[Change], *, overwrite: bool = Fal
     if failed:
         output.message(f"{output.count(failed, 'change')} not applied; they stay in {scratch.path}")
     return failed
+
+
+def _names(change: Change) -> Iterator[str]:
+    """Yield the letter of a change, the old name of a renamed file, and the name, which ends with / for a directory."""
+    yield LETTERS[change.what]
+    if change.old is not None:
+        yield change.old
+    yield change.path + ("/" if change.is_directory else "")
 
 
 def summary(change: Change) -> str:
