@@ -138,6 +138,11 @@ PATHS: dict[str, dict[int, tuple[int, ...]]] = {
 """The system calls that take paths, by number: which of their arguments those are."""
 OPENS: dict[str, dict[int, int]] = {"x86_64": {2: 1, 257: 2}, "aarch64": {56: 2}}
 """`open` and `openat`, by number: which of their arguments the flags are."""
+MAKES: dict[str, dict[int, int]] = {
+    "x86_64": {82: 1, 83: 0, 86: 1, 88: 1, 133: 0, 258: 1, 259: 1, 264: 3, 265: 3, 266: 2, 316: 3},
+    "aarch64": {33: 1, 34: 1, 36: 2, 37: 3, 38: 3, 276: 3},
+}
+"""`rename`, `mkdir`, `link`, `symlink`, `mknod` and those like them, by number: which argument the new path is."""
 _PATH_MAX = 4096
 _CONTENT_FIELDS = 0x020 | 0x040 | 0x080 | 0x200 | 0x400
 """STATX_ATIME, MTIME, CTIME, SIZE and BLOCKS (linux/stat.h): what a load may change."""
@@ -175,6 +180,7 @@ class SystemCalls:
         self._calls = SYSTEM_CALLS.get(machine, {})
         self._paths = PATHS.get(machine, {})
         self._opens = OPENS.get(machine, {})
+        self._makes = MAKES.get(machine, {})
         try:
             self._numbers_match = os.readlink(f"{proc}/self") == str(os.getpid())
         except OSError:
@@ -203,29 +209,31 @@ class SystemCalls:
                 if call is None:
                     return Aim.UNKNOWN
                 number, arguments = call
-                addresses = [arguments[position] for position in self._paths.get(number, ())]
+                addresses = {position: arguments[position] for position in self._paths.get(number, ())}
                 paths = await trio.to_thread.run_sync(self._texts, thread, addresses, abandon_on_cancel=True)
             except OSError:
                 return Aim.UNKNOWN
             if not paths:
                 return Aim.UNKNOWN
-            names = [[each for each in path.split(b"/") if each] for path in paths]
-            if any(path[-1:] == [name] for path in names):
+            names = {position: [each for each in path.split(b"/") if each] for position, path in paths.items()}
+            ending = [position for position, path in names.items() if path[-1:] == [name]]
+            if ending:
                 creates = number in self._opens and arguments[self._opens[number]] & os.O_CREAT
-                return Aim.CREATES if creates else Aim.OTHER
-            return Aim.PASSES if any(name in path for path in names) else Aim.OTHER
+                makes = ending == [self._makes.get(number)]
+                return Aim.CREATES if creates else Aim.MAKES if makes else Aim.OTHER
+            return Aim.PASSES if any(name in path for path in names.values()) else Aim.OTHER
         return Aim.UNKNOWN
 
-    def _texts(self, thread: int, addresses: list[int]) -> list[bytes]:
-        """Return the texts in the memory of a thread, up to their NUL. Raise OSError."""
+    def _texts(self, thread: int, addresses: dict[int, int]) -> dict[int, bytes]:
+        """Return the texts in the memory of a thread, up to their NUL. addresses: by argument. Raise OSError."""
         if not addresses:
-            return []
+            return {}
         descriptor = os.open(f"{self._proc}/{thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            texts = [os.pread(descriptor, _PATH_MAX, address) for address in addresses if address < _MOST]
+            found = {each: os.pread(descriptor, _PATH_MAX, at) for each, at in addresses.items() if at < _MOST}
         finally:
             os.close(descriptor)
-        return [text.partition(b"\0")[0] for text in texts if b"\0" in text]
+        return {each: text.partition(b"\0")[0] for each, text in found.items() if b"\0" in text}
 
     def _read(self, thread: int, name: str) -> bytes:
         descriptor = os.open(f"{self._proc}/{thread}/{name}", os.O_RDONLY | os.O_CLOEXEC)

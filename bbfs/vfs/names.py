@@ -61,6 +61,7 @@ class Aim(Enum):
 
     PASSES = "it goes through the name to another one"
     CREATES = "it opens the name, and makes a file if there is none"
+    MAKES = "it makes the name, and fails if there is one or replaces it"
     OTHER = "anything else"
     UNKNOWN = "not to be found out"
 
@@ -142,9 +143,9 @@ class Names:
         """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).
 
         If the source does not answer within `LOOKUP_WAIT`, the answer is provisional: without validity, and a directory
-        unless an earlier listing had something else there. Requests that a program can be taken out of decide: GETATTR,
-        which the kernel sends before it walks through the directory or opens it, waits for the source and raises its
-        error, or Outdated where the name is no directory.
+        unless an earlier listing had something else there; absent for a program that makes the name. Requests that a
+        program can be taken out of decide: GETATTR, which the kernel sends before it walks through the directory or
+        opens it, waits for the source and raises its error, or Outdated where the name is no directory.
 
         asker: returns what the program looks for. It is called only for a name that may have to be created.
         """
@@ -193,6 +194,8 @@ class Names:
         if aim is Aim.CREATES:
             ino = self._inodes.remember(path, CREATED_VERSION)
             return Attributes(ino, "file", 0, self.started_ns, 0.0, 0.0, writable=True)
+        if aim is Aim.MAKES:  # the request that makes it waits for the source
+            return self._absence(path[:-1], raw_name, 0.0)
         found = self.counted(path, node or self._manager.last_cached(path) or DIRECTORY)
         found.entry_timeout = found.attr_timeout = 0.0
         return found

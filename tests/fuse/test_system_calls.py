@@ -236,6 +236,26 @@ async def test_the_path_of_a_call_tells_why_a_name_is_looked_up(
     assert await SystemCalls(made, machine).aim(THREAD, b"new") is aim
 
 
+@pytest.mark.semantics("S22")
+@pytest.mark.parametrize(
+    ("call", "first", "second", "aim"),
+    [
+        (83, b"d/new", b"", Aim.MAKES),  # mkdir
+        (82, b"d/old", b"d/new", Aim.MAKES),  # rename
+        (82, b"d/new", b"d/other", Aim.OTHER),
+        (82, b"d/new", b"e/new", Aim.OTHER),  # either directory may be meant
+        (88, b"new", b"d/link", Aim.OTHER),  # symlink: its text is not looked up
+        (88, b"text", b"d/new", Aim.MAKES),
+        (87, b"d/new", b"", Aim.OTHER),  # unlink
+    ],
+)
+async def test_a_call_that_makes_a_name(tmp_path: Path, call: int, first: bytes, second: bytes, aim: Aim) -> None:
+    made = proc(tmp_path, line(call, NEAR, NEAR + 100))
+    memory = first.ljust(100, b"\0") + second + b"\0"
+    (made / str(THREAD) / "mem").write_bytes(bytes(NEAR) + memory)
+    assert await SystemCalls(made, "x86_64").aim(THREAD, b"new") is aim
+
+
 @pytest.mark.parametrize(
     "shown", [None, "running\n", line(82, NEAR, NEAR), line(257, 0, 1 << 63), line(1, NEAR), line(257, 0, NEAR)]
 )

@@ -250,7 +250,10 @@ class Program(Kernel):
         await self.writes.rename(parent, name, *await self.place(to), flags)
 
     async def mkdir(self, path: str) -> None:
-        made = await self.writes.make_directory(*await self.place(path), 0o755)
+        parent, name = await self.place(path)
+        if (await self.lookup(parent, name.decode(), Aim.MAKES)).ino:
+            raise Exists(path)
+        made = await self.writes.make_directory(parent, name, 0o755)
         self.references[made.ino] += 1
 
     async def rmdir(self, path: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import trio.testing
 from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, settled
 from writable import Program, WritableFlat, WritableTree
 
-from bbfs.model.errors import DeadlineExceeded, NotADirectory, NotFound, Outdated, Unreachable
+from bbfs.model.errors import DeadlineExceeded, Exists, NotADirectory, NotFound, Outdated, Unreachable
 from bbfs.model.inode_number import ROOT
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.names import LOOKUP_WAIT
@@ -151,6 +152,27 @@ async def test_a_name_of_a_template_in_a_stale_listing_stays_provisional(
         assert (await world.files.getattr(found.ino)).size == 3
 
 
+async def test_a_directory_is_made_in_a_slow_source(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A lookup that shows a directory until the source answers would have the kernel say EEXIST."""
+    source = WritableTree(contents={"file:./old.txt": b"old"})
+    async with World(nursery, source) as world:
+        root = "bb-scripted+tree+file"
+        for name, error in (("new", None), ("old.txt", Exists)):
+            world.core.refresh((root,))
+            nursery.start_soon(_set_later, source.hold(source.LISTING))
+            with pytest.raises(error) if error is not None else nullcontext():
+                await Program(world).mkdir(f"{root}/{name}")
+        assert (await world.kernel.stat(f"{root}/new")).kind == "directory"
+        nursery.cancel_scope.cancel()
+
+
+async def _set_later(gate: trio.Event) -> None:
+    await trio.sleep(3 * LOOKUP_WAIT)
+    gate.set()
+
+
 @pytest.mark.parametrize("name", ["new.txt", "old.txt"])
 @pytest.mark.parametrize("kind", [WritableTree, WritableFlat])
 async def test_a_file_is_created_in_a_slow_source(
@@ -167,13 +189,7 @@ async def test_a_file_is_created_in_a_slow_source(
         source.template("test://n/{+path}")
     source.contents = {f"{start}n/old.txt": b"old"}
     async with World(nursery, source) as world:
-        gate = source.hold(source.LISTING)
-
-        async def answer() -> None:
-            await trio.sleep(3 * LOOKUP_WAIT)
-            gate.set()
-
-        nursery.start_soon(answer)
+        nursery.start_soon(_set_later, source.hold(source.LISTING))
         program = Program(world)
         handle = await program.begin(f"{root}n/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         await program.writes.write(handle, 0, b"new")
