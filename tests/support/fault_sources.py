@@ -413,7 +413,11 @@ class FolderSource(FaultSource):
         return [*self._states, *found]
 
     def changes(self) -> int:
-        return len(self.appended) + sum(each.stat().st_size > 200 for each in self._root.iterdir())
+        changed = len(self.appended)
+        for each in self._root.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                changed += each.stat().st_size > 200
+        return changed
 
     def strange(self, number: int, step: Step) -> None:
         name, text = f"s.{number}", record(f"s.{number}", step.size)

@@ -211,7 +211,7 @@ class Mount:
     def kill(self) -> None:
         """As `kill -9` by hand: the mount stays, dead."""
         self.process.kill()
-        self.process.wait(STOP_TIMEOUT)
+        self.process.wait(START_TIMEOUT)  # the kernel's work, on a busy machine
 
     def wait(self, timeout: float = STOP_TIMEOUT) -> int:
         """The exit status of a daemon that ends by itself. Raises AssertionError."""
