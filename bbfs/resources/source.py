@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
 WRITES_KEPT = 10_000
 """Written resources whose time is kept; beyond that, all others count as written at the time of the oldest."""
+_PLACES = frozenset(("url", "root", "file", "document", "server", "servervariables", "endpoint", "baseurl", "account"))
+"""The options that say where a source is, without underscores and in small letters."""
 _UNSIZED = (
     'stat fails for {}, whose size only a load tells: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
 )
@@ -75,6 +78,8 @@ class Source:
     _written_before: float = 0.0
     overlay: Overlay | None = None
     judged_by_files: bool = False
+    place: str = field(init=False)
+    """A hash of where the source is: another one with the same id is elsewhere."""
     waiters: Waiters = field(init=False)
     loads: CanLoad | None = field(init=False)
     revalidates: CanLoadIfChanged | None = field(init=False)
@@ -85,6 +90,7 @@ class Source:
     loads_while_wanted: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.place = place(self.data)
         self.waiters = Waiters(self.data.id)
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
@@ -253,6 +259,38 @@ def fingerprint(source: DataSource) -> str:
     if secret:
         text = scrypt(text, salt=b"bbfs source", n=1 << 12, r=8, p=1, dklen=32)
     return f"{source.base_prefix} {blake2b(text, digest_size=12).hexdigest()}"
+
+
+def place(source: DataSource) -> str:
+    """Return a hash of where a source is, whatever user, token or bounds its definition has: these may be corrected."""
+    server = source.mcp
+    places = [*_places(source.config)]
+    if server is not None:
+        places += [server.command, list(server.args), _address(server.url or "")]
+    if server is not None and server.command is not None:
+        places.append(server.cwd or _current_directory())
+    elif _may_have_relative_path(places):
+        places.append(source.base or _current_directory())
+    return blake2b(_canonical([source.base_prefix, places]), digest_size=12).hexdigest()
+
+
+def _places(options: Mapping[str, Any]) -> Iterator[object]:
+    """Yield the options that say where a source is, and their names."""
+    for name, value in sorted(options.items()):
+        if name.replace("_", "").lower() in _PLACES:
+            yield name
+            yield _address(value) if isinstance(value, str) else value
+        elif isinstance(value, Mapping):
+            yield from _places(cast(Mapping[str, Any], value))
+
+
+def _address(text: str) -> str:
+    """Return a path, or a URL without what may be a secret or a setting: its user, its query and its fragment."""
+    scheme, is_url, rest = text.partition("://")
+    if not is_url:
+        return os.path.expanduser(text).rstrip("/")
+    host, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
 
 
 def _current_directory() -> str:

@@ -9,7 +9,7 @@ import pytest
 from bbfs.config.interpolation import Interpolator
 from bbfs.model.values import DataSource, McpServer
 from bbfs.resources.shared_tier import may_be_shared
-from bbfs.resources.source import fingerprint
+from bbfs.resources.source import fingerprint, place
 
 PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")
 PROGRAM = McpServer("stdio", command="/usr/bin/server", args=("--all",))
@@ -81,6 +81,28 @@ DIFFERENT = [
     folder(),
     replace(folder(), config={"root": "/srv/other"}),
 ]
+
+
+def stored(url: str, **fields: Any) -> DataSource:
+    return replace(folder(), **{"config": {"url": url, "options": {"endpoint": "http://127.0.0.1:9000"}}, **fields})
+
+
+@pytest.mark.semantics("S32")
+def test_the_place_of_a_source_is_not_its_user_or_its_bounds() -> None:
+    here = stored("webdav://127.0.0.1/d")
+    assert place(here) == place(stored("webdav://me:word@127.0.0.1/d/", auth={"password": "x"}, title="T"))
+    assert place(here) == place(replace(here, config={**here.config, "max_memory": 1}))
+    assert place(source()) == place(
+        source(replace(PUBLIC, url=f"{PUBLIC.url}?key=1", headers={"X": "y"}), auth={"a": "b"})
+    )
+    elsewhere = [
+        *(here, source(), source(PROGRAM), folder(), replace(folder(), config={"root": "/srv/other"})),
+        *(stored("webdav://127.0.0.1/e"), stored("webdav://127.0.0.2/d"), replace(here, uri_prefix="bb-storage+m")),
+        replace(here, config={"url": "webdav://127.0.0.1/d", "options": {"endpoint": "http://127.0.0.1:9001"}}),
+        *(source(replace(PROGRAM, args=("--some",))), source(replace(PROGRAM, cwd="/srv"))),
+        *(replace(folder(), config={"root": "notes"}), replace(folder(), config={"root": "notes"}, base="/srv")),
+    ]
+    assert len({place(each) for each in elsewhere}) == len(elsewhere)
 
 
 def test_another_definition_is_another_source() -> None:

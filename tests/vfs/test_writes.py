@@ -551,6 +551,25 @@ async def test_a_pending_write_that_the_source_has_is_done(tree: Tree, size: int
 
 
 @pytest.mark.semantics("S32")
+async def test_a_pending_write_is_not_for_a_source_of_the_same_name_elsewhere(tree: Tree) -> None:
+    source, program, world = tree
+    pending = world.manager.writer.pending
+    source.refused["file:./new"] = Unreachable("down")
+    with pytest.raises(Unreachable):
+        await program.save(f"{TREE}/new", b"mine")
+    del source.refused["file:./new"]
+    [item] = pending.items()
+    assert item.place is not None
+    pending.describe(replace(item, place="of another folder"))
+    with pytest.raises(BbfsError, match=r"'tree' is at another place now .* --force"):
+        await retry(world.manager, {"write": item.id})
+    assert "file:./new" not in source.contents
+    assert pending.content_path(item).read_bytes() == b"mine"
+    await retry(world.manager, {"write": item.id, "force": True})
+    assert source.contents["file:./new"] == b"mine"
+
+
+@pytest.mark.semantics("S32")
 async def test_a_later_save_keeps_its_bytes_whatever_becomes_of_the_earlier_one(tree: Tree) -> None:
     source, program, world = tree
     pending = world.manager.writer.pending

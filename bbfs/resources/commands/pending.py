@@ -22,7 +22,8 @@ from bbfs.sources.content.file import StoredContent
 async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, Any]:
     """Hand over one pending write. Return the fields of a successful answer. Raise BbfsError.
 
-    Unless it is forced, the source must have the state that the write expected, or these bytes already.
+    Unless it is forced, the source must be at the place that the write was for, and have the state that the write
+    expected, or these bytes already.
     """
     write_id = request.get("write")
     if not isinstance(write_id, str):
@@ -31,7 +32,13 @@ async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, 
     source = next((each for each in manager.sources.values() if each.data.id == item.source_id), None)
     if source is None or not item.uri.startswith(source.data.base_prefix):
         raise NotFound(f"no source {item.source_id!r}")
-    expected = Expected() if request.get("force") is True else item.expected
+    is_forced = request.get("force") is True
+    if item.place not in (None, source.place) and not is_forced:
+        raise BbfsError(
+            f"the source {item.source_id!r} is at another place now than the one that {item.uri} was written to; "
+            "--force writes it there, whatever that has"
+        )
+    expected = Expected() if is_forced else item.expected
     content = await trio.to_thread.run_sync(_content, manager, item)
     known = source.catalog.record(item.native_uri)
     path = known.path if known is not None and known.path else None

@@ -48,7 +48,8 @@ class PendingWrite:
     """A content that a source has not taken.
 
     at: when it was written (seconds since the epoch). error: why the source did not take it; None while the request is
-    under way, or was when the daemon was killed. path: names from the mount's root.
+    under way, or was when the daemon was killed. path: names from the mount's root. place: a hash of where the source
+    is, or None if that is unknown.
     """
 
     id: str
@@ -60,6 +61,7 @@ class PendingWrite:
     size: int
     at: float
     error: str | None = None
+    place: str | None = None
 
     @property
     def reason(self) -> str:
@@ -225,7 +227,7 @@ def described(text: str) -> PendingWrite:
     expected, path = Expected(**fields["expected"]), fields["path"]
     item = PendingWrite(**{**fields, "expected": expected, "path": tuple(path)})
     texts = (item.id, item.source_id, item.native_uri, item.uri, *item.path)
-    optional = (item.error, expected.etag, expected.version)
+    optional = (item.error, item.place, expected.etag, expected.version)
     if not (
         isinstance(path, list)
         and all(isinstance(each, str) for each in texts)

@@ -178,6 +178,7 @@ class Writer:
             expected,
             content.size,
             time.time(),
+            place=source.place,
         )
         try:
             handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
@@ -315,9 +316,8 @@ class Writer:
         """Keep a content that the mount has at its end and no source was asked to take. Raise NoSpace, BbfsError."""
         uri, shown = source_uri(source.data.base_prefix, native_uri), self._mounted(source, path)
         error = f"{BbfsError.__name__}: {LEFT}"
-        item = PendingWrite(
-            new_id(), source.data.id, native_uri, uri, shown, expected, content.size, time.time(), error
-        )
+        fields = (new_id(), source.data.id, native_uri, uri, shown, expected, content.size, time.time(), error)
+        item = PendingWrite(*fields, source.place)
         await self._keep(item, content, [])
         await trio.to_thread.run_sync(self._keep_failed, item)
         log.warning("%s: %s: %s; `bbfs pending` has it as %s", source.data.id, uri, LEFT, item.id)

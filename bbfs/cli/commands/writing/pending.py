@@ -133,7 +133,7 @@ def _difference(there: bytes, mine: bytes, item: "PendingWrite") -> Iterator[str
 
 @pending.command("retry", short_help="Hand pending writes over again.")
 @_IDS
-@click.option("--force", is_flag=True, help="Whatever the source has by now.")
+@click.option("--force", is_flag=True, help="Whatever the source has by now, and wherever it is.")
 @source_options
 def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
     """Hand over pending writes, and remove those that their source has taken."""
