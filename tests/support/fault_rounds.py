@@ -157,7 +157,7 @@ class Round:
         assert programs.returncode == 0, said
         self.source.quiet()
         time.sleep(0.2)  # for what a server has accepted
-        events = self._events("main")
+        events = [*self._events("main"), *self.source.events]
         last = self._last()
         return History(
             self.source.states(),

@@ -2,9 +2,13 @@
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import itertools
+import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +16,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fault_contents import CODECS, names_of, record
-from fault_oracle import Asked, Seen, State
+from fault_oracle import Asked, Event, Seen, State
 from fault_plans import Kind, Plan, Step
 from journal_server import S3, Faults, Handler, JournalServer, JournalStore, Mcp, Refused, WebDav
 from journal_sftp import JournalSftp
 from object_stores import KEY, SECRET, Relay
 from postgres_server import PASSWORD as PG_PASSWORD
 from postgres_server import PostgresServer, postgres_server
+from psycopg import OperationalError
+from psycopg.sql import SQL, Identifier
 from sftp_server import PASSWORD, USER
 
 TIMEOUT = 1.0
@@ -41,6 +47,8 @@ class FaultSource:
         self.plan = plan
         self.appended: list[tuple[str, str]] = []
         """Names and records of what a stranger has appended, where no journal has it."""
+        self.events: list[Event] = []
+        """What a stranger has written in place."""
 
     def table(self) -> dict[str, Any]:
         """Return the source as the configuration has it."""
@@ -223,9 +231,12 @@ class SftpSource(HttpSource):
 
 
 class SqliteSource(FaultSource):
-    """A table of SQLite, whose triggers keep the journal. Another process locks the file for a while."""
+    """A table of SQLite, whose triggers keep the journal.
 
-    kind = Kind(appends=False, moves=False, suffix=".json", fails=False, ends=False)
+    Another program locks the file for a while, ends within a transaction, or takes the name of SQLite's own journal.
+    """
+
+    kind = Kind(appends=False, moves=False, suffix=".json", ends=False)
     codec = "rows"
     sees = False
     directory = "bb-database+shop+sqlite/main/things/row"
@@ -237,24 +248,46 @@ class SqliteSource(FaultSource):
             connection.executescript(_SQLITE)
             for name in plan.uses:
                 connection.execute("INSERT INTO things VALUES (?, ?)", (_key(name), text_for(name, 100)[1]))
+        self._met: list[str] = []
         self._quiet = threading.Event()
-        self._locker = threading.Thread(target=self._lock)
-        self._locker.start()
+        self._other = threading.Thread(target=self._disturb)
+        self._other.start()
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(sqlite3.connect(self._path, timeout=30, isolation_level=None)) as connection:
             yield connection
 
-    def _lock(self) -> None:
-        """Hold the file as a program does that writes for long."""
-        for number, fault in sorted(self.plan.change_faults.items()):
-            if number > 60 or self._quiet.wait(0.05):
+    def _disturb(self) -> None:
+        """Do what other programs do to the file, again and again."""
+        for fault in self.plan.change_faults.values():
+            if self._quiet.wait(0.1):
                 return
-            with self._opened() as connection:
-                connection.execute("BEGIN EXCLUSIVE")
-                self._quiet.wait(1.2 * TIMEOUT if fault.startswith("stall") else 0.1)
+            self._met.append(f"{time.monotonic():.3f} {fault}")
+            match fault.partition(" ")[0]:
+                case "drop":
+                    line = [sys.executable, "-S", "-E", "-c", _DYING, self._path]
+                    subprocess.run(line, stdin=subprocess.DEVNULL, timeout=60, check=False)
+                case "refuse" | "fail":
+                    self._hold(0.1, is_broken=True)
+                case "stall":
+                    self._hold(1.2 * TIMEOUT)
+                case _:
+                    self._hold(0.1)
+
+    def _hold(self, seconds: float, *, is_broken: bool = False) -> None:
+        """Lock the file. is_broken: in place of that, let SQLite not open the journal that it needs."""
+        with self._opened() as connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            if not is_broken:
+                self._quiet.wait(seconds)
                 connection.execute("ROLLBACK")
+                return
+            journal = Path(f"{self._path}-journal")
+            journal.mkdir()
+            connection.execute("ROLLBACK")
+            self._quiet.wait(seconds)
+            journal.rmdir()
 
     def table(self) -> dict[str, Any]:
         return {**self._options("shop"), "type": "database", "config": {"url": f"sqlite:///{self._path}"}}
@@ -276,12 +309,24 @@ class SqliteSource(FaultSource):
 
     def quiet(self) -> None:
         self._quiet.set()
-        self._locker.join()
+        self._other.join()
+
+    def met(self) -> Sequence[str]:
+        return self._met
 
     def close(self) -> None:
         self.quiet()
 
 
+_DYING = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE things SET what = what || hex(zeroblob(100000))")
+os.kill(os.getpid(), 9)
+"""
+"""A program that ends within a transaction, when a part of it is in the file."""
 _SQLITE = """
 PRAGMA journal_mode = DELETE;
 CREATE TABLE things (id integer PRIMARY KEY, what text);
@@ -291,6 +336,31 @@ CREATE TABLE journal (seq integer PRIMARY KEY AUTOINCREMENT, at real, id integer
     f"VALUES ((julianday('now') - 2440587.5) * 86400.0, {row}.id, {what}); END;\n"
     for when, row, what in (("INSERT", "NEW", "NEW.what"), ("UPDATE", "NEW", "NEW.what"), ("DELETE", "OLD", "NULL"))
 )
+
+
+class CuttingRelay(Relay):
+    """A relay that cuts connections. meet: tells from what a client has sent when: `before` the server gets it, or
+    `after` the server has answered, which the client does not get. Nothing: never."""
+
+    def __init__(self, port: int, meet: Callable[[bytes], str]) -> None:
+        self._meet = meet
+        super().__init__(port)
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError), client, socket.create_connection(self._target) as server:
+            back = threading.Thread(target=self._back, args=(server, client), daemon=True)
+            back.start()
+            while data := client.recv(1 << 16):
+                when = self._meet(data)
+                if when == "after":
+                    client.shutdown(socket.SHUT_RDWR)
+                if when != "before":
+                    server.sendall(data)
+                if when:
+                    back.join(TIMEOUT if when == "after" else 0)
+                    break
+            server.shutdown(socket.SHUT_RDWR)
+        self._open.discard(client)
 
 
 class PostgresSource(FaultSource):
@@ -305,46 +375,70 @@ class PostgresSource(FaultSource):
         super().__init__(plan, directory)
         self._server = shared_postgres()
         self._name = self._server.create(f"faults_{next(_NUMBERS)}", _POSTGRES)
+        with self._server.connect(self._name) as connection:  # what is committed outlasts the server
+            connection.execute(SQL("ALTER DATABASE {} SET synchronous_commit = on").format(Identifier(self._name)))
         self._connection = self._server.connect(self._name)
+        self._lock = threading.Lock()
         for name in plan.uses:
             self._connection.execute("INSERT INTO things VALUES (%s, %s)", (_key(name), text_for(name, 100)[1]))
-        self._faults = Faults({}, plan.change_faults, 1.5 * TIMEOUT)
-        self._relay = Relay(self._server.port)
-        self._relay.receives = self._receive
+        self._faults = Faults(plan.change_faults, plan.look_faults, 1.5 * TIMEOUT)
+        self._relay = CuttingRelay(self._server.port, self._meet)
 
-    def _receive(self, received: int) -> None:
-        """Meet a fault before the server gets what a client has sent."""
-        match self._faults.next("message", is_change=False).partition(" ")[0]:
+    def _meet(self, data: bytes) -> str:
+        """Return when the connection is to be cut on which a client has sent some data: before or after the server."""
+        is_change = b"COMMIT" in data
+        fault = self._faults.next("COMMIT" if is_change else "message", is_change=is_change)
+        match fault.partition(" ")[0]:
             case "delay":
                 time.sleep(0.05)
             case "stall":
                 time.sleep(self._faults.stall)
-            case "drop" | "fail":  # the server has this message all the same, and the client no answer
-                self._relay.refuse()
-                self._relay.refuse(False)
+            case "refuse":
+                self._end_sessions()
+            case "drop" | "fail" | "accept":
+                return "after" if fault.endswith(("after", "late")) else "before"
             case _:
                 pass
+        return ""
+
+    def _end_sessions(self) -> None:
+        """End the processes of the server that serve others than this connection, as an administrator does."""
+        with self._lock, contextlib.suppress(OperationalError):
+            self._connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
+                (self._name,),
+            )
 
     def table(self) -> dict[str, Any]:
         url = self._server.url(self._name).replace(f":{self._server.port}/", f":{self._relay.port}/")
         return {**self._options("pg"), "type": "database", "config": {"url": url}, "auth": {"password": PG_PASSWORD}}
 
     def states(self) -> Sequence[State]:
-        return _row_states(self._connection.execute("SELECT at, id, what FROM journal ORDER BY seq").fetchall())
+        with self._lock:
+            return _row_states(self._connection.execute("SELECT at, id, what FROM journal ORDER BY seq").fetchall())
 
     def changes(self) -> int:
-        return len(self.states()) - len(self.plan.uses)
+        with self._lock:
+            (found,) = self._connection.execute("SELECT count(*) FROM journal").fetchall()
+        return int(found[0]) - len(self.plan.uses)
 
     def strange(self, number: int, step: Step) -> None:
-        with self._server.connect(self._name) as connection, connection.transaction():
+        with (
+            contextlib.suppress(OperationalError),  # the server is away: then the journal says if it was changed
+            self._server.connect(self._name) as connection,
+            connection.transaction(),
+        ):
             for statement, *values in _statements(number, step):
                 connection.execute(statement, values)
 
     def kill(self) -> None:
-        self._relay.refuse()
+        self._lock.acquire()
+        self._server.kill()
 
     def start(self) -> None:
-        self._relay.refuse(False)
+        self._server.start()
+        self._connection = self._server.connect(self._name)
+        self._lock.release()
 
     def quiet(self) -> None:
         self._faults.quiet = True
@@ -380,7 +474,8 @@ def shared_postgres() -> PostgresServer:
 class FolderSource(FaultSource):
     """A folder that is passed through. It keeps no journal: what is in it at the end has to be right.
 
-    The stranger appends as programs do, and replaces files; it rewrites none in place, as the last writer wins here.
+    The stranger appends as programs do, replaces files, and rewrites some in place. It takes the locks of the programs
+    then, as the last writer wins here.
     """
 
     kind = Kind(fails=False, ends=False)
@@ -427,7 +522,9 @@ class FolderSource(FaultSource):
                 with path.open("a") as file:
                     file.write(text)
                 self.appended.append((step.name, name))
-            case "redirect" | "replace":
+            case "rewrite" | "redirect":
+                self._rewrite(number, step.name, text, keeps=step.action == "rewrite")
+            case "replace":
                 self._states.append(self._put(step.name, name, text))
             case "remove":
                 path.unlink(missing_ok=True)
@@ -436,6 +533,21 @@ class FolderSource(FaultSource):
                     path.rename(self._root / step.to)
             case _:
                 pass
+
+    def _rewrite(self, number: int, name: str, text: str, *, keeps: bool) -> None:
+        """Write a file again in place. keeps: what was in it, and the new record."""
+        path = self._root / name
+        with (self._root.parent / "locks" / name).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            began = time.monotonic()
+            with path.open("r+" if keeps else "w") as file:
+                text = (file.read() if keeps else "") + text
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+            event = Event("s", number, "rewrite", name, began, time.monotonic(), wrote=names_of(text))
+        self.events.append(event)
+        self._states.append(State(event.ended, name, event.wrote, "stranger"))
 
 
 def _key(name: str) -> int:
