@@ -33,6 +33,7 @@ from pyfuse3 import (
 
 from bbfs.fuse.passed import PassedRequests
 from bbfs.fuse.scratch import origin
+from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
 from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported
@@ -226,19 +227,20 @@ class Operations(pyfuse3.Operations):
             with self._locks.held(parent_inode):
                 found = await self._waited(ctx, ask(parent_inode, name), ask, parent_inode, name)
         if self._shown.below:
-            self._note(found, parent_inode, name)
+            await self._shown.note_all(self._noted(found, parent_inode, name))
         return self._entry(found)
 
-    def _note(self, found: Attributes, parent: int = 0, name: bytes = b"") -> None:
-        """Note the version of an entry that is shown, or its absence. parent, name: of an entry that may be absent."""
+    def _noted(self, found: Attributes, parent: int = 0, name: bytes = b"") -> list[tuple[str, Base | None]]:
+        """Return what is noted of an entry that is shown. parent, name: of an entry that may be absent."""
         with suppress(BbfsError):
             if found.ino == 0:
-                self._shown.note_absent(os.fsdecode(b"/".join((*map(os.fsencode, self._names.path(parent)), name))))
-            elif found.ino < PASSED and (state := self._files.state(found.ino)) is not None:
+                return [(os.fsdecode(b"/".join((*map(os.fsencode, self._names.path(parent)), name))), None)]
+            if found.ino < PASSED and (state := self._files.state(found.ino)) is not None:
                 path, kind, version = state
                 if kind == "symlink":
                     version = {"modified_ns": found.modified_ns, "changed_ns": found.modified_ns, "size": found.size}
-                self._shown.note("/".join(path), kind, version)
+                return [("/".join(path), Base(kind, version))]
+        return []
 
     async def _beside(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         """Return the entry of a name that a passed folder does not have: a description, a search, a text, or none."""
@@ -278,7 +280,7 @@ class Operations(pyfuse3.Operations):
             ask = partial(self._files.getattr, asker=partial(self._calls.wanted, ctx.pid))
             found = await self._waited(ctx, ask(inode), ask, inode)
         if self._shown.below:
-            self._note(found)
+            await self._shown.note_all(self._noted(found))
         return self._entry(found)
 
     @answers
@@ -319,9 +321,10 @@ class Operations(pyfuse3.Operations):
             else:
                 return
         last = entry = None
+        noted: list[tuple[str, Base | None]] = []
         for name, found, following in self._directories.readdir(fh, start_id):
             if self._shown.below:
-                self._note(found)
+                noted += self._noted(found)
             if found is last and entry is not None:
                 entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
             else:
@@ -330,6 +333,7 @@ class Operations(pyfuse3.Operations):
                 if following > 2 and found.ino < PASSED:
                     self._files.forget(found.ino, 1)
                 break
+        await self._shown.note_all(noted)
 
     @answers
     async def releasedir(self, fh: FileHandleT) -> None:

@@ -30,7 +30,8 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.scratch import origin
-from bbfs.fuse.scratch.shown import Shown, status_version
+from bbfs.fuse.scratch.bases import Base
+from bbfs.fuse.scratch.shown import Shown, base_of, status_version
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NotSupported, Outdated, ReadOnly
 from bbfs.model.inode_number import PASSED, ROOT
@@ -186,11 +187,22 @@ class PassedRequests:
             entry.attr_timeout = 0  # the kernel asks for the rights, and for lists of them, at each use
         return entry
 
-    def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
+    async def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
+        entry = self._counted(passed, parent, name, status)
+        await self._shown.note_all(self._noted(passed, parent, name, status))
+        return entry
+
+    def _counted(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
+        return self._entry(passed, passed.folder.counted(parent, name, status), status)
+
+    def _noted(
+        self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result
+    ) -> list[tuple[str, Base | None]]:
+        """Return what is noted of an entry that is shown."""
         if self._shown.below:
             with suppress(OSError):  # the directory is gone
-                self._shown.note_status(passed.raw_path(parent, name), status)
-        return self._entry(passed, passed.folder.counted(parent, name, status), status)
+                return [(passed.raw_path(parent, name), base_of(status))]
+        return []
 
     # -- names and attributes ----------------------------------------------------------------------------------------
 
@@ -205,10 +217,10 @@ class PassedRequests:
             if error.errno == errno.ENOENT:
                 if self._shown.below:
                     with suppress(OSError):
-                        self._shown.note_absent(passed.raw_path(parent, name))
+                        await self._shown.note_absent(passed.raw_path(parent, name))
                 return None
             raise
-        return self._new(passed, parent, name, status)
+        return await self._new(passed, parent, name, status)
 
     def may_be_beside(self, parent_inode: int, name: bytes) -> bool:
         """Return whether a name that a folder does not have, or may not look at, can be one that bbfs shows."""
@@ -249,7 +261,7 @@ class PassedRequests:
             return _directory(number)  # that of a source is there, whatever the source does (S6)
         if self._shown.below:
             with suppress(OSError):
-                self._shown.note_status(passed.raw_path(inode), status)
+                await self._shown.note_status(passed.raw_path(inode), status)
         return self._entry(passed, inode, status)
 
     async def setattr(self, number: int, wanted: NewAttributes, fh: int | None, ctx: RequestContext) -> EntryAttributes:
@@ -270,9 +282,9 @@ class PassedRequests:
         self._handles.require(ctx.pid)
         call = self._change if flags & _WRITING else self._call
         opened, right = await call(passed, ctx.pid, passed.folder.open, inode, flags)
-        return FileInfo(fh=self._opened(passed, opened, ctx.pid), keep_cache=right, direct_io=_appends(flags))
+        return FileInfo(fh=await self._opened(passed, opened, ctx.pid), keep_cache=right, direct_io=_appends(flags))
 
-    def _opened(self, passed: Passed, opened: PassedFile, thread: int) -> FileHandleT:
+    async def _opened(self, passed: Passed, opened: PassedFile, thread: int) -> FileHandleT:
         handle = self._next
         self._next = handle + 1
         self._handles.add(handle, thread)
@@ -281,7 +293,7 @@ class PassedRequests:
         if self._shown.below:
             with suppress(OSError):
                 path = passed.raw_path(opened.inode)
-                self._shown.note_status(path, os.fstat(opened.descriptor.number))
+                await self._shown.note_status(path, os.fstat(opened.descriptor.number))
                 self._shown.opened(path)
                 self._opened_paths[handle] = path
         return FileHandleT(handle)
@@ -296,7 +308,7 @@ class PassedRequests:
         )
         inode = passed.folder.counted(parent, name, status)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
-        handle = self._opened(passed, PassedFile(inode, descriptor, writes), ctx.pid)
+        handle = await self._opened(passed, PassedFile(inode, descriptor, writes), ctx.pid)
         return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entry(passed, inode, status)
 
     async def read(self, fh: int, offset: int, length: int) -> bytes:
@@ -362,17 +374,23 @@ class PassedRequests:
             ]
             if not pyfuse3.readdir_reply(token, FileNameT(name), _directory(number), position + 1):
                 return
+        noted: list[tuple[str, Base | None]] = []
         for place in range(max(0, start - _DOTS), len(opened.names)):
             if place not in opened.looked_at:
                 await self._call(passed, 0, folder.look_ahead, opened, place)
             if place not in opened.ahead:
                 continue
             name, status = opened.names[place], opened.ahead[place]
-            entry = mount_point(parent.number, name) if status is None else self._new(passed, parent, name, status)
+            if status is None:
+                entry = mount_point(parent.number, name)
+            else:
+                entry = self._counted(passed, parent, name, status)
+                noted += self._noted(passed, parent, name, status)
             if not pyfuse3.readdir_reply(token, FileNameT(name), entry, place + _DOTS + 1):
                 if status is not None:
                     folder.forget(entry.st_ino, 1)
-                return
+                break
+        await self._shown.note_all(noted)
 
     async def releasedir(self, fh: int) -> None:
         passed, opened = self._directories.pop(fh)
@@ -385,19 +403,19 @@ class PassedRequests:
         passed, parent = self._inode(parent_inode)
         kind, creator = stat.S_IFMT(mode) or stat.S_IFREG, _creator(mode, ctx)
         status = await self._change_names(passed, ctx.pid, passed.folder.mknod, parent, name, kind, creator)
-        return self._new(passed, parent, name, status)
+        return await self._new(passed, parent, name, status)
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
         status = await self._change_names(passed, ctx.pid, passed.folder.mkdir, parent, name, _creator(mode, ctx))
-        return self._new(passed, parent, name, status)
+        return await self._new(passed, parent, name, status)
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
         status = await self._change_names(
             passed, ctx.pid, passed.folder.symlink, parent, name, target, _creator(0, ctx)
         )
-        return self._new(passed, parent, name, status)
+        return await self._new(passed, parent, name, status)
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         passed, parent = self._inode(parent_inode)
@@ -416,7 +434,7 @@ class PassedRequests:
     async def link(self, number: int, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, inode, parent = self._both(number, parent_inode)
         status = await self._change_names(passed, ctx.pid, passed.folder.link, inode, parent, name)
-        return self._new(passed, parent, name, status)
+        return await self._new(passed, parent, name, status)
 
     def _both(self, number: int, other: int) -> tuple[Passed, PassedInode, PassedInode]:
         """Return two inodes of one folder. Raise CrossesSources."""

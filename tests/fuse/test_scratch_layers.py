@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from click.testing import CliRunner
 
 from bbfs.cli.commands.writing import scratch as commands
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch import copying, settling
+from bbfs.fuse.scratch import shown as shown_layer
 from bbfs.fuse.scratch.bases import Notes
 from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
 from bbfs.fuse.scratch.directory import Scratch
@@ -63,9 +67,9 @@ def see(scratch: Scratch) -> None:
         if file.is_file() and not file.is_symlink():
             if not os.listxattr(file):
                 origin_at(scratch.lower, path, f"first {path}")
-            shown.note(path, "file", {"etag": json.loads(os.getxattr(file, ORIGIN))["etag"]})
+            trio.run(shown.note, path, "file", {"etag": json.loads(os.getxattr(file, ORIGIN))["etag"]})
         else:
-            shown.note_status(path, found)
+            trio.run(shown.note_status, path, found)
 
 
 def changed_by_the_source(scratch: Scratch, path: str, text: str) -> None:
@@ -425,23 +429,43 @@ def test_a_directory_with_a_file_that_the_source_has_made_is_not_removed(scratch
     assert tree(scratch.lower) == before
 
 
-def test_the_note_of_a_name_ends_when_the_scratch_hides_it(scratch: Scratch) -> None:
+async def test_the_note_of_a_name_ends_when_the_scratch_hides_it(scratch: Scratch) -> None:
     shown = Shown(scratch)
     write(scratch.upper, "file", "mine")
     whiteout(scratch.upper, "old")
     opaque(scratch.upper, "directory")
     for path in ("file", "old", "directory/one", "directory/deep/three"):
-        shown.note(path, "file", {"etag": "later"})
-    shown.note("seen", "file", {"etag": "1"})
+        await shown.note(path, "file", {"etag": "later"})
+    await shown.note("seen", "file", {"etag": "1"})
     shown.opened("seen")
-    shown.note("seen", "file", {"etag": "2"})
+    await shown.note("seen", "file", {"etag": "2"})
     bases = Notes.of(scratch).bases
     versions = [bases[path].version for path in ("file", "old", "directory/one", "directory/deep/three", "seen")]
     assert {"etag": "later"} not in versions
     assert versions[-1] == {"etag": "1"}
     shown.closed("seen")
-    shown.note_absent("seen")
+    await shown.note_absent("seen")
     assert "seen" not in Notes.of(scratch).bases
+
+
+@pytest.mark.timeout(60)
+async def test_a_locked_directory_of_the_upper_layer_holds_no_other_request_up(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel locks it while it asks the daemon for what it copies there."""
+    unlocked, noted = threading.Event(), Shown(scratch)
+    monkeypatch.setattr(shown_layer, "is_hidden", lambda *_: not unlocked.wait(30))
+    scratch.note(kind="overlay")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(noted.note, "file", "file", {"etag": "1"})
+        await trio.testing.wait_all_tasks_blocked()  # other requests are answered, also that of the kernel
+        unlocked.set()
+    assert Notes.of(scratch).bases["file"].version == {"etag": "1"}
+    unlocked.clear()
+    monkeypatch.setattr(shown_layer, "_WAITS", 0.01)
+    await noted.note("old", "file", {"etag": "1"})  # it is answered all the same
+    assert Notes.of(scratch).bases["old"].version == {"etag": "first old"}
+    unlocked.set()
 
 
 @pytest.mark.semantics("S39")
@@ -451,7 +475,7 @@ def test_the_notes_of_a_directory_with_changes_outlast_the_directory(scratch: Sc
     subprocess.run(["rm", "-r", Path(scratch.lower, "directory")], timeout=60, check=True)
     shown = Shown(scratch)
     for path in ("directory/deep/three", "directory/deep", "directory"):
-        shown.note_absent(path)
+        trio.run(shown.note_absent, path)
     assert {"directory", "directory/deep", "directory/deep/three"} <= Notes.of(scratch).bases.keys()
     assert all(applied(scratch).values())
 

@@ -29,6 +29,8 @@ SCRATCH = "scratch"
 """The kind of such a round."""
 _KILLED = ("apply", "apply", "daemon", "keeper", "source")
 _CHANGES = {"append", "rewrite", "redirect", "replace", "backup", "remove", "move"}
+_UNKNOWN = "the version that the scratch has changed is not known"
+"""Why a file is a conflict that a source had removed and has made again."""
 _MOMENT = 0.02
 Upper = Mapping[str, Records | None]
 """What a scratch has of files, by name. None: it hides the one of the source."""
@@ -242,7 +244,10 @@ def _left(quiet: Applied, last: Applied, history: History) -> Iterator[str]:
     if quiet.has_failed_whole:
         yield f"{quiet}: {quiet.said!r}"
     for line in quiet.said.splitlines():
-        if line.startswith("bbfs: not applied: ") and "the source has" not in line:
+        name = line.partition(": the ")[0].rpartition("/")[2]
+        strange = [state for state in history.states if state.name == name and state.by == "stranger"]
+        is_known = "the source has" in line or (_UNKNOWN in line and len(strange) > 1)
+        if line.startswith("bbfs: not applied: ") and not is_known:
             yield f"{quiet}: {line}"
     if last.after or last.status:
         yield f"{last}: left in the scratch: {sorted(last.after)}; {last.said!r}"

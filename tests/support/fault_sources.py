@@ -244,6 +244,7 @@ class SqliteSource(FaultSource):
     def __init__(self, plan: Plan, directory: Path) -> None:
         super().__init__(plan, directory)
         self._path = str(directory / "shop.db")
+        self._whole = threading.RLock()
         with self._opened() as connection:
             connection.executescript(_SQLITE)
             for name in plan.uses:
@@ -255,7 +256,11 @@ class SqliteSource(FaultSource):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(sqlite3.connect(self._path, timeout=30, isolation_level=None)) as connection:
+        """Open the file. It is not broken meanwhile."""
+        with (
+            self._whole,
+            contextlib.closing(sqlite3.connect(self._path, timeout=30, isolation_level=None)) as connection,
+        ):
             yield connection
 
     def _disturb(self) -> None:
@@ -386,6 +391,8 @@ class PostgresSource(FaultSource):
 
     def _meet(self, data: bytes) -> str:
         """Return when the connection is to be cut on which a client has sent some data: before or after the server."""
+        if data[:1] not in (b"P", b"Q"):
+            return ""  # it logs in, or goes on with a statement
         is_change = b"COMMIT" in data
         fault = self._faults.next("COMMIT" if is_change else "message", is_change=is_change)
         match fault.partition(" ")[0]:
@@ -437,6 +444,7 @@ class PostgresSource(FaultSource):
 
     def start(self) -> None:
         self._server.start()
+        self._connection.close()
         self._connection = self._server.connect(self._name)
         self._lock.release()
 

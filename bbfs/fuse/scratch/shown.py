@@ -4,9 +4,11 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import trio
 
 from bbfs.fuse.scratch import bases
 from bbfs.fuse.scratch.bases import Base, Notes, Version
@@ -18,6 +20,9 @@ from bbfs.sources.filesystem.content import etag_of
 
 _MOST = 1 << 20
 """Names whose versions the daemon holds; beyond it, it forgets the oldest, whose base is unknown then."""
+_WAITS = 1.0
+"""Seconds in which the upper layer has to tell what it hides."""
+_THREADS = 16
 log = logging.getLogger(__name__)
 
 
@@ -42,24 +47,29 @@ class Shown:
             self.below.remove(noted)
             noted.close()
 
-    def note(self, path: str, kind: Type, version: Version | None) -> None:
-        """Note a version that is shown. It must have been read before, so it is older than what hides the name.
+    async def note(self, path: str, kind: Type, version: Version | None) -> None:
+        """Note a version that is shown. It must have been read before, so it is older than what hides the name."""
+        await self.note_all([(path, Base(kind, version))])
 
-        While a program has the file open it is not noted: an overlay copies the open version.
+    async def note_all(self, shown: Sequence[tuple[str, Base | None]]) -> None:
+        """Note the versions of names that are shown together; None: a name is not there.
+
+        While a program has a file open it is not noted: an overlay copies the open version.
         """
-        if path not in self._open and KEEPING not in path:
-            for each in self.below:
-                each.note(path, Base(kind, version))
+        noted = [(path, base) for path, base in shown if base is None or self._is_noted(path)]
+        for each in list(self.below):
+            await each.note([(path, base) for path, base in noted if each.is_new(path, base)], self._is_noted)
 
-    def note_status(self, path: str, found: os.stat_result) -> None:
+    def _is_noted(self, path: str) -> bool:
+        return path not in self._open and KEEPING not in path
+
+    async def note_status(self, path: str, found: os.stat_result) -> None:
         """Note the version of an entry of a folder."""
-        kind = type_of(found)
-        self.note(path, kind, None if kind == "directory" else status_version(found))
+        await self.note_all([(path, base_of(found))])
 
-    def note_absent(self, path: str) -> None:
+    async def note_absent(self, path: str) -> None:
         """Note that a name is not there."""
-        for each in self.below:
-            each.note_absent(path)
+        await self.note_all([(path, None)])
 
     def opened(self, path: str) -> None:
         """Keep the note of a path until the file is closed."""
@@ -79,17 +89,40 @@ class _ShownBelow:
         self._notes = Notes.of(scratch)
         self._notes.compact()
         self._marks: Marks | None = None
+        self._threads = trio.CapacityLimiter(_THREADS)
 
-    def note(self, path: str, base: Base) -> None:
-        if self._notes.bases.get(path) == base or self._is_hidden(path):
+    def is_new(self, path: str, base: Base | None) -> bool:
+        """Return whether a base, or its absence, is another one than what is noted."""
+        return self._notes.bases.get(path) != base
+
+    async def note(self, shown: Sequence[tuple[str, Base | None]], is_noted: Callable[[str], bool]) -> None:
+        """Note what is new and not hidden. is_noted: tells it of a path, also afterwards.
+
+        The upper layer is asked in a thread: the kernel locks its directories while it asks this daemon for what it
+        copies there. A name whose directory stays locked is not noted, and its base is unknown or older then.
+        """
+        if not shown:
             return
+        with trio.move_on_after(_WAITS):
+            hidden = await trio.to_thread.run_sync(self._hidden, shown, abandon_on_cancel=True, limiter=self._threads)
+            for path, base in shown:
+                if path in hidden:
+                    continue
+                if base is None:
+                    self._try(self._notes.absent, path)
+                elif is_noted(path):
+                    self._make_room()
+                    self._try(self._notes.shown, path, base)
+            return
+        log.warning("%s is locked: what was shown of %s is not noted", self._scratch.upper, shown[0][0])
+
+    def _make_room(self) -> None:
         if len(self._notes.bases) >= _MOST:
             del self._notes.bases[next(iter(self._notes.bases))]
-        self._try(self._notes.shown, path, base)
 
-    def note_absent(self, path: str) -> None:
-        if path in self._notes.bases and not self._is_hidden(path) and not self._has_changes(path):
-            self._try(self._notes.absent, path)
+    def _hidden(self, shown: Sequence[tuple[str, Base | None]]) -> set[str]:
+        """Return the paths of which nothing is noted. It blocks."""
+        return {path for path, base in shown if self._is_hidden(path) or (base is None and self._has_changes(path))}
 
     @staticmethod
     def _try(note: Callable[..., None], *arguments: Any) -> None:
@@ -129,6 +162,12 @@ def is_hidden(marks: Marks, upper: str, path: str) -> bool:
         except FileNotFoundError:
             return False
     return False
+
+
+def base_of(found: os.stat_result) -> Base:
+    """Return what is noted of an entry of a folder."""
+    kind = type_of(found)
+    return Base(kind, None if kind == "directory" else status_version(found))
 
 
 def status_version(found: os.stat_result) -> Version:
