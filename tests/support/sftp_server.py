@@ -3,7 +3,7 @@
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,15 @@ Meet = Callable[[str, paramiko.Transport], int | None]
 class SftpServer:
     """meet: see above. asked: the names of all requests, as paramiko has them.
 
-    together: ends of groups of requests. The answers of a group are sent after its last request has come.
+    together: sizes of groups of requests. The answers of a group are sent after its last request has come.
     """
 
     def __init__(self, root: Path, directory: Path) -> None:
         self.root = root
         self.meet: Meet = lambda name, transport: None
         self.asked: list[str] = []
-        self.together: Iterator[str] | None = None
-        self.until: str | None = None
+        self.together: Iterator[int] = iter(())
+        self.left: int | None = None
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.known_hosts = directory / "known_hosts"
@@ -51,10 +51,10 @@ class SftpServer:
             self._transports.append(transport)
             transport.start_server(event=threading.Event(), server=_Login())
 
-    def group(self, ends: Iterable[str]) -> None:
-        """Answer groups of requests, of which these are the last ones."""
-        self.together = iter(ends)
-        self.until = next(self.together, None)
+    def group(self, *sizes: int) -> None:
+        """Answer so many requests together, then so many, and the rest one by one."""
+        self.together = iter(sizes)
+        self.left = next(self.together)
 
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
@@ -99,14 +99,15 @@ class _Session(paramiko.SFTPServer):
             super()._process(t, request_number, msg)  # pyright: ignore[reportAttributeAccessIssue]
         else:
             self._send_status(request_number, status)  # pyright: ignore[reportAttributeAccessIssue]
-        if ours.together is not None and name == ours.until:
-            ours.until = next(ours.together, None)
+        ours.left = None if ours.left is None else ours.left - 1
+        if ours.left == 0:
+            ours.left = next(ours.together, None)
             held, self._held = self._held, []
             for kind, packet in held:
                 super()._send_packet(kind, packet)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _send_packet(self, t: int, packet: Any) -> None:
-        if self._ours.until is None:
+        if self._ours.left is None:
             super()._send_packet(t, packet)  # pyright: ignore[reportAttributeAccessIssue]
         else:
             self._held.append((t, packet))

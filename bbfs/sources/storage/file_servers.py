@@ -28,7 +28,6 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import Content, Expected, WriteOperation
-from bbfs.sources.content.spool import IN_MEMORY
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import FilesystemBackend, described
@@ -50,6 +49,11 @@ class Upload(Protocol):
     @property
     def old(self) -> Any:
         """The entry of the file that has this name, None if there is none."""
+        ...
+
+    @property
+    def now(self) -> Any:
+        """The same, after all bytes were stored."""
         ...
 
     def store(self, file: IO[bytes], size: int) -> Any:
@@ -179,9 +183,10 @@ class FileServerBackend(FilesystemBackend):
             with fs.uploading(self._path(path), self._path(beside)) as upload:
                 self._may_replace(path, upload.old, is_new)
                 stored = self._stored(fs, path, upload, content)
-            took_long = content.size > IN_MEMORY and upload.old is not None
-            if took_long and self._found(fs, path) != described(path, upload.old):
-                raise Conflict(f"{self._what(path)}: somebody else has changed it")
+                with self._changing(fs, path):
+                    now = _item(path, upload.now)
+                if now != _item(path, upload.old):
+                    raise Conflict(f"{self._what(path)}: somebody else has changed it")
             return self._renamed(fs, beside, path, stored, is_new=is_new)
 
     def _stage(self, fs: Any, path: Names, content: Content) -> Names:
@@ -197,7 +202,7 @@ class FileServerBackend(FilesystemBackend):
         is_new = expected.exists is False
         entry, old = fs.dressed(self._path(staged), self._path(path))
         self._may_replace(path, old, is_new)
-        stored = None if entry is None else described(path, entry)
+        stored = _item(path, entry)
         if stored is not None and (stored.kind, stored.size) == ("resource", content.size):
             return self._renamed(fs, staged, path, stored, is_new=is_new)
         self._erase(fs, staged)
@@ -329,3 +334,7 @@ class FileServerBackend(FilesystemBackend):
             self._drop(fs)
             kind = DeadlineExceeded if isinstance(error, TimeoutError) else Unreachable
             raise kind(f"{what}: the connection broke ({type(error).__name__})") from None
+
+
+def _item(path: Names, entry: Any) -> StoredItem | None:
+    return None if entry is None else described(path, entry)

@@ -77,13 +77,14 @@ class _Ftp(FTPFileSystem):
     @contextmanager
     def uploading(self, path: str, beside: str) -> Iterator["_Upload"]:
         """Look at a file that another one is to replace."""
-        yield _Upload(self, beside, self._entry(path))
+        yield _Upload(self, beside, path, self.entry(path))
 
     def dressed(self, path: str, target: str) -> tuple[Any, Any]:
         """Return the entries of both files, None for a missing one. FTP has no modes."""
-        return self._entry(path), self._entry(target)
+        return self.entry(path), self.entry(target)
 
-    def _entry(self, path: str) -> Any:
+    def entry(self, path: str) -> Any:
+        """Return the entry of a file, None if there is none."""
         try:
             return self.info(path)
         except FileNotFoundError:
@@ -123,7 +124,12 @@ class _Upload:
 
     fs: _Ftp
     path: str
+    target: str
     old: Any
+
+    @property
+    def now(self) -> Any:
+        return self.fs.entry(self.target)
 
     def store(self, file: IO[bytes], size: int) -> Any:
         """Store all bytes. FTP has no modes. Return the entry."""

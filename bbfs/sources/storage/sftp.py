@@ -163,8 +163,8 @@ class _Sftp(SFTPFileSystem):
     def uploading(self, path: str, beside: str) -> Iterator["_Upload"]:
         """Look at a file and open a new one beside it, by requests that are sent together."""
         requests = self._requests()
-        upload = _Upload(requests, beside.encode())
-        looked, opened = requests.lstat(path.encode()), requests.open_new(upload.path)
+        upload = _Upload(requests, beside.encode(), path.encode())
+        looked, opened = requests.lstat(upload.target), requests.open_new(upload.path)
         try:
             upload.handle = requests.handle(opened)
         except (FileNotFoundError, PermissionError) as error:
@@ -252,17 +252,25 @@ class _Sftp(SFTPFileSystem):
 class _Upload:
     """A new file at a server, which has a handle of it, or has refused to open it."""
 
-    def __init__(self, requests: Requests, path: bytes) -> None:
-        self.path = path
+    def __init__(self, requests: Requests, path: bytes, target: bytes) -> None:
+        self.path, self.target = path, target
         self.handle: bytes | None = None
         self.refusal: OSError | None = None
         self.replaced: Attributes | None = None
         self._requests = requests
+        self._looked = 0
 
     @property
     def old(self) -> dict[str, Any] | None:
         """The entry of the file that this one is for, as fsspec has it."""
         return None if self.replaced is None else _entry(self.replaced)
+
+    @property
+    def now(self) -> dict[str, Any] | None:
+        """The entry of that file, after all bytes were stored: the answer came with theirs."""
+        with suppress(FileNotFoundError):
+            return _entry(self._requests.attributes(self._looked))
+        return None
 
     def store(self, file: IO[bytes], size: int) -> dict[str, Any]:
         """Store all bytes, with the mode of the old file. Return the entry."""
@@ -273,7 +281,7 @@ class _Upload:
         closed, self.handle = requests.close(self.handle), None
         mode = self.replaced.mode if self.replaced is not None else None
         labelled = None if mode is None else requests.set_mode(self.path, stat.S_IMODE(mode))
-        looked = requests.lstat(self.path)
+        looked, self._looked = requests.lstat(self.path), requests.lstat(self.target)
         for each in (*writes, closed):  # some servers say only at the end that they could not store it
             requests.finish(each)
         if labelled is not None:

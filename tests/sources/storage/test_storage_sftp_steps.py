@@ -18,8 +18,8 @@ from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.unfinished import new_name
 
 OLD, NEW = b"old", b"the new bytes"
-CREATION = ["lstat", "open", "write", "close", "lstat", "rename"]
-REPLACEMENT = ["lstat", "open", "write", "close", "setstat", "lstat", "extended"]
+CREATION = ["lstat", "open", "write", "close", "lstat", "lstat", "rename"]
+REPLACEMENT = ["lstat", "open", "write", "close", "setstat", "lstat", "lstat", "extended"]
 LARGE = os.urandom(3 << 20)
 NO_PROCESS = 0x7FFF_FFFF
 
@@ -66,7 +66,7 @@ async def test_a_file_is_written_in_three_waits(handler: StorageHandler, server:
     if not is_new:
         (server.root / "a").write_bytes(OLD)
         (server.root / "a").chmod(0o640)
-    server.group(["open", "lstat", "rename" if is_new else "extended"])
+    server.group(2, 4 if is_new else 5, 1)
     told = await handler.write(uri_of(handler), MemoryContent(NEW), Expected(exists=not is_new))
     assert server.asked == (CREATION if is_new else REPLACEMENT)
     assert await handler.stat(uri_of(handler)) == told
@@ -76,7 +76,7 @@ async def test_a_file_is_written_in_three_waits(handler: StorageHandler, server:
 
 async def test_a_time_is_set_in_two_waits(handler: StorageHandler, server: SftpServer) -> None:
     (server.root / "a").write_bytes(OLD)
-    server.group(["lstat", "lstat"])
+    server.group(1, 2)
     told = await handler.set_time(uri_of(handler), 1_500_000_000_000_000_000)
     assert server.asked == ["lstat", "setstat", "lstat"]
     assert told.modified_ns == 1_500_000_000_000_000_000
@@ -102,7 +102,7 @@ async def test_a_refusal_at_any_step_leaves_the_old_file(
         return SFTP_FAILURE if len(server.asked) == step + 1 else None
 
     server.meet = refuse
-    kind = (None, Denied, NoSpace, NoSpace, None, NoSpace, Denied)[step]
+    kind = (None, Denied, NoSpace, NoSpace, None, NoSpace, Denied, Denied)[step]
     if kind is None:  # it connects again before anything is done, or goes on without the mode
         assert await write(handler) == len(NEW)
         assert parts(server) == {"a": NEW}
@@ -112,6 +112,26 @@ async def test_a_refusal_at_any_step_leaves_the_old_file(
         assert parts(server) == {"a": OLD}
         server.asked = [*REPLACEMENT]
         assert await write(handler) == len(NEW), "the session can be used again"
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("step", range(1, CREATION.index("rename")))
+async def test_a_change_by_somebody_else_before_the_rename_stays(
+    handler: StorageHandler, server: SftpServer, step: int, is_new: bool
+) -> None:
+    if not is_new:
+        (server.root / "a").write_bytes(OLD)
+    theirs = OLD + b" and theirs"
+
+    def change(name: str, transport: paramiko.Transport) -> None:
+        if len(server.asked) == step + 1:
+            (server.root / "a").write_bytes(theirs)
+
+    server.meet = change
+    with pytest.raises(Conflict):
+        await write(handler, is_new=is_new)
+    assert parts(server) == {"a": theirs}
 
 
 @pytest.mark.semantics("S33")
