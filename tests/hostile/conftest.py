@@ -40,4 +40,10 @@ def holds(fuse: None, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
         yield check
     finally:
         mounts.close()
-        end_servers()
+
+
+@pytest.fixture(autouse=True)
+def ended_servers() -> Iterator[None]:
+    """End the servers of a test, whether it mounts them or not."""
+    yield
+    end_servers()
