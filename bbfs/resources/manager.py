@@ -748,12 +748,15 @@ class ResourceManager:
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)
         async with source.slots.ask():
-            load, asked_at = Load(source, record), self.clock()
-            try:
-                await source.catalog.confirm(record)
-            except NotFound:
-                self._publisher.absent(load, asked_at)
-                raise
+            load = Load(source, record)
+            for is_last in (False, True):  # the mount may change the name while the source is asked
+                asked_at = self.clock()
+                try:
+                    await source.catalog.confirm(record)
+                    return
+                except NotFound:
+                    if self._publisher.absent(load, asked_at) or is_last:
+                        raise
 
     def content_now(self, record: Record) -> Content | None:
         """Return the content, if it is in memory, and fresh or just loaded; else None.

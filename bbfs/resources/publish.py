@@ -91,13 +91,18 @@ class Publisher:
         owner = record.parent or record
         owner.error, owner.error_until = DeadlineExceeded(*error.args), self._clock() + ERROR_KEPT
 
-    def absent(self, load: Load, asked_at: float) -> None:
-        """Publish that a source that is written has lost a listed resource: programs can create it again."""
+    def absent(self, load: Load, asked_at: float) -> bool:
+        """Publish that a source that is written has lost a listed resource: programs can create it again.
+
+        Return False if what the mount shows is newer than the request.
+        """
         source, record = load.source, load.record
-        if source.overlay is None or not record.path or load.is_overwritten:
-            return
-        if record.metadata.uri_template is None and source.overlay.lacks(record.path, asked_at):
-            self._changed(source, [record.path])
+        if source.overlay is None or not record.path or load.is_overwritten or record.metadata.uri_template is not None:
+            return True
+        if not source.overlay.lacks(record.path, asked_at):
+            return False
+        self._changed(source, [record.path])
+        return True
 
     def failed(self, source: Source, record: Record, error: BbfsError) -> bool:
         """Publish the error of a load. Return whether the resource existed until now and is gone."""

@@ -1580,6 +1580,33 @@ async def test_a_file_whose_open_tells_that_it_is_gone_is_created(flat: tuple[Wr
 
 
 @pytest.mark.semantics("S33")
+async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(tree: Tree) -> None:
+    source, program, world = tree
+    await program.ls(TREE)
+    node = world.manager.cached((TREE, "a.txt"))
+    assert node is not None
+    assert node.record is not None
+    node.record.invalidate()
+    stat, gone = source.stat, source.contents.pop("file:./a.txt")
+
+    async def stated(native_uri: str) -> ResourceMetadata:
+        if len(source.stated) == before + 1:
+            return await stat(native_uri)
+        with pytest.raises(NotFound):
+            await stat(native_uri)
+        world.clock.advance(1)
+        source.contents[native_uri] = gone
+        overlay = world.manager.source_of(node.record).overlay
+        overlay.put(("a.txt",), node, stored=True)  # as after a save, or one that gives a name back
+        raise NotFound(native_uri)
+
+    before = len(source.stated)
+    source.stat = stated
+    await world.manager.learn(node.record)
+    assert await program.cat(f"{TREE}/a.txt") == gone
+
+
+@pytest.mark.semantics("S33")
 async def test_a_file_of_a_listed_directory_that_somebody_else_has_removed_can_be_created(
     tree: tuple[WritableTree, Program, World],
 ) -> None:
