@@ -37,7 +37,9 @@ class ForkedDaemon:
         self.args = list(arguments)
         self._forker = forker
         self.pid: int = forker.receive("pid", START_TIMEOUT)["pid"]
-        self._pidfd = os.pidfd_open(self.pid)
+        self._pidfd = -1
+        with contextlib.suppress(ProcessLookupError):  # a command has ended by now
+            self._pidfd = os.pidfd_open(self.pid)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -53,7 +55,7 @@ class ForkedDaemon:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
+        if self.poll() is None and self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
