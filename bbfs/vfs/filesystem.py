@@ -365,8 +365,14 @@ class FileSystem:
         return handle
 
     def read(self, handle: int, offset: int, length: int, ended: Ended = ()) -> bytes | Wait:
-        """Return a slice of the pinned content. This may wait for a disk, or for the source."""
-        content = self.files[handle].content
+        """Return a slice of the pinned content, or of what programs write in its inode meanwhile.
+
+        The kernel has one set of pages and one size for an inode: it would show zeros where the pinned content ends.
+        This may wait for a disk, or for the source.
+        """
+        opened = self.files[handle]
+        draft = self._drafts.get(opened.ino) if self._drafts and handle not in self.uncached else None
+        content = opened.content if draft is None or draft.buffer is None else draft
         data = content.read(offset, length)
         return after(ended, content.read_waiting, offset, length) if data is None else data
 

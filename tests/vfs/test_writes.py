@@ -1624,3 +1624,17 @@ async def test_a_file_of_a_listed_directory_that_somebody_else_has_removed_can_b
         await program.walk(f"{TREE}/a.txt")
     await program.save(f"{TREE}/a.txt", b"of the mount")
     assert source.contents["file:./a.txt"] == b"of the mount"
+
+
+@pytest.mark.semantics("S32")
+async def test_a_file_that_was_opened_before_shows_what_a_program_writes(tree: Tree) -> None:
+    """The kernel has one set of pages and one size for both: it would show zeros in place of what is appended."""
+    _, program, world = tree
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    reader = await program.open(f"{TREE}/a.txt")
+    writer = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    assert await program.files.read(reader, 0, 100) == b"first"
+    await program.writes.write(writer, 5, b", second")
+    assert await program.files.read(reader, 0, 100) == b"first, second"
+    await program.close(writer)
+    world.core.release(reader)
