@@ -1585,8 +1585,11 @@ async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(t
     await program.ls(TREE)
     node = world.manager.cached((TREE, "a.txt"))
     assert node is not None
-    assert node.record is not None
-    node.record.invalidate()
+    record = node.record
+    assert record is not None
+    record.invalidate()
+    overlay = world.manager.source_of(record).overlay
+    assert overlay is not None
     stat, gone = source.stat, source.contents.pop("file:./a.txt")
 
     async def stated(native_uri: str) -> ResourceMetadata:
@@ -1596,13 +1599,12 @@ async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(t
             await stat(native_uri)
         world.clock.advance(1)
         source.contents[native_uri] = gone
-        overlay = world.manager.source_of(node.record).overlay
         overlay.put(("a.txt",), node, stored=True)  # as after a save, or one that gives a name back
         raise NotFound(native_uri)
 
     before = len(source.stated)
     source.stat = stated
-    await world.manager.learn(node.record)
+    await world.manager.learn(record)
     assert await program.cat(f"{TREE}/a.txt") == gone
 
 
