@@ -507,7 +507,8 @@ class Change:
     A handler reports "changed" with the native URI of a resource, "listed" if the listing may have changed, and
     "missed" if it may have missed changes: of the resource `uri`, or of any. The daemon adds the `paths` from the
     mount's root whose entries or contents differ. A watch reports "added", "changed" and "removed" with one path
-    and the bbfs URI. below: so may everything below the paths: of many changes, the directories are told.
+    and the bbfs URI. below: so may everything below the paths: of many changes, the directories are told. A handler
+    means with it all that is below the directory `uri`.
     """
 
     source_id: str

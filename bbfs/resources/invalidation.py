@@ -41,8 +41,9 @@ class Invalidation:
         elif change.event == "missed":
             self._expire(source, change.uri)
         else:
-            self._loader.invalidate(source, change.uri, announced=True)
-            self._invalidate(source, change.uri)
+            for uri in self._loaded_below(source, change.uri) if change.below else [change.uri]:
+                self._loader.invalidate(source, uri, announced=True)
+                self._invalidate(source, uri)
 
     def dropped(self, told_of: str, uri: str | None) -> None:
         """Take in a change that another machine reports for the source with the fingerprint `told_of`."""
@@ -77,6 +78,12 @@ class Invalidation:
         if record is not None:
             record.invalidate()
         self._notify(source, [path], "changed", uri)
+
+    @staticmethod
+    def _loaded_below(source: Source, uri: str) -> list[str]:
+        """Return the native URIs of the loaded resources below that of a directory."""
+        loaded = (each.metadata.native_uri for each in source.catalog.all_records() if each.fetched_at is not None)
+        return [each for each in loaded if each.startswith(f"{uri}/")]
 
     def _expire(self, source: Source, uri: str) -> None:
         """Have a content asked for again that was answered before the source began to report its changes (S18)."""

@@ -547,3 +547,32 @@ def test_a_row_is_saved_again_just_after_it_was_saved(mounted: Mounts, tmp_path:
         edit = ["vim", "-es", "-N", "-u", "NONE", "-c", "%s/N2/N3/", "-c", "w", "-c", "%s/N3/N4/", "-c", "wq"]
         run(*edit, row)
         assert connection.execute("SELECT * FROM users").fetchall() == [(1, "N4", "dd")]
+
+
+@pytest.mark.semantics("S20", "S32")
+def test_no_row_from_before_a_write_comes_back_while_the_server_is_down(mounted: Mounts) -> None:
+    with postgres_server() as server:
+        table = (
+            "CREATE TABLE t (id integer PRIMARY KEY, name text)",
+            "CREATE INDEX ON t (name)",
+            "INSERT INTO t SELECT number, 'Ann' FROM generate_series(1, 30) AS number",
+            "ANALYZE t",
+        )
+        called = {"sql": "SELECT name FROM t WHERE id = :id", "parameters": {"id": "integer"}}
+        config = {"row_limit": 10, "queries": {"called": called, "all": "SELECT DISTINCT name FROM t WHERE id = 1"}}
+        rights = {"capabilities": ["read", "list", "write"], "ttl": 0.1}
+        mount = mounted(over(server, server.create("main", table), config=config, **rights))
+        base = mount / BASE
+        rows = base / "public/t"
+        part = min((rows / "rows").iterdir())
+        files = [rows / "row/1.json", rows / "rows.csv", part, rows / "by/name/Ann/1.json"]
+        files += [base / "query/called?id=1.csv", base / "query/all.csv"]
+        for file in files:
+            assert "Ann" in file.read_text().splitlines()[-1 if file.parent == base / "query" else 1], file
+        for name in ("Bob", "Cid"):
+            (rows / "row/1.json").write_text(json.dumps({"name": name}))
+        server.kill()
+        for file in files:
+            found = run("cat", file, status=None)
+            assert not [line for line in found.text.splitlines() if line in ("1,Ann", "Ann", "1,Bob", "Bob")], file
+            assert '"name":"' not in found.text or '"name":"Cid"' in found.text, file

@@ -152,6 +152,10 @@ class DatabaseEntries:
         of_table = [self._made([schema, table, name]) for name in self.of_all_rows]
         return [each.native_uri for each in (*of_table, *self.queries(queries)) if not each.native_uri.endswith(".sql")]
 
+    def directories_of_rows(self, schema: str, table: str) -> list[str]:
+        """Return the native URIs of directories whose files a change of a row may change. schema, table: in URIs."""
+        return [self._made(path, kind="directory").native_uri for path in ([schema, table, "rows"], [QUERIES])]
+
     def query(self, query: Query, segment: str) -> ResourceMetadata:
         parameters = {name: parameter.type for name, parameter in query.parameters.items()}
         return self._at(

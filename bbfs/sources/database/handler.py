@@ -245,6 +245,8 @@ class DatabaseHandler:
         finally:  # an error may have come after the commit
             for uri in self._entries.made_of_rows(schema, name, self._queries.values()):
                 self._sink(Change(self.source.id, "changed", uri))
+            for uri in self._entries.directories_of_rows(schema, name):
+                self._sink(Change(self.source.id, "changed", uri, below=True))
 
     def watch(self, sink: Callable[[Change], None]) -> None:
         """Report what a written row changes elsewhere. What other programs write is not reported."""
