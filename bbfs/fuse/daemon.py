@@ -218,22 +218,8 @@ async def _serve(
 ) -> None:
     interrupts = Interrupts()
     is_lower = scratch is not None
-    owner = Ownership(
-        os.getuid() if config.mount.uid is None else config.mount.uid,
-        os.getgid() if config.mount.gid is None else config.mount.gid,
-        config.mount.umask or 0,
-        is_lower,
-        config.mount.allow_other,
-    )
     async with _stoppable(early) as stop, resource_manager(config, composition, store_path(), index_path()) as manager:
-        status = StatusHandler(manager, manager.clock(), config.left_out)
-        await manager.add(status.source, status, hidden=True)
-        about = AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out)
-        await manager.add_description(ABOUT, about.source, about)
-        searches = SearchHandler(manager)
-        await manager.add_searches(searches.source, searches)
-        texts = TextHandler(manager, manager.documents)
-        await manager.add_texts(texts.source, texts)
+        await _add_views(manager, config)
         manager.is_lower = is_lower
         if config.mount.allow_other:
             manager.let_others_in()
@@ -242,7 +228,7 @@ async def _serve(
         queue = Notifications(notifier.send)
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
         shown = Shown() if scratch is None else Shown(scratch)
-        adapter.become(Operations(files, owner, interrupts, shown))
+        adapter.become(Operations(files, _ownership(config, is_lower=is_lower), interrupts, shown))
         with stop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(interrupts.run)
@@ -270,6 +256,28 @@ async def _serve(
             await files.writes.keep_left()
         notifier.reap()
     log.info("unmounted %s", path)
+
+
+def _ownership(config: Config, *, is_lower: bool) -> Ownership:
+    return Ownership(
+        os.getuid() if config.mount.uid is None else config.mount.uid,
+        os.getgid() if config.mount.gid is None else config.mount.gid,
+        config.mount.umask or 0,
+        is_lower,
+        config.mount.allow_other,
+    )
+
+
+async def _add_views(manager: ResourceManager, config: Config) -> None:
+    """Add the sources that show others: their status, descriptions, searches, and texts of documents."""
+    status = StatusHandler(manager, manager.clock(), config.left_out)
+    await manager.add(status.source, status, hidden=True)
+    about = AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out)
+    await manager.add_description(ABOUT, about.source, about)
+    searches = SearchHandler(manager)
+    await manager.add_searches(searches.source, searches)
+    texts = TextHandler(manager, manager.documents)
+    await manager.add_texts(texts.source, texts)
 
 
 async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:

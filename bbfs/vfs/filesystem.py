@@ -164,18 +164,21 @@ class FileSystem:
             return self.names.attributes(ino, path, node)
         if path and inode_version(node) != version:
             raise Outdated("/".join(path))
-        if node.candidate is not None:
-            try:
-                deciding = self.names.decide(node, ended)
-            except BbfsError as error:
-                # Many servers have no code for "no such resource" and answer "internal error" (EIO): that must not bar
-                # the way to what is below. An open or a listing of the name itself tells the error.
-                if type(error) is not BbfsError:
-                    raise
-            else:
-                if deciding is not None:
-                    return deciding
-        return self.names.attributes(ino, path, node)
+        deciding = None if node.candidate is None else self._deciding(node, ended)
+        return self.names.attributes(ino, path, node) if deciding is None else deciding
+
+    def _deciding(self, node: Node, ended: Ended) -> Wait | None:
+        """Return the wait for what a name is that only a template makes; None if that is known. Raise BbfsError.
+
+        Many servers have no code for "no such resource" and answer "internal error" (EIO): that must not bar the way to
+        what is below. An open or a listing of the name itself tells the error.
+        """
+        try:
+            return self.names.decide(node, ended)
+        except BbfsError as error:
+            if type(error) is not BbfsError:
+                raise
+            return None
 
     def _learn(
         self, path: Path, node: Node, record: Record, asker: Callable[[], Awaitable[Wanted]] | None, ended: Ended
@@ -282,18 +285,9 @@ class FileSystem:
         if pinned is not None and not pinned.shares_inode:
             return self._add(replace(pinned, wake=None))
         inode = self.inodes.find(ino)
-        opening: Opening | None = inode.note if inode is not None else None
-        if opening is not None:
-            now, changes = self._manager.clock(), self._kernel.changes
-            if now < opening.lease.until and (
-                (opening.holds_for == changes and now < opening.until) or opening.confirmed(now, changes)
-            ):
-                content = self._manager.contents.get(opening.key)
-                if content is not None:
-                    record, version = opening.record, opening.version
-                    record.awaited_until = 0.0
-                    opened = OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False)
-                    return self.files.add(opened)
+        again = None if inode is None or inode.note is None else self._open_again(ino, inode.note)
+        if again is not None:
+            return again
         path, version = self.inodes.get(ino)
         node = self.names.find(path, ended)
         if type(node) is Wait:
@@ -328,6 +322,20 @@ class FileSystem:
         if inode is not None and not record.on_open and record.inode_version == version:
             self._note(inode, path, record)
         return self._open(ino, path, record, content)
+
+    def _open_again(self, ino: int, opening: Opening) -> int | None:
+        """Return a handle as the last open of an inode got it; None if that may not be the present content."""
+        now, changes = self._manager.clock(), self._kernel.changes
+        if now >= opening.lease.until:
+            return None
+        if not ((opening.holds_for == changes and now < opening.until) or opening.confirmed(now, changes)):
+            return None
+        content = self._manager.contents.get(opening.key)
+        if content is None:
+            return None
+        record, version = opening.record, opening.version
+        record.awaited_until = 0.0
+        return self.files.add(OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False))
 
     def _learning(self, path: Path, record: Record, ended: Ended) -> Wait | None:
         """Learn the version of what has a name now. Return the wait for that, if any; an error is one of the retry."""

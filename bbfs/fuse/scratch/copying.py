@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch.changes import PRIVILEGED
@@ -53,7 +53,7 @@ def put_file(name: str, upper: int, lower: int, mode: int, temporary: str, check
             require_room(wanted, lower)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(temporary, flags, mode, dir_fd=lower)
-        try:
+        with _taking_place(name, lower, temporary, check):
             try:
                 copy_data(content, file, wanted, lower)
                 with suppress(OSError):  # not every source has times
@@ -61,12 +61,6 @@ def put_file(name: str, upper: int, lower: int, mode: int, temporary: str, check
                 os.fsync(file)
             finally:
                 os.close(file)
-            check()
-            os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=lower)
-            raise
     finally:
         os.close(content)
 
@@ -116,7 +110,15 @@ def _copy_range(content: int, file: int, start: int, end: int) -> None:
 def put_symlink(target: str, name: str, lower: int, temporary: str, check: Callable[[], None]) -> None:
     """Create or replace a symbolic link; as `put_file`."""
     os.symlink(target, temporary, dir_fd=lower)
+    with _taking_place(name, lower, temporary, check):
+        pass
+
+
+@contextmanager
+def _taking_place(name: str, lower: int, temporary: str, check: Callable[[], None]) -> Iterator[None]:
+    """Rename an entry to its name once the block has filled it. Remove it if block, check or rename fail."""
     try:
+        yield
         check()
         os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
     except BaseException:
