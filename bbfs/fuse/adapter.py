@@ -111,6 +111,12 @@ def asked_once() -> Iterator[None]:
         raise FUSEError(errno.EBUSY) from None
 
 
+def _expire(number: int) -> None:
+    """Have the kernel ask again for the attributes of an inode. It locks nothing for that."""
+    with suppress(OSError):  # forgotten meanwhile
+        pyfuse3.invalidate_inode(InodeT(number), attr_only=True)
+
+
 class Operations(pyfuse3.Operations):
     """pyfuse3's view of a FileSystem."""
 
@@ -131,7 +137,7 @@ class Operations(pyfuse3.Operations):
         self._directories = files.directories
         self._uncached = files.uncached
         self._owner = owner
-        self._passed = PassedRequests(files, interrupts, shown)
+        self._passed = PassedRequests(files, interrupts, shown, _expire)
         self._writers: dict[int, int] = {}  # by handle: the thread that opened a file which a close may hand over
         self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 

@@ -96,10 +96,17 @@ class PassedRequests:
     """The requests for passed folders. Numbers of inodes and handles are from `PASSED` up.
 
     changed: called with a folder after a program has changed something in it. shown: notes the versions that the lower
-    layer of a scratch shows.
+    layer of a scratch shows. expire: has the kernel ask again for the attributes of an inode.
     """
 
-    def __init__(self, files: FileSystem, interrupts: Interrupts, shown: Shown | None = None) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        interrupts: Interrupts,
+        shown: Shown | None = None,
+        expire: Callable[[int], None] | None = None,
+    ) -> None:
+        self._expire = expire
         self._folders = files.passed
         self._changed = files.note_changes
         self._interrupts = interrupts
@@ -282,6 +289,8 @@ class PassedRequests:
         self._handles.require(ctx.pid)
         call = self._change if flags & _WRITING else self._call
         opened, right = await call(passed, ctx.pid, passed.folder.open, inode, flags)
+        if not right and self._expire is not None:
+            self._expire(number)  # another program may have changed the size: reads end at the one that the kernel has
         return FileInfo(fh=await self._opened(passed, opened, ctx.pid), keep_cache=right, direct_io=_appends(flags))
 
     async def _opened(self, passed: Passed, opened: PassedFile, thread: int) -> FileHandleT:

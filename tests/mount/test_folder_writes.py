@@ -282,3 +282,14 @@ def test_sqlite_locks_between_two_programs(place: tuple[Path, Path]) -> None:
     with sqlite3.connect(here / "d") as made:
         assert made.execute("select count(*) from t").fetchone() == (60,)
     made.close()
+
+
+@pytest.mark.semantics("S33")
+def test_an_open_finds_the_size_that_another_program_has_given_a_file(place: tuple[Path, Path]) -> None:
+    there, here = place
+    (here / "grown").write_text("0")
+    for number in range(1, 6):
+        assert (there / "grown").stat().st_size
+        text = str(number) * number * 1000
+        (here / "grown").write_text(text)  # in place
+        assert (there / "grown").read_text() == text
