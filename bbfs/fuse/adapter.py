@@ -339,7 +339,8 @@ class Operations(pyfuse3.Operations):
                 if following > 2 and found.ino < PASSED:
                     self._files.forget(found.ino, 1)
                 break
-        await self._shown.note_all(noted)
+        if noted:
+            await self._shown.note_all(noted)
 
     @answers
     async def releasedir(self, fh: FileHandleT) -> None:

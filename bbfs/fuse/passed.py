@@ -196,7 +196,8 @@ class PassedRequests:
 
     async def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
         entry = self._counted(passed, parent, name, status)
-        await self._shown.note_all(self._noted(passed, parent, name, status))
+        if self._shown.below:
+            await self._shown.note_all(self._noted(passed, parent, name, status))
         return entry
 
     def _counted(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
