@@ -1,8 +1,8 @@
 """Programs write on a mount while a stranger writes at its source, requests fail, and daemon and source die (S32).
 
 `make faults` has more rounds: `make faults KIND=webdav,s3 SEEDS=200 FIRST=0`. What a round was is in `REPORTS`, if
-given. Without it, each kind of `QUICK` has one round. The other kinds are left to `make faults`: about one round in
-forty still fails there.
+given. Without it, each kind of `QUICK` has one round. The other kinds are left to `make faults`:
+a round takes up to ten seconds on a busy machine, and what is rare needs many of them.
 """
 
 import os
