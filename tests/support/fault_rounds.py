@@ -207,8 +207,7 @@ class Round:
     def _kept(self) -> list[Kept]:
         """Return what is pending, the oldest first."""
         codec = CODECS[self.source.codec]
-        (directory,) = {*self._home.home.rglob("pending")} or {Path("/nonexistent")}
-        store = PendingStore(directory)
+        store = PendingStore(self._home.home / ".local/state/bbfs/pending")
         found: list[Kept] = []
         for item in store.items():
             name = item.path[-1] if item.path else item.native_uri.rpartition("/")[2]
