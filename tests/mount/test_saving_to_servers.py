@@ -4,13 +4,15 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from file_servers import SCHEMES, FileServer
 from harness import Mount, Mounts
-from programs import Done, conflicts_of, errno_of, run, shell, wait_until
+from object_stores import Relay, closing
+from programs import Done, Program, conflicts_of, errno_of, run, shell, wait_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
 LOST = ("cannot be reached", "connection broke", "not written", "no answer", "ended", "down", "refused", "connection")
@@ -18,6 +20,16 @@ CHANGED = ("somebody else has",)
 COPY = "exec(\"with open(sys.argv[1], 'wb', 0) as f: f.write(open(sys.argv[2], 'rb').read())\")"
 SAVE = "[(file.write('{}'), file.close()) for file in [open(sys.argv[1], 'w')]]"
 MIB = 1 << 20
+BESIDE = ".big.Xy12Ab"
+"""A name as rsync makes one. A file of this name lives in the mount alone, and is renamed when it is whole."""
+RENAMED = """
+import os, sys
+with open(sys.argv[1], "wb", 0) as file:
+    file.write(open(sys.argv[3], "rb").read())
+print("closed", flush=True)
+os.rename(sys.argv[1], sys.argv[2])
+"""
+NOT_STAGED = "a MOVE over a file would lose what the server keeps beside its bytes"
 
 
 @pytest.fixture(scope="module", params=SCHEMES)
@@ -125,6 +137,79 @@ def test_git_works_in_it(here: Path, server: FileServer) -> None:
     )
     shell("git fsck --strict", directory=server.root / "g")
     assert shell("git log --all --format=%s | cat; tail -n 1 f", directory=server.root / "g").text == "two\none\n100\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A file that is large enough to be staged."""
+    file = tmp_path / "data"
+    file.write_bytes(os.urandom(3 * MIB))
+    return file
+
+
+def test_a_rename_moves_the_bytes_that_the_close_has_staged(here: Path, server: FileServer, data: Path) -> None:
+    if server.scheme == "webdav":
+        pytest.skip(NOT_STAGED)
+    shell("echo old > big", directory=here)
+    for name in ("new", "big"):
+        shell(f"cat {data} > {BESIDE}", directory=here)
+        [staged] = (each for each in server.root.iterdir() if each.name not in ("new", "big"))
+        assert staged.read_bytes() == data.read_bytes()
+        number = staged.stat().st_ino
+        shown = {BESIDE, *os.listdir(server.root)} - {staged.name}
+        assert {*os.listdir(here)} == shown
+        shell(f"mv -f {BESIDE} {name}", directory=here)
+        assert (server.root / name).stat().st_ino == number, "it is moved, not sent again"
+        assert run("cat", here / name).out == (server.root / name).read_bytes() == data.read_bytes()
+        assert {*os.listdir(server.root)} == {"new", "big"}
+
+
+def test_a_slow_upload_before_a_rename_freezes_no_name_beside(
+    mounted: Mounts, started: Callable[..., FileServer], data: Path
+) -> None:
+    server = started()
+    if server.scheme == "webdav":
+        pytest.skip(NOT_STAGED)
+    if server.scheme == "ftp":
+        pytest.skip("its connections for data go past a relay")
+    (server.root / "big").write_bytes(b"old")
+    (server.root / "note.md").write_bytes(b"one\n")
+    relay, goes_on = Relay(server.port), threading.Event()
+    with closing(relay):
+        mount = mounted(server.source(relay.port))
+        here = server.folder(mount, relay.port)
+        assert run("cat", here / "note.md", here / "big").out == b"one\nold"
+        from_here = relay.received
+        relay.receives = lambda received: received > from_here + MIB and goes_on.wait(100)
+        try:
+            program = Program(sys.executable, "-c", RENAMED, here / BESIDE, here / "big", data)
+            wait_until(lambda: relay.received > from_here + MIB, "the upload stops halfway")
+            assert run("stat", "-c", "%s", here / "note.md", here / "big", timeout=20).text == "4\n3\n"
+            assert run("stat", here / "none", timeout=20, status=1).out == b""
+            assert program.running
+        finally:
+            goes_on.set()
+        assert program.wait(60).text == "closed\n"
+    assert (server.root / "big").read_bytes() == data.read_bytes()
+    assert {*os.listdir(server.root)} == {"big", "note.md"}
+
+
+def test_what_a_killed_daemon_has_staged_is_swept(
+    mounted: Mounts, started: Callable[..., FileServer], data: Path
+) -> None:
+    server = started()
+    if server.scheme == "webdav":
+        pytest.skip(NOT_STAGED)
+    mount = mounted(server.source(), expected=[""])
+    shell(f"ls; cat {data} > {BESIDE}", directory=server.folder(mount))
+    assert len(os.listdir(server.root)) == 1
+    mount.kill()
+    mount.destroy()
+    mount = mounted(server.source(), state=mount.state)
+    here = server.folder(mount)
+    assert run("ls", "-A", here).text == ""
+    shell("echo one > note.md", directory=here)
+    assert os.listdir(server.root) == ["note.md"]
 
 
 def test_a_server_that_dies_during_an_upload_gets_it_later(

@@ -132,6 +132,48 @@ class WritableTree(Taking, TreeSource):  # type: ignore[misc]
         return self._told(native_uri)
 
 
+@dataclass
+class StagingTree(WritableTree):
+    """A hierarchical source that takes contents before it is known which resource they are for.
+
+    places: what is staged. asked: the requests about that. takes: set when one comes. staging: these wait for it.
+    """
+
+    places: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    takes: trio.Event = field(default_factory=trio.Event)
+    staging: trio.Event | None = None
+    stage_error: BbfsError | None = None
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        return (*super().writes(native_uri), "stage")
+
+    async def stage(self, native_uri: str, content: Content) -> str:
+        self.asked.append("stage")
+        self.takes.set()
+        if self.staging is not None:
+            await self.staging.wait()
+        if self.stage_error is not None:
+            raise self.stage_error
+        place = f"{native_uri.rpartition('/')[0]}/place-{len(self.asked)}"
+        self.places[place] = await content.read_waiting(0, content.size)
+        return place
+
+    async def write_staged(
+        self, staged: str, native_uri: str, content: Content, expected: Expected
+    ) -> ResourceMetadata:
+        self.asked.append("write_staged")
+        if native_uri in self.refused:
+            raise self.refused[native_uri]
+        self._check(native_uri, expected)
+        self.contents[native_uri] = self.places.pop(staged)
+        return self._told(native_uri)
+
+    async def unstage(self, staged: str) -> None:
+        self.asked.append("unstage")
+        self.places.pop(staged, None)
+
+
 def _moved(uri: str, old: str, new: str) -> str:
     return new + uri.removeprefix(old) if uri == old or uri.startswith(old + "/") else uri
 

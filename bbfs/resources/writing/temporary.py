@@ -14,29 +14,37 @@ import secrets
 KEEPING = ".tmp-bbfs-"
 """The beginning of names whose rename keeps the new name, also one that programs do not keep."""
 
-_TEMPORARY = re.compile(
-    r"""
+_OWN = r"""
       \..*\.sw[a-px]{1,2}            # vim: swap files
     | 4913 | 5036 | 5159             # vim: looks if it may write in a directory
     | .+~                            # vim, emacs, nano: the last version
     | \.\#.* | \#.*\#                # emacs: locks, contents not saved yet
-    | \.goutputstream-.*             # GLib
+    | \.~lock\..*\#                  # LibreOffice
+    | ~\$.*                          # Office
+    | \.fuse_hidden.* | \.nfs.*
+    """
+"""Names of files that programs remove."""
+_UNFINISHED = r"""
+      \.goutputstream-.*             # GLib
     | \.tmp.* | .+\.tmp | .+\.vsctmp # many; VS Code
     | (?:sed|tmp|\..+\.)(?=.{0,5}[A-Z0-9])(?=.{0,5}[A-Za-z])[A-Za-z0-9]{6}
         # sed -i; emacs with file-precious-flag; rsync, mkstemp beside a file. One of 180 is a word of small letters, as
         # in .env.sample, which is a name that its user keeps.
-    | \.~lock\..*\#                  # LibreOffice
-    | ~\$.*                          # Office
     | .+\.(?:part|partial|crdownload)
-    | \.fuse_hidden.* | \.nfs.*
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
+"""Names of files that programs rename once they are whole."""
+_TEMPORARY = re.compile(f"{_OWN}|{_UNFINISHED}", re.VERBOSE | re.DOTALL)
+_TO_BE_RENAMED = re.compile(_UNFINISHED, re.VERBOSE | re.DOTALL)
 
 
 def is_temporary(name: str) -> bool:
     """Return whether programs make files of this name for themselves."""
     return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_unfinished(name: str) -> bool:
+    """Return whether programs rename files of this name once the files are whole."""
+    return _TO_BE_RENAMED.fullmatch(name) is not None
 
 
 def new_keeping_name() -> str:

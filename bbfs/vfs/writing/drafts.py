@@ -18,6 +18,19 @@ from bbfs.sources.content.memory import MemoryContent
 
 
 @dataclass(slots=True, eq=False)
+class Staged:
+    """The bytes of a draft that its source has, or is being given, under no name of a resource.
+
+    edits: of the draft when it had these bytes. place: as `CanStage` states it; None until then, and if it failed.
+    """
+
+    edits: int
+    place: str | None = None
+    ended: trio.Event = field(default_factory=trio.Event)
+    is_wanted: bool = True
+
+
+@dataclass(slots=True, eq=False)
 class Draft:
     """One file that is being written. It is a content for the programs that read it meanwhile.
 
@@ -53,6 +66,11 @@ class Draft:
     inos: set[int] = field(default_factory=set)
     """The inodes that lead to it."""
     buffer: Buffer | None = None
+    edits: int = 0
+    """Changes of the bytes."""
+    staged: Staged | None = None
+    is_staged_once: bool = False
+    """True once the source was asked to stage the bytes: those that a program changes again are not staged."""
     dirty: bool = False
     """True while the source lacks these bytes."""
     lacks: tuple[int, str] | None = None
@@ -149,5 +167,6 @@ class Draft:
     def changed(self) -> None:
         """Note a change by a program."""
         self.dirty, self.failed, self.refused = True, False, []
+        self.edits += 1
         self.set_ns = None
         self.modified_ns = self.changed_ns = int(self.clock() * NANOSECONDS)

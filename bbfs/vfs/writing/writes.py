@@ -57,6 +57,7 @@ from bbfs.vfs.file_handles import Attributes, NewAttributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import NAME_MAX, Names, answered
 from bbfs.vfs.writing.drafts import Draft
+from bbfs.vfs.writing.staging import StagedDrafts
 
 log = logging.getLogger(__name__)
 _NOREPLACE, _EXCHANGE = 1, 2
@@ -75,6 +76,7 @@ class Writes:
     def __init__(self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names) -> None:
         self._manager = manager
         self._writer = manager.writer
+        self._staged = StagedDrafts(manager)
         self._inodes = inodes
         self._files = files
         self._names = names
@@ -333,6 +335,8 @@ class Writes:
     async def _flush(self, draft: Draft, opened: OpenFile, ends: bool) -> None:
         try:
             await (self._save(draft, opened) if ends else self._hand_over(draft, opened))
+            if ends:
+                await self._staged.stage(draft)
         finally:
             self._closed(draft)
 
@@ -418,8 +422,11 @@ class Writes:
         *,
         opened: OpenFile | None = None,
         keep: bool = True,
+        staged: str | None = None,
     ) -> None:
         """Hand over a draft. keep: a content that the source does not take is a pending write.
+
+        staged: where the source has the bytes.
 
         opened: the file by which a program saves. Pending writes of its earlier saves, and of the same bytes, are
         dropped once this one is kept; those that other programs have left stay.
@@ -435,7 +442,7 @@ class Writes:
         earlier = [*draft.refused, *(opened.refused if opened is not None else ())]
         try:
             record, state = await self._writer.write(
-                draft.source, native_uri, content, expected, path=below, earlier=earlier, keep=keep
+                draft.source, native_uri, content, expected, path=below, earlier=earlier, keep=keep, staged=staged
             )
         except BbfsError as error:
             if opened is not None:
@@ -563,6 +570,7 @@ class Writes:
             _require_name(draft, path)
             await self._filled_for_its_users(draft)
             if draft.temporary or draft.expected.exists is False:
+                await self._staged.drop(draft)  # before its directory is removed
                 await self._forget_hidden(draft)
                 overlay.unshow(below)
             else:
@@ -584,6 +592,7 @@ class Writes:
     def _given_up(self, draft: Draft) -> None:
         """End the name of a draft. Programs that have it open go on with it."""
         draft.removed = True
+        self._staged.forget(draft)
         for ino in draft.inos:
             self._inodes.detach(ino)  # a later file of this name may have the same version
         if not draft.users:
@@ -697,6 +706,7 @@ class Writes:
         async with AsyncExitStack() as locks:
             for draft in drafts:  # none may be handed over under its old name meanwhile
                 await locks.enter_async_context(draft.lock)
+                await self._staged.drop(draft)
             if native_uri is None or not await self._writer.rename(
                 source, native_uri, to_uri, replace_there=True, path=below, to_path=to_below
             ):
@@ -783,6 +793,8 @@ class Writes:
         was = overlay.get(draft.below)
         if was is not None and was.node is not None and was.node.draft is draft:
             overlay.unshow(draft.below)
+        if to[:-1] != draft.path[:-1]:
+            self._staged.forget(draft)  # the directory that has it may be removed
         draft.path, draft.below = to, to_below
         overlay.put(to_below, Node("file", draft.record, draft=draft))
 
@@ -802,8 +814,13 @@ class Writes:
                 del self._aside[to]  # it goes back to the name that it had
                 overlay.drop(to_below)
                 draft.record, draft.expected, draft.native_uri = hidden, was, native_uri
+                self._staged.forget(draft)
             else:
-                await self._store(draft, native_uri, expected, to_below, buffer)
+
+                async def store(staged: str | None) -> None:
+                    await self._store(draft, native_uri, expected, to_below, buffer, staged=staged)
+
+                await self._staged.use(draft, store)
                 if not self._manager.resolved(draft.record):  # a stat by descriptor is not tried again after ESTALE
                     with suppress(BbfsError):
                         await self._manager.learn(draft.record)
@@ -922,6 +939,9 @@ class Writes:
                 await self._writer.keep_left(draft.source, native_uri, draft.buffer.snapshot(), expected, draft.below)
             except BbfsError as error:
                 log.error("%s: lost with the mount: %s", "/".join(draft.path), error)
+        async with trio.open_nursery() as nursery:
+            for draft in drafts:
+                nursery.start_soon(self._staged.drop, draft)
 
     def _is_ours_alone(self, draft: Draft) -> bool:
         """Return whether neither a source nor a pending write has the bytes of a draft, which a program may miss."""
