@@ -9,13 +9,14 @@ import logging
 import os
 import select
 import stat
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 import pyfuse3
+from cachetools import LRUCache
 from pyfuse3 import (
     EntryAttributes,
     FileHandleT,
@@ -38,10 +39,11 @@ from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
 from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported
 from bbfs.model.inode_number import PASSED
-from bbfs.resources.catalog.record import DIRECTORY
+from bbfs.resources.catalog.record import DIRECTORY, Path
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered
+from bbfs.vfs.writing.writes import IsBase
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,9 @@ _DESCRIBING = (b"user.mime_type", b"user.xdg.origin.url")
 """Attributes beside those of bbfs that describe a resource."""
 _ACLS = frozenset((b"system.posix_acl_access", b"system.posix_acl_default"))
 """The attributes with the access control lists of a file (acl(5)). The kernel asks for them where others get in."""
-_ORIGIN = origin.ATTRIBUTE.encode()
+_ORIGIN, _BASE = origin.ATTRIBUTE.encode(), origin.BASE.encode()
+_BASES = 1024
+"""Threads whose stated versions are held until their next change of a name."""
 READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
 """The answer of poll(2) for a regular file: always ready (POSIX), as the kernel answers without a poll method."""
 CHANGED = select.POLLPRI | select.POLLERR
@@ -139,6 +143,7 @@ class Operations(pyfuse3.Operations):
         self._owner = owner
         self._passed = PassedRequests(files, interrupts, shown, _expire)
         self._writers: dict[int, int] = {}  # by handle: the thread that opened a file which a close may hand over
+        self._bases: LRUCache[int, tuple[Path, Mapping[str, Any]]] = LRUCache(_BASES)  # by thread
         self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 
     async def _waited(self, ctx: RequestContext, answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
@@ -497,7 +502,7 @@ class Operations(pyfuse3.Operations):
         if parent_inode >= PASSED:
             await self._passed.unlink(parent_inode, name, ctx)
         else:
-            change = partial(self._writes.remove, parent_inode, name)
+            change = partial(self._writes.remove, parent_inode, name, self._base(ctx))
             await self._change_names(ctx, change, (parent_inode, name))
 
     @answers
@@ -527,8 +532,9 @@ class Operations(pyfuse3.Operations):
         if parent_inode_old >= PASSED or parent_inode_new >= PASSED:
             await self._passed.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
         else:
-            rename = partial(self._writes.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags)
-            await self._change_names(ctx, rename, (parent_inode_old, name_old), (parent_inode_new, name_new))
+            old, new = (parent_inode_old, name_old), (parent_inode_new, name_new)
+            rename = partial(self._writes.rename, *old, *new, flags, self._base(ctx))
+            await self._change_names(ctx, rename, old, new)
 
     @answers
     async def link(
@@ -624,11 +630,21 @@ class Operations(pyfuse3.Operations):
     async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
         if self._is_settable(inode, name):
             await self._passed.setxattr(inode, name, value, ctx)
+        elif name == _BASE and inode < PASSED:
+            self._bases[ctx.pid] = self._names.path(inode), origin.version_of(value)
 
     @answers
     async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
         if self._is_settable(inode, name):
             await self._passed.removexattr(inode, name, ctx)
+
+    def _base(self, ctx: RequestContext) -> IsBase | None:
+        """Return what compares the version that the thread has stated for a name, if it has; it holds once."""
+        named = self._bases.pop(ctx.pid, None)
+        if named is None:
+            return None
+        path, version = named
+        return lambda changed, there: changed != path or origin.version_of(origin.origin("", there)) == version
 
     def _is_settable(self, inode: InodeT, name: bytes) -> bool:
         """Return whether a program sets an attribute of a passed folder's file. Raise NotSupported, ReadOnly.

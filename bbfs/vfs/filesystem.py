@@ -39,6 +39,7 @@ from bbfs.vfs.names import (
     after,
     as_bytes,
     identity_below_an_overlay,
+    stated,
 )
 from bbfs.vfs.passthrough.folders import Passed, passed_folders
 from bbfs.vfs.writing.writes import Writes
@@ -263,10 +264,7 @@ class FileSystem:
             return None
         if node.kind != "file" or node.record is None:
             return path, node.kind, None
-        said = self._manager.described(node.record)
-        if said.etag is not None:
-            return path, "file", {"etag": said.etag}
-        return path, "file", {"modified_ns": said.modified_ns, "size": said.size}
+        return path, "file", stated(self._manager.described(node.record))
 
     # -- files -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, Outdated
+from bbfs.model.values import ResourceMetadata
 from bbfs.resources.catalog.record import (
     DIRECTORY,
     DIRECTORY_VERSION,
@@ -403,6 +404,11 @@ class Names:
             if not isinstance(found, Wait):
                 return found
         return node if node.draft is None else Node(node.kind, node.record)
+
+
+def stated(said: ResourceMetadata) -> Mapping[str, Any]:
+    """Return what tells a version of a file from others, as far as its source states it."""
+    return {"etag": said.etag} if said.etag is not None else {"modified_ns": said.modified_ns, "size": said.size}
 
 
 def identity_below_an_overlay(version: str) -> str:

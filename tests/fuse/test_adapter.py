@@ -20,6 +20,7 @@ from writable import Program, WritableTree
 
 from bbfs.fuse import adapter as operations
 from bbfs.fuse.adapter import Operations, Ownership, answers
+from bbfs.fuse.scratch import origin
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError
@@ -402,6 +403,35 @@ async def test_an_overlay_gets_each_attribute_that_was_listed(nursery: trio.Nurs
         world.clock.advance(3600)
         assert await adapter.getxattr(file, name, NOBODY) == b'{"path":"%s/d/a.txt"}' % TREE.encode()
         assert await adapter.listxattr(below, NOBODY) == []
+
+
+@pytest.mark.semantics("S32", "S39")
+@pytest.mark.parametrize("request_of", ["unlink", "rename"])
+async def test_a_change_replaces_the_version_that_its_thread_has_stated(nursery: trio.Nursery, request_of: str) -> None:
+    """`bbfs apply` compares the version of a listing, which may be out of date. The change itself meets a later one."""
+    source = WritableTree(contents={"file:./a.txt": b"first", "file:./b.txt": b"new"})
+    async with World(nursery, source) as world:
+        adapter = serving(world)
+        root = pyfuse3.InodeT((await world.kernel.walk(TREE)).ino)
+
+        async def change() -> None:
+            if request_of == "unlink":
+                await adapter.unlink(root, pyfuse3.FileNameT(b"a.txt"), NOBODY)
+            else:
+                await adapter.rename(root, pyfuse3.FileNameT(b"b.txt"), root, pyfuse3.FileNameT(b"a.txt"), 0, NOBODY)
+
+        file = pyfuse3.InodeT((await world.kernel.walk(f"{TREE}/a.txt")).ino)
+        seen = await adapter.getxattr(file, pyfuse3.XAttrNameT(origin.ATTRIBUTE.encode()), NOBODY)
+        await adapter.setxattr(file, pyfuse3.XAttrNameT(origin.BASE.encode()), seen, NOBODY)
+        source.contents["file:./a.txt"] = b"of somebody else"
+        world.core.refresh((TREE,))
+        await world.kernel.walk(f"{TREE}/a.txt")
+        with pytest.raises(FUSEError) as raised:
+            await change()
+        assert raised.value.errno == errno.EBUSY
+        assert source.contents["file:./a.txt"] == b"of somebody else"
+        await change()
+        assert source.contents.get("file:./a.txt") in (None, b"new"), "it holds for one change"
 
 
 @pytest.mark.parametrize("room", [1, 3, 100])

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
 from bbfs.fuse.scratch.shown import Shown
-from bbfs.model.errors import TooLarge
+from bbfs.model.errors import Conflict, TooLarge
 from bbfs.model.values import Expected
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path
 from bbfs.resources.writing.temporary import KEEPING
@@ -376,6 +377,25 @@ def test_what_a_source_has_changed_is_a_conflict_until_it_is_overwritten(scratch
     assert tree(scratch.lower)["based"] == tree(scratch.lower)["new"] == "mine"
     assert "old" not in tree(scratch.lower)
     assert listed(scratch) == []
+
+
+@pytest.mark.parametrize("put", ["file", "symlink"])
+def test_what_a_source_makes_right_before_the_rename_stays(scratch: Scratch, put: str) -> None:
+    write(scratch.upper, "new", "mine")
+    there = tree(scratch.lower)
+
+    def check() -> None:
+        write(scratch.lower, "new", "theirs")
+
+    with upper_layer.directory(scratch.upper) as upper, upper_layer.directory(scratch.lower) as lower:
+        place = copying.Place("new", lower, KEEPING + "1", replaces=False)
+        made = {
+            "file": partial(copying.put_file, "new", upper, 0o644, place, check),
+            "symlink": partial(copying.put_symlink, "target", place, check),
+        }
+        with pytest.raises(Conflict):
+            made[put]()
+    assert tree(scratch.lower) == there | {"new": "theirs"}
 
 
 @pytest.mark.semantics("S39")

@@ -109,13 +109,15 @@ class ScratchRound(Round):
     # -- what the scratch has ----------------------------------------------------------------------------------------
 
     def upper(self) -> Upper:
-        """Return what the scratch has, from its directory."""
+        """Return what the scratch has, from its directory. A removal of what the source lacks is no change."""
         found: dict[str, Records | None] = {}
+        there = {state.name: state.records is not None for state in self.source.states()}
         with suppress(FileNotFoundError), os.scandir(self._scratch / "upper" / self.source.directory) as entries:
             for entry in entries:
-                found[entry.name] = None
                 if not stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode):
                     found[entry.name] = self._records(Path(entry.path))
+                elif there.get(entry.name):
+                    found[entry.name] = None
         return found
 
     def _records(self, path: Path) -> Records:

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from bbfs.fuse.scratch.directory import Scratch
-from bbfs.fuse.scratch.origin import ATTRIBUTE, parsed
+from bbfs.fuse.scratch.origin import ATTRIBUTE, BASE, origin, parsed
 from bbfs.model.errors import TooLarge
 
 What: TypeAlias = Literal["added", "changed", "removed", "renamed", "attributes", "written"]
@@ -246,6 +246,11 @@ def origin_of(name: str, beneath: int) -> Mapping[str, Any]:
         return parsed(os.getxattr(_path(name, beneath), ATTRIBUTE, follow_symlinks=False))
     except OSError:
         return {}
+
+
+def require_base(name: str, beneath: int, version: Mapping[str, Any]) -> None:
+    """Let the next change of a name by this thread be refused unless the source has this version. Raise OSError."""
+    os.setxattr(_path(name, beneath), BASE, origin("", version), follow_symlinks=False)
 
 
 def identity(found: os.stat_result) -> Identity:

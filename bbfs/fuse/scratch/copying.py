@@ -9,9 +9,12 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch.changes import PRIVILEGED
+from bbfs.model.errors import Conflict
+from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
 
 _BLOCK = 1 << 20
 _UNIT = 512
@@ -40,20 +43,33 @@ def require_room(wanted: os.stat_result, beneath: int) -> None:
         raise OSError(errno.ENOSPC, f"{needed} bytes, and the source has room for {free}")
 
 
-def put_file(name: str, upper: int, lower: int, mode: int, temporary: str, check: Callable[[], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The name that an entry gets in a directory of the lower layer.
+
+    temporary: the name that it is made under. Its rename keeps any name at the source. replaces: what has the name.
+    """
+
+    name: str
+    lower: int
+    temporary: str
+    replaces: bool
+
+
+def put_file(name: str, upper: int, mode: int, place: Place, check: Callable[[], None]) -> None:
     """Create or replace a file by the one of the upper layer.
 
-    temporary: the name that it is written under. Its rename keeps any name at the source. check: raises if the source
-    has changed the file. It is called again once all is copied, which may take long.
+    check: raises if the source has changed the file. It is called again once all is copied, which may take long.
     """
+    lower = place.lower
     content = upper_layer.open_file(name, upper)
     try:
         wanted = os.fstat(content)
         if wanted.st_size > _BLOCK:
             require_room(wanted, lower)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(temporary, flags, mode, dir_fd=lower)
-        with _taking_place(name, lower, temporary, check):
+        file = os.open(place.temporary, flags, mode, dir_fd=lower)
+        with _taking(place, check):
             try:
                 copy_data(content, file, wanted, lower)
                 with suppress(OSError):  # not every source has times
@@ -107,24 +123,37 @@ def _copy_range(content: int, file: int, start: int, end: int) -> None:
             data = data[written:]
 
 
-def put_symlink(target: str, name: str, lower: int, temporary: str, check: Callable[[], None]) -> None:
+def put_symlink(target: str, place: Place, check: Callable[[], None]) -> None:
     """Create or replace a symbolic link; as `put_file`."""
-    os.symlink(target, temporary, dir_fd=lower)
-    with _taking_place(name, lower, temporary, check):
+    os.symlink(target, place.temporary, dir_fd=place.lower)
+    with _taking(place, check):
         pass
 
 
 @contextmanager
-def _taking_place(name: str, lower: int, temporary: str, check: Callable[[], None]) -> Iterator[None]:
+def _taking(place: Place, check: Callable[[], None]) -> Iterator[None]:
     """Rename an entry to its name once the block has filled it. Remove it if block, check or rename fail."""
     try:
         yield
         check()
-        os.rename(temporary, name, src_dir_fd=lower, dst_dir_fd=lower)
+        _rename(place)
     except BaseException:
         with suppress(OSError):
-            os.unlink(temporary, dir_fd=lower)
+            os.unlink(place.temporary, dir_fd=place.lower)
         raise
+
+
+def _rename(place: Place) -> None:
+    if not place.replaces:
+        try:
+            old, new = os.fsencode(place.temporary), os.fsencode(place.name)
+            return rename_with(place.lower, old, place.lower, new, NOREPLACE)
+        except FileExistsError:
+            raise Conflict("the source has made it meanwhile") from None
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # not every file system of a folder can compare
+                raise
+    return os.rename(place.temporary, place.name, src_dir_fd=place.lower, dst_dir_fd=place.lower)
 
 
 def set_mode(name: str, beneath: int, mode: int) -> None:

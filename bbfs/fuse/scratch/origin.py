@@ -10,6 +10,9 @@ from hashlib import blake2b
 from typing import Any
 
 ATTRIBUTE = "user.bbfs.origin"
+BASE = "user.bbfs.base"
+"""The attribute that a program sets to such a value right before it replaces or removes a file. This change, by the
+same thread, is refused if the source has another version by then."""
 _LONGEST = 1024
 """Bytes of a path or an etag that are kept; of a longer one a digest is."""
 
@@ -36,6 +39,11 @@ def parsed(value: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def version_of(value: bytes) -> Mapping[str, Any]:
+    """Return the version in a value. It may be empty."""
+    return {name: said for name, said in parsed(value).items() if name != "path"}
 
 
 def _short(value: object) -> object:

@@ -34,6 +34,7 @@ AT_ONCE = 16
 _PARENTS = 128
 """Directories whose descriptors are kept for the next change in them."""
 _ERROR = "user.bbfs.error"
+_CHANGED = "the source has changed it meanwhile ('bbfs apply --overwrite' replaces that)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,9 +352,9 @@ class _Layers:
 
             def check() -> None:
                 if not overwrite:
-                    self._check(change, name, lower)
                     if change.old is not None:
                         self._check_old(change.old)
+                    self._check(change, name, lower, last=True)
 
             check()
             if change.what == "removed":
@@ -362,7 +363,9 @@ class _Layers:
             elif change.is_directory:
                 self._directory(change, name, upper, lower)
             else:
-                self._file(change, name, upper, lower, check)
+                self._file(
+                    change, name, upper, lower, check, replaces=overwrite or change.what not in ("added", "renamed")
+                )
                 self._require_stored(change, name, lower)
                 if change.old is not None:
                     self._remove_old(change.old)
@@ -388,14 +391,17 @@ class _Layers:
         if not is_listed:
             raise Conflict("it has changed in the scratch since it was listed")
 
-    def _file(self, change: Change, name: str, upper: int, lower: int, check: Callable[[], None]) -> None:
-        """Write a file, a link, or the attributes of a file."""
+    def _file(
+        self, change: Change, name: str, upper: int, lower: int, check: Callable[[], None], *, replaces: bool
+    ) -> None:
+        """Write a file, a link, or the attributes of a file. replaces: what the source has of the name."""
         found = os.stat(name, dir_fd=upper, follow_symlinks=False)
         wanted = stat.S_IMODE(found.st_mode)
         attempt = Attempt(new_keeping_name(), upper_layer.identity(found))
         if change.type == "symlink":
             with self._attempted(change.path, attempt, lower):
-                copying.put_symlink(os.readlink(name, dir_fd=upper), name, lower, attempt.temporary, check)
+                place = copying.Place(name, lower, attempt.temporary, replaces=replaces)
+                copying.put_symlink(os.readlink(name, dir_fd=upper), place, check)
             return
         self._require_unprivileged(wanted, change.before)
         if change.what == "attributes":
@@ -407,7 +413,8 @@ class _Layers:
         elif change.type == "file":
             mode = copying.applied_mode(wanted, None, self._umask)
             with self._attempted(change.path, attempt, lower):
-                copying.put_file(name, upper, lower, mode, attempt.temporary, check)
+                place = copying.Place(name, lower, attempt.temporary, replaces=replaces)
+                copying.put_file(name, upper, mode, place, check)
         else:
             raise OSError(errno.EOPNOTSUPP, "no source takes pipes, sockets and devices")
 
@@ -486,7 +493,7 @@ class _Layers:
         if found is None:
             return
         if not overwrite:
-            self._check(Change("removed", path, type_of(found)), name, lower, deep=False)
+            self._check(Change("removed", path, type_of(found)), name, lower, deep=False, last=True)
         if not stat.S_ISDIR(found.st_mode):
             os.unlink(name, dir_fd=lower)
             return
@@ -495,8 +502,11 @@ class _Layers:
                 self._remove(f"{path}/{each}", each, inside, overwrite=overwrite)
         os.rmdir(name, dir_fd=lower)
 
-    def _check(self, change: Change, name: str, lower: int, *, deep: bool = True) -> None:
-        """Raise Conflict if the source has changed a name since the scratch hid it, or may have."""
+    def _check(self, change: Change, name: str, lower: int, *, deep: bool = True, last: bool = False) -> None:
+        """Raise Conflict if the source has changed a name since the scratch hid it, or may have.
+
+        last: the change follows. The mount below refuses it if the listing that this reads was out of date.
+        """
         found = status(name, lower)
         base = self._notes.bases.get(change.path)
         if change.what in ("added", "renamed"):
@@ -523,8 +533,11 @@ class _Layers:
             raise Conflict(
                 "the version that the scratch has changed is not known ('bbfs apply --overwrite' replaces it)"
             )
-        if not base.is_version(version_in(lower, name, found)):
-            raise Conflict("the source has changed it meanwhile ('bbfs apply --overwrite' replaces that)")
+        there = version_in(lower, name, found)
+        if there is None or not base.is_version(there):
+            raise Conflict(_CHANGED)
+        if last and change.type == "file":
+            upper_layer.require_base(name, lower, there)
 
     def _note(self, path: str, name: str, lower: int) -> None:
         """Note the version that a source has after a change was applied: the next change is based on it."""
@@ -544,6 +557,8 @@ class _Layers:
         )
         if isinstance(error, Conflict):
             return text
+        if isinstance(error, OSError) and error.errno == errno.EBUSY:  # S23: a change of a name that is a conflict
+            text = _CHANGED
         own, pending = os.path.join(self._scratch.upper, change.path), PendingStore(pending_path())
         for kept in pending.refused_since(self._pending, path=tuple(change.path.split("/"))):
             with suppress(OSError):  # one of the two may be gone by now

@@ -8,12 +8,12 @@ the adapter, raises BbfsError, and may wait for a source.
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -55,7 +55,7 @@ from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.file_handles import Attributes, NewAttributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
-from bbfs.vfs.names import NAME_MAX, Names, answered
+from bbfs.vfs.names import NAME_MAX, Names, answered, stated
 from bbfs.vfs.writing.drafts import Draft
 from bbfs.vfs.writing.staging import StagedDrafts
 
@@ -68,6 +68,8 @@ answer, and nothing can kill its program."""
 NAMED_WITHIN = 0.5
 """Seconds for the native URI of a file that the mount leaves at its end; else it has the one of its first name."""
 T = TypeVar("T")
+IsBase = Callable[[Path, Mapping[str, Any]], bool]
+"""Returns whether a version is the one that a program has stated for a path before it changes the name (`stated`)."""
 
 
 class Writes:
@@ -555,13 +557,15 @@ class Writes:
                 source, below = self._place(path)
                 self._manager.notify_of(source, [below])
 
-    async def remove(self, parent: int, raw_name: bytes) -> None:
+    async def remove(self, parent: int, raw_name: bytes, is_base: IsBase | None = None) -> None:
+        """Remove a file. is_base: for the version that a program has seen. Raise Conflict for another one."""
         path = self._path(parent, raw_name)
         source, below = self._place(path)
         _, overlay = _writable(source)
         node = await self._there(path)
         if node.kind == "directory":
             raise IsADirectory("/".join(path))
+        self._require_base(path, node, is_base)
         draft = node.draft if isinstance(node.draft, Draft) else None
         if draft is None:
             await self._remove_stored(source, node.record, below)
@@ -576,6 +580,14 @@ class Writes:
             else:
                 await self._remove_stored(source, draft.record, below)
             self._given_up(draft)
+
+    def _require_base(self, path: Path, node: Node | None, is_base: IsBase | None) -> None:
+        """Raise Conflict unless a name leads to the version that a program has stated."""
+        if is_base is None:
+            return
+        record = None if node is None or node.draft is not None else node.record
+        if not is_base(path, {} if record is None else stated(self._manager.described(record))):
+            raise Conflict(f"{'/'.join(path)}: somebody else has changed it")
 
     async def _remove_stored(self, source: Source, record: Record | None, below: Path) -> None:
         if record is None:
@@ -670,8 +682,16 @@ class Writes:
         if made or native_uri is None or not await self._writer.remove_directory(source, native_uri, below):
             overlay.unshow(below)
 
-    async def rename(self, parent: int, raw_name: bytes, to_parent: int, to_name: bytes, flags: int) -> None:
-        """Rename. flags: of renameat2(2)."""
+    async def rename(
+        self,
+        parent: int,
+        raw_name: bytes,
+        to_parent: int,
+        to_name: bytes,
+        flags: int,
+        is_base: IsBase | None = None,
+    ) -> None:
+        """Rename. flags: of renameat2(2). is_base: as for `remove`, of the new name."""
         path, to = self._path(parent, raw_name), self._path(to_parent, to_name)
         (source, below), (to_source, to_below) = self._place(path), self._place(to)
         if flags & ~_NOREPLACE:
@@ -683,6 +703,7 @@ class Writes:
             raise Exists("/".join(to))
         if path == to:
             return
+        self._require_base(to, there, is_base)
         if node.kind == "directory":
             await self._rename_directory(source, node, below, to_below, there)
         elif there is not None and there.kind == "directory":
