@@ -945,7 +945,7 @@ class ResourceManager:
     async def relist(self, source: Source, changed: Path | None = None) -> None:
         """Let the next lookup find what has changed, in other mounts as well.
 
-        changed: the path of it from the mount's root, if it is known.
+        changed: the path of it from the mount's root, if it is known. The kernel may have that name as absent.
         """
         if self.writer.told is not None:
             self.writer.told(changed or (source.data.uri_prefix,))
@@ -953,6 +953,12 @@ class ResourceManager:
         if isinstance(source.catalog, FlatCatalog):
             with suppress(BbfsError):  # the write succeeded; the next lookup reports the error of the listing
                 await source.catalog.refresh()
+        with suppress(NotFound):  # the mount that had it at this path may have named its sources otherwise
+            found, below = self.place(changed) if changed else (None, ())
+            if found is source:
+                if source.overlay is not None:
+                    source.overlay.expire(below)
+                self.notify_of(source, [below])
 
     def _parsed(self, uri: str) -> tuple[Source, str]:
         """Return the source of a bbfs URI, and the native URI. Raise NotFound, InvalidUri."""

@@ -570,6 +570,25 @@ async def test_a_pending_write_is_not_for_a_source_of_the_same_name_elsewhere(tr
 
 
 @pytest.mark.semantics("S32")
+async def test_a_pending_write_shows_at_once_under_a_name_that_was_absent(tree: Tree) -> None:
+    source, program, world = tree
+    told: list[tuple[str, ...]] = []
+    world.manager.writer.told = told.append
+    source.refused["file:./new.txt"] = Unreachable("down")
+    with pytest.raises(Unreachable):
+        await program.save(f"{TREE}/new.txt", b"mine")
+    del source.refused["file:./new.txt"]
+    with pytest.raises(NotFound):
+        await program.walk(f"{TREE}/new.txt")
+    world.forgotten()
+    [item] = world.manager.writer.pending.items()
+    await retry(world.manager, {"write": item.id})
+    assert "new.txt" in world.forgotten(), "the kernel has the name as absent"
+    assert (TREE, "new.txt") in told
+    assert await program.cat(f"{TREE}/new.txt") == b"mine"
+
+
+@pytest.mark.semantics("S32")
 async def test_a_later_save_keeps_its_bytes_whatever_becomes_of_the_earlier_one(tree: Tree) -> None:
     source, program, world = tree
     pending = world.manager.writer.pending
