@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fault_contents import Plain, Records, Torn, names_in
+from fault_contents import HALF, Plain, Records, Torn, names_in
 from fault_oracle import Event, State
 
 CONFLICT = "Conflict: "
@@ -135,7 +135,12 @@ def _refused(attempt: Attempt, after: Kept, states: Sequence[State]) -> Iterator
     if after.records != attempt.before.records:
         yield f"{attempt}: changed to {after.records}"
     theirs, mine = set(_during(attempt, states)[-1].records or ()), set(attempt.before.records or ())
-    missing = [each for each in theirs - mine if f"{each} " not in attempt.theirs]
-    missing += [each for each in mine - theirs if f"{each} " not in attempt.mine]
+    missing = [each for each in theirs - mine if _printed(each) not in attempt.theirs]
+    missing += [each for each in mine - theirs if _printed(each) not in attempt.mine]
     if missing:
         yield f"{attempt}: `pending diff` has neither side of {sorted(missing)}"
+
+
+def _printed(name: str) -> str:
+    """Return what a record begins with. A half may end within that."""
+    return name.removeprefix(HALF) if name.startswith(HALF) else f"{name} "
