@@ -234,7 +234,7 @@ def _unmount_one(mount_point: str) -> None:
     if mount is None:
         output.message(f"{path}: nothing is mounted there")
     elif scratch is not None:
-        if scratch.mounted_at() is None:
+        if scratch.state.get("in_run") and scratch.is_held():
             raise MountError(f"{path} is the mount of a command of 'bbfs run', and ends with it")
         if session.unmount(path, scratch):
             output.message(f"{path}: was in use; what is open there stays until it is closed")
