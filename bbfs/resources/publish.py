@@ -190,7 +190,7 @@ class Publisher:
         """Publish version and size of the only content. Return whether it is another version."""
         if loaded.metadata is not None and loaded.is_versioned:
             before = record.inode_version
-            is_first = record.digest is None and record.metadata.size in (None, content.size)
+            is_first = record.digest is None and record.is_of_size(content.size)
             is_same = isinstance(content, MemoryContent) and content.version == record.unstated
             record.describe(loaded.metadata, record.path, now)
             publish_description(record, loaded.metadata, now, ttl, keeps_inode=is_first or is_same)

@@ -14,7 +14,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 from bbfs.fuse.adapter import CHANGED, READY, Operations, Ownership
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.model.errors import BbfsError, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import BbfsError, NotFound, NotSupported, Outdated, Unreachable
 from bbfs.model.values import Change
 from bbfs.resources.catalog.inventory import TOLD_APART, ChangedPaths
 from bbfs.resources.catalog.record import Path
@@ -611,6 +611,22 @@ async def test_a_refresh_of_a_folder_lists_it_anew_and_forgets_what_was_absent(n
         assert await world.kernel.cat(TREE + "d/a") == b"newer"
         assert await world.kernel.ls(TREE + "d") == ["a", "new"]
         assert await world.kernel.ls(TREE + "e") == ["b"]
+
+
+@pytest.mark.semantics("S7")
+async def test_a_size_that_was_listed_before_another_one_is_no_size_of_the_content(nursery: trio.Nursery) -> None:
+    source = tree(a=b"old")
+    source.etags = False
+    async with World(nursery, source) as world:
+        ino = (await world.kernel.walk(TREE + "a")).ino
+        source.contents["file:./a"] = b"of another size"
+        world.files.refresh((TREE.strip("/"),))
+        assert await world.kernel.ls(TREE.strip("/")) == ["a"]
+        with pytest.raises(Outdated):
+            await world.files.open(ino)  # of which the kernel has three bytes
+        again = await world.kernel.walk(TREE + "a")
+        assert (again.ino != ino, again.size) == (True, 15)
+        assert await world.kernel.cat(TREE + "a") == b"of another size"
 
 
 class Unwalked(frozenset[Path]):

@@ -62,6 +62,7 @@ class Record:
     provisional: the source has not confirmed yet that the resource exists; the first load tells.
     written_ns: when a program changed the bytes of this inode version, which the mount has stored; None for any other.
     unstated: the digest of those bytes, if the source did not state a version of them.
+    resized: whether the source has stated several sizes under this inode version: the kernel may have any of them.
     writes: how often the mount has written it, so that an answer from before can be passed over.
     """
 
@@ -88,6 +89,7 @@ class Record:
         "parts",
         "path",
         "provisional",
+        "resized",
         "salt",
         "size",
         "source_id",
@@ -108,6 +110,7 @@ class Record:
         self.salt = ""
         self.written_ns: int | None = None
         self.unstated: str | None = None
+        self.resized = False
         self._inode_version = metadata.native_uri
         self.invalidated = False
         self.invalidations = 0
@@ -135,7 +138,7 @@ class Record:
 
     @inode_version.setter
     def inode_version(self, version: str) -> None:
-        self._inode_version, self.written_ns, self.unstated = version, None, None
+        self._inode_version, self.written_ns, self.unstated, self.resized = version, None, None, False
 
     def store_as(self, version: str, written_ns: int | None, *, is_stated: bool) -> None:
         """Give the stored content the inode version under which programs have written it.
@@ -215,6 +218,7 @@ class Record:
             metadata = replace(metadata, etag=old.etag, modified_ns=old.modified_ns, properties=properties)
         self.metadata = metadata
         if changed:
+            self.resized = self.resized or (before[0] is not None and before[0] != metadata.size)
             self.invalidate()
             self.listed_at = self.hinted_at = now
             if metadata.modified_ns is not None:
@@ -257,10 +261,7 @@ class Record:
 
         A declared size that the content contradicts counts as another version: the kernel may have cached it.
         """
-        declared = self.metadata.size
-        changed = (self.digest is not None and digest != self.digest) or (
-            self.digest is None and declared is not None and declared != size
-        )
+        changed = digest != self.digest if self.digest is not None else not self.is_of_size(size)
         if changed:
             if not self.metadata.on_open:  # whose opens share an inode, but no pages
                 self.inode_version, self.changed_at = digest, now
@@ -270,6 +271,10 @@ class Record:
         self.invalidated = outdated
         self.stale, self.error, self.dirty, self.provisional = False, None, True, False
         return changed
+
+    def is_of_size(self, size: int) -> bool:
+        """Return whether the kernel can have no other size of the inode than that of its first content."""
+        return not self.resized and all(each in (None, size) for each in (self.metadata.size, self.declared[0]))
 
     def adopt(self, said: ResourceMetadata) -> None:
         """Take over metadata that the source gives only with a load, without its size."""
