@@ -8,6 +8,7 @@ import pytest
 from fault_contents import CODECS, LEAST, Torn, names_in, names_of, record
 from fault_oracle import Asked, Event, History, Pending, Seen, State, problems
 from fault_plans import Kind, plan_of
+from fault_retries import Attempt, Kept, retry_problems
 
 FIRST = State(0.0, "l0", ("s.l0",), "stranger")
 SAVED = State(1.5, "l0", ("s.l0", "w0.0"), "mount")
@@ -110,3 +111,12 @@ def test_a_plan_is_that_of_its_seed(kind: Kind) -> None:
     assert any(each.kills for each in plans)
     assert any(each.stranger for each in plans)
     assert kind.appends == any(step.action == "append" for each in plans for step in each.programs["w0"])
+
+
+@pytest.mark.parametrize(("mine", "is_right"), [("w0.0 90 00w1.2 48 22", True), ("w1.2 48 22", False)])
+def test_a_diff_has_each_record_of_a_refused_write_and_what_is_there_of_a_half(mine: str, is_right: bool) -> None:
+    kept = Kept("0b90", "a0", ("s.a0", "half of w0.0", "w1.2"), "Conflict: x")
+    attempt = Attempt(kept, 1.0, 2.0, False, "0b90: x", kept.records, kept, "w1.1 48 11", mine)
+    append = Event("w1", 2, "append", "a0", 0.5, 0.6, wrote=("w1.2",))
+    found = [*retry_problems([attempt], [State(0.0, "a0", ("s.a0", "w1.1"), "mount")], [append], {})]
+    assert (found == []) is is_right, found
