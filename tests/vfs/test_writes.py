@@ -570,6 +570,32 @@ async def test_a_pending_write_is_not_for_a_source_of_the_same_name_elsewhere(tr
 
 
 @pytest.mark.semantics("S32")
+async def test_a_read_has_what_was_written_before_it_while_a_close_hands_over(tree: Tree) -> None:
+    """The kernel keeps the page that a read answers, and shows it up to the size that the earlier write gives."""
+    source, program, _ = tree
+    first = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    second = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    reader = await program.open(f"{TREE}/a.txt")
+    await program.writes.write(first, 5, b" and more")
+    source.released = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(program.close, first)
+        await until(lambda: source.written)
+        nursery.start_soon(program.writes.write, second, 14, b", later")
+        await settled()
+        read: list[bytes] = []
+
+        async def reads() -> None:
+            read.append(await program.files.read(reader, 0, 100))
+
+        nursery.start_soon(reads)
+        await settled()
+        source.released.set()
+    assert read == [b"first and more, later"]
+    await program.close(second)
+
+
+@pytest.mark.semantics("S32")
 async def test_a_pending_write_shows_at_once_under_a_name_that_was_absent(tree: Tree) -> None:
     source, program, world = tree
     told: list[tuple[str, ...]] = []

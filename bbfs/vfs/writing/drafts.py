@@ -3,7 +3,8 @@
 Between two awaits a task is alone. A draft's lock keeps its bytes unchanged while a source takes them.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -90,15 +91,24 @@ class Draft:
     users: int = 0
     """The number of open handles."""
     lock: trio.Lock = field(default_factory=trio.Lock)
+    writing: int = 0
+    """The number of writes that have come and wait for the lock, or have it."""
 
     @property
     def size(self) -> int:
         return self.record.best_size() if self.buffer is None else self.buffer.size
 
     def read(self, offset: int, length: int) -> bytes | None:
-        return None if self.buffer is None else self.buffer.read(offset, length)
+        return None if self.buffer is None or self.writing else self.buffer.read(offset, length)
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
+        """Return bytes with those of all writes that came before. Raise BbfsError.
+
+        The kernel may have dropped a page with the bytes of a write under way, and keeps the one that a read answers.
+        """
+        if self.writing:
+            async with self.lock:  # which goes to those who wait in their order
+                pass
         return (await self.filled()).read(offset, length)
 
     def close(self) -> None:
@@ -118,6 +128,15 @@ class Draft:
                 version = content.version if is_digest else None  # not the record's: it may be invalid again by now
                 self.buffer, self.expected = buffer, Expected(exists=True, etag=etag, version=version)
         return self.buffer
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Let reads wait for a write that has come."""
+        self.writing += 1
+        try:
+            yield
+        finally:
+            self.writing -= 1
 
     async def renamed_state(self) -> Expected:
         """Return the state at the source after a rename. The draft has no unsaved change.

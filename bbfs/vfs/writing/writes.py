@@ -291,14 +291,15 @@ class Writes:
         draft = self._files[handle].content
         if not isinstance(draft, Draft):
             raise ReadOnly("the file was opened for reading")
-        async with self._changing(draft):
-            if self._files[handle].appends:
-                # The kernel appends at the size that it was told last: 0, where only a load tells the size.
-                end = (await draft.filled()).size
-                draft.is_moved |= offset != end
-                offset = end
-            await draft.write(offset, data)
-            draft.changed()
+        with draft.awaited():
+            async with self._changing(draft):
+                if self._files[handle].appends:
+                    # The kernel appends at the size that it was told last: 0, where only a load tells the size.
+                    end = (await draft.filled()).size
+                    draft.is_moved |= offset != end
+                    offset = end
+                await draft.write(offset, data)
+                draft.changed()
         return len(data)
 
     @asynccontextmanager
