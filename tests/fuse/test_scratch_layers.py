@@ -379,6 +379,24 @@ def test_what_a_source_has_changed_is_a_conflict_until_it_is_overwritten(scratch
     assert listed(scratch) == []
 
 
+def test_to_overwrite_means_what_a_source_has_changed_just_now_too(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(scratch.upper, "file", "mine")
+    refusals = iter([errno.EBUSY] * 3)
+    put_file = copying.put_file
+
+    def put(*arguments: Any) -> None:
+        for refusal in refusals:
+            raise OSError(refusal, os.strerror(refusal))
+        put_file(*arguments)
+
+    monkeypatch.setattr(copying, "put_file", put)
+    assert "has changed it meanwhile" in (applied(scratch)["file"] or "")
+    assert applied(scratch, overwrite=True) == {"file": None}
+    assert tree(scratch.lower)["file"] == "mine"
+
+
 @pytest.mark.parametrize("put", ["file", "symlink"])
 def test_what_a_source_makes_right_before_the_rename_stays(scratch: Scratch, put: str) -> None:
     write(scratch.upper, "new", "mine")

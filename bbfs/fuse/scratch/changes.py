@@ -289,8 +289,9 @@ class _Reader:
             removed |= set(os.listdir(lower)).difference(names)
         entries = {name: os.stat(name, dir_fd=upper, follow_symlinks=False) for name in names}
         removed |= {name for name, found in entries.items() if is_whiteout(found)}
-        shown = {} if lower is None else _in_lower({*names, *removed}, lower)
-        same = {} if lower is None else _compared(entries, shown, upper, lower)
+        with _located(path):
+            shown = {} if lower is None else _in_lower({*names, *removed}, lower)
+            same = {} if lower is None else _compared(entries, shown, upper, lower)
         for name, found in entries.items():
             if not is_whiteout(found):
                 yield from self._entry(upper, lower, path + name, name, found, shown.get(name), same.get(name), depth)
@@ -411,6 +412,16 @@ class _Reader:
         if kind == "file":
             touched |= found.st_mtime_ns != below.st_mtime_ns
         return "attributes" if touched else None, None
+
+
+@contextmanager
+def _located(directory: str) -> Iterator[None]:
+    """Let an OSError name the path from the root of the layer. directory: with a slash at its end."""
+    try:
+        yield
+    except OSError as error:
+        name = os.path.basename(os.fsdecode(error.filename or ""))
+        raise OSError(error.errno, error.strerror, directory + name) from None
 
 
 def _in_lower(names: Collection[str], lower: int) -> Mapping[str, os.stat_result]:

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """Files that are applied at once: most of the time of one is a wait for the disk or the source."""
+_AGAIN = 2
+"""Times that a change is begun again where the source has another version by then."""
 _PARENTS = 128
 """Directories whose descriptors are kept for the next change in them."""
 _ERROR = "user.bbfs.error"
@@ -120,10 +122,21 @@ class _Applying:
             for other in self.failed if change.what == "removed" else ():
                 if other.old is not None and is_beneath(other.old, change.path):
                     raise Conflict(f"{other.old} was moved to {other.path}, which is not applied")
-            self.layers.apply(change, overwrite=self.overwrite)
+            self._apply(change)
         except (BbfsError, OSError, UnicodeError) as caught:
             return Outcome(change, self.layers.reason(change, caught))
         return Outcome(change, None)
+
+    def _apply(self, change: Change) -> None:
+        """Apply a change. What a source has changed meanwhile is met once more: `overwrite` means that, too."""
+        for _ in range(_AGAIN if self.overwrite else 0):
+            try:
+                return self.layers.apply(change, overwrite=True)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                self.layers.reason(change, error)  # it drops the pending write of this attempt
+        return self.layers.apply(change, overwrite=self.overwrite)
 
     def at_once(self, changes: Sequence[Change]) -> Iterator[Outcome]:
         """Apply changes that do not depend on each other, and yield them in their order."""
