@@ -386,7 +386,7 @@ class Operations(pyfuse3.Operations):
         data = self._files.read(fh, off, size)
         if type(data) is not Wait:
             return data
-        opener = self._openers.get(fh)
+        opener = self._openers.get(fh, self._writers.get(fh))  # of a file that programs write, reads wait as well
         if opener is None:
             return await answered(data, self._files.read, fh, off, size)
         # A read does not name the waiting thread. Mostly it is the one that opened the file.

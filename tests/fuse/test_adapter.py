@@ -14,7 +14,7 @@ import pyfuse3
 import pytest
 import trio
 import trio.testing
-from fakes import FlatSource, TreeSource, World, data_source, settled, several, uris
+from fakes import FlatSource, TreeSource, World, data_source, settled, several, until, uris
 from pyfuse3 import FUSEError
 from writable import Program, WritableTree
 
@@ -257,6 +257,35 @@ async def test_the_wait_of_an_interrupted_reader_answers_eintr_and_harms_nobody(
         assert not isinstance(answered[2], int)
         assert source.loaded == ["x://a"]
         assert source.cancelled == []
+
+
+@pytest.mark.semantics("S22")
+async def test_a_reader_of_what_others_write_is_interrupted(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bbfs.fuse.waiting_programs.wants_out", lambda pid: pid == 2)
+    source = WritableTree()
+    source.contents = {"file:./a": b"first"}
+    async with World(nursery, source) as world:
+        interrupts = Interrupts()
+        nursery.start_soon(interrupts.run)
+        adapter = Operations(world.core, OWNER, interrupts)
+        ino = pyfuse3.InodeT((await world.kernel.walk(f"{TREE}/a")).ino)
+        writer, reader = [
+            (await adapter.open(ino, flags, cast(pyfuse3.RequestContext, SimpleNamespace(pid=pid)))).fh
+            for pid, flags in ((1, os.O_WRONLY | os.O_APPEND), (2, os.O_RDONLY))
+        ]
+        await adapter.write(writer, 5, b" and more")
+        source.released = trio.Event()
+        async with trio.open_nursery() as programs:
+            programs.start_soon(adapter.flush, writer)
+            await until(lambda: source.written)
+            programs.start_soon(adapter.write, writer, 14, b", later")
+            await settled()
+            with pytest.raises(FUSEError) as raised:
+                await adapter.read(reader, 0, 100)
+            source.released.set()
+        assert raised.value.errno == errno.EINTR
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
