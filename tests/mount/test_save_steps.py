@@ -19,7 +19,7 @@ import pytest
 from breakpoints import environ
 from harness import Mount, Mounts
 from killable import KILLABLE, NAME, Killable, killable
-from programs import Program, run, wait_until
+from programs import Done, Program, run, wait_until
 
 pytestmark = pytest.mark.semantics("S32")
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
@@ -103,7 +103,9 @@ class Rounds:
         assert items or there == new or "kept 1" not in steps, "the daemon had the bytes"
         for item in items:
             assert (kept / item["id"]).read_bytes() == new
-            self._bbfs(mount, "pending", "retry", item["id"], *(["--force"] if is_half else []))
+            again = ["pending", "retry", item["id"], *(["--force"] if is_half else [])]
+            # A source that was down is asked again after a while, and lists what was listed before until then.
+            wait_until(lambda words=again: self._bbfs(mount, *words, status=None).status == 0, "the retry lands")
             assert source.get() == new
         assert list(kept.glob("*")) == [], mount.log()
         assert source.names() <= {NAME}
@@ -112,11 +114,11 @@ class Rounds:
             wait_until(lambda: run("cat", file, status=None).out == now, "the mount has what the source has")
 
     def _pending(self, mount: Mount) -> list[dict[str, str]]:
-        return json.loads(self._bbfs(mount, "pending", "list", "--json"))
+        return json.loads(self._bbfs(mount, "pending", "list", "--json").text)
 
     @staticmethod
-    def _bbfs(mount: Mount, *arguments: str) -> str:
-        return run(sys.executable, "-m", "bbfs", *arguments, env=mount.environ()).text
+    def _bbfs(mount: Mount, *arguments: str, status: int | None = 0) -> Done:
+        return run(sys.executable, "-m", "bbfs", *arguments, status=status, env=mount.environ())
 
 
 def is_stopped(pid: int) -> bool:

@@ -93,13 +93,15 @@ class _Session(paramiko.SFTPServer):
 
     def _process(self, t: int, request_number: int, msg: Any) -> None:
         name, ours = CMD_NAMES[t], self._ours
+        counts = ours.left is not None  # else its answer may be there before the groups begin
         ours.asked.append(name)
         status = ours.meet(name, self._transport)
         if status is None:
             super()._process(t, request_number, msg)  # pyright: ignore[reportAttributeAccessIssue]
         else:
             self._send_status(request_number, status)  # pyright: ignore[reportAttributeAccessIssue]
-        ours.left = None if ours.left is None else ours.left - 1
+        if counts and ours.left is not None:
+            ours.left -= 1
         if ours.left == 0:
             ours.left = next(ours.together, None)
             held, self._held = self._held, []

@@ -129,12 +129,16 @@ class WorkerPool:
                 await worker.end()
 
 
+_OUT_OF_MEMORY = ("MemoryError", "SystemError: error return without exception set")
+"""How the last words of a worker begin that got no memory. C code that forgets to say so is a SystemError."""
+
+
 def _death(worker: "_Worker", what: str, seconds: float, memory: int) -> BbfsError:
     """Return the error of a job whose worker has ended instead of answering."""
     status = worker.status
     if -status in _OVER_TIME:
         return TooLarge(f"{what}: takes more than {seconds:g} s of CPU time to read, the limit of a document")
-    if worker.last_words.startswith("MemoryError"):
+    if worker.last_words.startswith(_OUT_OF_MEMORY):
         return TooLarge(f"{what}: takes too much memory to read")
     said = f": {shown(worker.last_words, 300)}" if worker.last_words else ""
     if status < 0 and -status != signal.SIGINT:
