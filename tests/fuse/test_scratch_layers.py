@@ -535,8 +535,9 @@ def test_what_a_source_changes_while_a_change_is_applied_stays(
 
     def swapped(found: os.stat_result) -> str:
         if found.st_ino == old.lstat().st_ino:
-            old.unlink()
-            old.symlink_to(outside)
+            link = Path(tmp_path, "link")
+            link.symlink_to(outside)
+            link.replace(old)  # in one step: the thread of the other change looks there as well
         return checked(found)
 
     monkeypatch.setattr(copying, "copy_data", copied)
