@@ -220,7 +220,7 @@ def status(name: str, beneath: int) -> os.stat_result | None:
 def statuses(names: Collection[str], beneath: int) -> dict[str, os.stat_result]:
     """Return the status of some of these names in a directory of the lower layer; of all, as a rule, if they are many.
 
-    A mount tells the statuses of many names with their listing, in one request, and that of one name in each lookup.
+    A listing of a mount brings the statuses of all names in one request. A lookup brings the status of one name.
     Raise OSError.
     """
     found: dict[str, os.stat_result] = {}

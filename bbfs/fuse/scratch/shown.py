@@ -1,4 +1,4 @@
-"""What the daemon of a mount has shown to programs, noted for the scratches that lie over it."""
+"""Notes of the versions that a daemon shows to programs, for the scratches over its mount."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Shown:
-    """What a daemon has shown, noted for each scratch that lies over its mount.
+    """Notes the versions that a daemon shows, for each scratch over its mount.
 
     below: empty without such a scratch. Callers look at it first, so that a plain mount does nothing here.
     """
@@ -82,7 +82,7 @@ class Shown:
 
 
 class _ShownBelow:
-    """What was shown below one scratch. The notes end, for each name, when the upper layer hides the name."""
+    """Notes the versions below one scratch. The upper layer hides a name: from then on the note of that name stays."""
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch

@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from odd_parts import places, with_part
 
 from bbfs.model.errors import NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.api import document
@@ -487,22 +488,6 @@ WHOLE = {
         },
     },
 }
-
-
-def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the place of each part of a JSON value."""
-    yield place
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, below in inner:
-        yield from places(below, (*place, step))
-
-
-def with_part(value: Any, place: tuple[Any, ...], part: Any) -> Any:
-    if not place:
-        return part
-    changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[place[0]] = with_part(changed[place[0]], place[1:], part)
-    return changed
 
 
 @pytest.mark.parametrize("place", list(places(WHOLE)), ids=lambda place: "/".join(map(str, place)))

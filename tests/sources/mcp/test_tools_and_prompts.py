@@ -2,10 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from odd_parts import places, with_part
 
 from bbfs.model.uri_paths import plain_path
 from bbfs.model.uri_templates.patterns import Pattern
@@ -218,22 +218,6 @@ PROMPT: dict[str, Any] = {
     "title": "P",
     "arguments": [{"name": "a", "title": "t", "description": "d", "required": True}],
 }
-
-
-def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the place of each part of a JSON value."""
-    yield place
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, below in inner:
-        yield from places(below, (*place, step))
-
-
-def with_part(value: Any, place: tuple[Any, ...], part: Any) -> Any:
-    if not place:
-        return part
-    changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[place[0]] = with_part(changed[place[0]], place[1:], part)
-    return changed
 
 
 @pytest.mark.parametrize("place", list(places(TOOL)), ids=lambda place: "/".join(map(str, place)))
