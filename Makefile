@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak kills faults saves hostile passed foreign fuzz install lock clean
+.PHONY: demo test check bench beside soak kills faults saves hostile passed foreign fuzz install options lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -51,6 +51,9 @@ fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuz
 	.venv/bin/python fuzz/run.py $(ARGS)
 
 install: $(RUN)  ## the program bbfs in .venv/bin
+
+options: $(TEST)  ## write the tables of options in docs/sources.md and docs/sources again
+	.venv/bin/python scripts/option_tables.py
 
 lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgrade takes newer versions
 	scripts/lock $(UPGRADE)

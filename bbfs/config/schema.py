@@ -85,29 +85,48 @@ class ConfigTable(BaseModel):
 
 class MountTable(ConfigTable):
     uid: UserId | None = None
+    """Owner of the tree. Without it, the mounting user."""
     gid: UserId | None = None
+    """Group of the tree. Without it, the group of the mounting user."""
     umask: Umask | None = None
+    """Permission bits to remove, as a quoted octal number (`"077"`). Without it, none."""
     allow_other: bool = False
+    """Allow access by other users."""
     agents: bool = False
+    """Describe the sources in `AGENTS.md` at the root too, for agents that look for that."""
 
 
 class CacheTable(ConfigTable):
     memory: Size = DEFAULT_CACHE_BYTES
+    """Memory for cached contents."""
     disk: Size = DEFAULT_DISK_BYTES
+    """Disk space for cached contents; 0 for none."""
     index: Size = DEFAULT_INDEX_BYTES
+    """Disk space for the local index; 0 for none."""
     shared: str | None = None
+    """The Valkey or Redis server on which machines share contents: `redis://HOST:PORT/DATABASE`, `rediss://…` (TLS),
+    `unix:///PATH?db=DATABASE`."""
     shared_password: str | None = None
+    """Its password, without percent-encoding (unlike in the URL)."""
     shared_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "bbfs"
+    """Prefix of all keys there. Machines share contents only under one prefix."""
     shared_max_content: Annotated[int, BeforeValidator(parse_size), Field(ge=1, le=LARGEST_SHARED)] = 1 << 20
+    """Largest content to share."""
     shared_ttl: PositiveDuration = 86400.0
+    """Longest time that a content stays on the server."""
     shared_timeout: PositiveDuration = 0.5
+    """Longest time of one request before the server counts as down."""
 
 
 class DocumentsTable(ConfigTable):
     max_size: Size = DocumentBounds().max_size
+    """Largest document."""
     max_unpacked: Size = DocumentBounds().max_unpacked
+    """Most bytes of all members of an archive. Word, PowerPoint, Excel and EPUB files are archives."""
     max_text: Size = DocumentBounds().max_text
+    """Largest text of a document."""
     seconds: Annotated[int, Field(ge=1, le=3600)] = DocumentBounds().seconds
+    """CPU time for one document, in seconds."""
 
 
 class CapabilitiesTable(ConfigTable):
@@ -124,68 +143,130 @@ class TtlTable(ConfigTable):
 
 class McpTable(ConfigTable):
     command: str | None = None
+    """A program that bbfs starts, with the protocol on its stdin and stdout."""
     args: list[str] = []
+    """Its arguments."""
     env: dict[str, str] = {}
+    """Variables of its environment, beside HOME, LOGNAME, PATH, SHELL, TERM, USER and LANG."""
     cwd: str | None = None
+    """Its working directory."""
     url: str | None = None
+    """A server over HTTP, instead of a program."""
     headers: dict[str, str] = {}
+    """Headers of every request to it."""
     transport: Literal["stdio", "http", "sse"] | None = None
+    """The transport, if the other keys do not tell it."""
 
 
 class SearchTable(ConfigTable):
     tool: str
+    """The name of the tool."""
     query: str | None = None
+    """The argument for the words. Without it, the one with a usual name."""
     limit: str | None = None
+    """The argument for the number of hits. Without it, the one with a usual name."""
     uri: str = "uri"
+    """The key of a hit that holds its URI."""
     arguments: dict[str, Any] = {}
+    """Arguments that every search sends."""
 
 
 class RemoveTable(ConfigTable):
     tool: str
+    """The name of the tool, which the option `tools` need not allow."""
     uri: str = "uri"
+    """The argument that takes the URI of the resource."""
     version: str | None = None
+    """The argument that takes the version to replace or remove; bbfs sends `""` if there must be no such resource."""
     template: Annotated[str, AfterValidator(_template)] | None = None
+    """Write only URIs that this template makes. Without it, all."""
     arguments: dict[str, Any] = {}
+    """Other arguments, sent with every call."""
 
 
 class WriteTable(RemoveTable):
     content: str = "content"
+    """The argument that takes a text in UTF-8; `""` if there is none."""
     blob: str | None = None
+    """The argument that takes other bytes, in Base64. Without it, they are `EOPNOTSUPP`."""
     mime_type: str | None = None
+    """The argument that takes the MIME type of the file name."""
     max_size: Size = WriteTool("").max_size
+    """Largest content. A larger one is `EFBIG`."""
 
 
 class SourceTable(ConfigTable):
     name: str
+    """Part of the directory's name: letters, digits, `.` `_` `-`."""
     id: str | None = None
+    """The name of the source in commands. Without it, `name`."""
     type: str | None = None
+    """One of the types above. For MCP, any word for the content of the server (`server`, `database`, …); without it,
+    `server`."""
     access_method: Literal["bb", "mcp"] | None = None
+    """`bb` (read by bbfs itself) or `mcp`. Without it, `mcp` if there is an `mcpConfig`."""
     title: str | None = None
+    """A name for people."""
     enabled: bool = True
+    """`false` leaves the source out."""
     uri_prefix: str | None = None
+    """Another name for the directory: `{accessMethod}-{type}+{name}`, or with `+{scheme}`."""
     capabilities: Annotated[CapabilitiesTable, BeforeValidator(_capability_table)] = CapabilitiesTable()
+    """What bbfs may do: an array of `read`, `list`, `write`, `search`, or a table of booleans. A source has a
+    capability if it is granted here and its type supports it. Without it, all but `write`."""
     config: dict[str, Any] = {}
+    """Options of the type, see its page."""
     auth: dict[str, str] = {}
+    """Secrets. Each type has its own keys."""
     mcp_config: McpTable | None = None
+    """The address of an MCP server, see [its page](sources/mcp.md)."""
     ttl: Annotated[TtlTable, BeforeValidator(_ttl_table)] = TtlTable()
+    """How long listings and contents are fresh: one value, or `{ listing = …, content = … }`. A time to live from the
+    server overrides it."""
     timeout: PositiveDuration | None = None
+    """Longest time of one request."""
     max_stale: Duration | None = None
+    """How long after that bbfs still serves a stale listing while it refreshes it, and a stale content while the source
+    is down."""
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = None
+    """Requests in flight at once."""
     sizes: Literal["exact", "lazy"] | None = None
+    """`exact`: load a content to find an unknown size. `lazy`: the size is 0 until the file is opened."""
     disk: bool | None = None
+    """Cache contents [on disk](operations.md#contents-on-disk)."""
     verify: bool | None = None
+    """Load each resource after it was written, and compare the bytes: other bytes are `EIO` and a pending write. For
+    stores that may keep other bytes than they are sent. A source that makes another text of what it gets (`api`,
+    `notion`, `database`) fails each write by it."""
     start: Literal["lazy", "eager"] | None = None
+    """MCP: `lazy` connects at the first use; `eager` connects at once, and again whenever the connection is lost."""
     idle_timeout: Duration | None = None
+    """MCP: close a connection that is unused for this long and has no subscription, until the next use; 0 is never."""
     roots: list[str] | None = None
+    """MCP: folders to send when the server asks for the client's roots."""
     list_limit: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    """MCP: most resources to list, of 128 bytes each on average. If there are more, the log and `user.bbfs.error` say
+    so."""
     tools: Annotated[Literal["off", "read-only", "all"] | list[str] | None, BeforeValidator(_tools)] = None
+    """MCP: the [tools](sources/tools.md) that can be called by path: `read-only` (those that declare it), `all`, an
+    array of names and patterns (`git_*`), or `off`, which shows no tools at all."""
     prompts: bool | None = None
+    """MCP: give prompts paths."""
     search: SearchTable | None = None
+    """MCP: the [tool that searches](sources/tools.md#search) the server. Without it, the read-only tool that is named
+    like a search, needs a query only, and declares to answer with URIs."""
     write: WriteTable | None = None
+    """MCP: the tool that [writes](sources/mcp.md#writing) resources."""
     remove: RemoveTable | None = None
+    """MCP: the tool that [removes](sources/mcp.md#writing) resources."""
     shared: bool | None = None
+    """MCP: put contents into the [shared cache](operations.md#sharing-contents-between-machines), if there is one.
+    Without it, those of servers that answer all users alike."""
     index: bool | None = None
+    """`true`: put the texts that are read into the [local index](search.md#the-local-index). `false`: never index this
+    source. Without it, bbfs indexes what `bbfs index` is asked for."""
     text: TextFiles | None = None
+    """The [texts of documents](documents.md): `by-name` beside the documents, `listed` as well, or `off`."""
 
     def policy(self) -> dict[str, Any]:
         """Return the given fields of `Policy`."""
@@ -212,7 +293,10 @@ class FileTable(ConfigTable):
     cache: CacheTable = CacheTable()
     documents: DocumentsTable = DocumentsTable()
     embeddings: dict[str, Any] | None = None
+    """The [model](sources/vector_search.md#embeddings) that makes vectors of texts, for the [local
+    index](search.md#meaning) and for sources of vectors that name none. Without it, searches are for words."""
     log_level: LogLevel = "info"
+    """The lowest level of messages in the log."""
     sources: list[dict[str, Any]] = []
 
 

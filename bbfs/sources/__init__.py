@@ -1,6 +1,6 @@
 """The public interface for authors of source types. A handler needs no other name of bbfs, and no other one is stable.
 
-`docs/sources.md` ("A type of your own") shows its use. `bbfs.testing` has the tests that every handler must pass.
+`docs/sources/own.md` shows its use. `bbfs.testing` has the tests that every handler must pass.
 """
 
 from bbfs.model.errors import (

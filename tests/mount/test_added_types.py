@@ -1,4 +1,4 @@
-"""The source type that docs/sources.md shows: built, installed into an environment of its own, checked and mounted."""
+"""The source type that docs/sources/own.md shows: built, installed into an environment of its own, checked and mounted."""
 
 import re
 import site
@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from harness import Mounts
 from programs import errno_of, run
-from repository import DOCS
+from repository import DOCS, ROOT
 
-DOCUMENT = DOCS / "sources.md"
+DOCUMENT = DOCS / "sources/own.md"
 _FILE = re.compile(r"^`([\w.]+)`: (?:.+\n)+\n```\w+\n((?:(?!```).*\n)*)```$", re.MULTILINE)
 """A paragraph that begins with the name of a file, and the block after it."""
 
 
 def shown_files() -> dict[str, str]:
-    """The files of the section, by name."""
-    section = DOCUMENT.read_text().partition("\n## A type of your own\n")[2]
-    return dict(_FILE.findall(section.partition("\n## ")[0]))
+    """The files of the page, by name."""
+    return dict(_FILE.findall(DOCUMENT.read_text()))
 
 
 def done(*command: str | Path, cwd: Path) -> str:
@@ -41,7 +40,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fresh = project / "environment"
     done(uv, "venv", "--offline", "--python", sys.executable, fresh, cwd=project)
     (packages,) = fresh.glob("lib/python*/site-packages")
-    (packages / "beside.pth").write_text("\n".join([*site.getsitepackages(), str(DOCUMENT.parents[1])]))
+    (packages / "beside.pth").write_text("\n".join([*site.getsitepackages(), str(ROOT)]))
     (wheel,) = (project / "dist").glob("*.whl")
     done(uv, "pip", "install", "--offline", "--no-deps", "--python", fresh, wheel, cwd=project)
     return fresh / "bin" / "python"

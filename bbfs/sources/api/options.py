@@ -21,59 +21,73 @@ WRITING = ("PUT", "PATCH", "POST", "DELETE")
 
 
 class ValuesFrom(SourceOptions):
-    """The source of values: the path of an operation in the document, and a member of its items (with dots for
-    nesting)."""
+    """The source of values: a member of the items of an operation."""
 
     path: str
+    """The path of the operation in the document."""
     field: str | None = None
+    """The member, with dots for nesting."""
 
 
 class SearchOptions(SourceOptions):
-    """The operation that searches the API.
-
-    operation: its path in the document. query, limit: its parameters for the words and for the number of hits; by
-    default, those of a usual name. uri: member of an item with the URL of its resource (with dots for nesting).
-    resource: instead of that, the path of the operation that takes the key of an item. arguments: of every search.
-    """
+    """The operation that searches the API."""
 
     operation: str
+    """Its path in the document."""
     query: str | None = None
+    """Its parameter for the words. Without it, the one with a usual name."""
     limit: str | None = None
+    """Its parameter for the number of hits. Without it, the one with a usual name."""
     uri: str | None = None
+    """The member of an item with the URL of its resource (`links.self`). Without it, the first of `uri`, `url`, `href`,
+    `self` and `link`."""
     resource: str | None = None
+    """Instead of `uri`, the path of the operation that has the resource. The last variable of the path is the key of the
+    item."""
     arguments: dict[str, str | int | float | bool] = Field(default={})
+    """Values that every search sends."""
 
 
 class ApiOptions(SourceOptions):
-    """Options of a REST API.
-
-    document: the OpenAPI document: a URL, or a path (`~` is the home directory). server: base URL of the API, instead
-    of the document's. server_variables: values for the variables in the document's server URL. headers: sent with every
-    request to the API. document_headers: sent with requests for the document. include, exclude: globs over the
-    document's paths. search: the operation that searches. write: the operations that bbfs may send to write, by their
-    method and path or their `operationId`. values: by variable name, or PATH#NAME: the values, or their
-    source. max_pages, max_items: limits of one list. max_body: bytes of one answer. max_document: bytes of the document
-    with all that it refers to. per_second: requests per second. allow_private: allow addresses that are not public.
-    proxy: URL of an HTTP proxy.
-    """
+    """Options of a REST API."""
 
     document: str = Field(min_length=1)
+    """The OpenAPI document: a URL, or a path (relative to the configuration file). bbfs reads the document again when
+    the listing's `ttl` is over."""
     server: str | None = None
+    """Base URL of the paths, instead of the document's `servers`."""
     server_variables: dict[str, str] = Field(default={})
+    """Values for the variables in the document's servers, instead of their defaults."""
     headers: dict[str, str] = Field(default={})
+    """Headers for every request to the API."""
     document_headers: dict[str, str] = Field(default={})
+    """Headers for requests for the document. These get neither `headers` nor `auth`."""
     include: tuple[str, ...] = ()
+    """Globs over the document's paths (`/pets/**`; `*` matches no slash). Without it, everything."""
     exclude: tuple[str, ...] = ()
+    """Globs over paths to leave out."""
     search: SearchOptions | None = None
+    """The operation that searches the API, with the keys below. Without it, the source is not searched."""
     write: tuple[str, ...] = ()
+    """The operations that bbfs may send to write, by method and path (`"PUT /pets/{petId}"`) or `operationId`. Without
+    it, bbfs sends only GET."""
     values: dict[str, tuple[str | int, ...] | ValuesFrom] = Field(default={})
+    """Values of variables, by the variable's name or by `PATH#NAME`: an array, or a table with `path` (an operation of
+    the document) and `field` (a member of its items, with dots for nesting). Without it, the API's own lists."""
     max_pages: int = Field(default=MAX_PAGES, ge=1, le=1000)
+    """Most pages of one list."""
     max_items: int = Field(default=MAX_ITEMS, ge=1)
+    """bbfs asks for no further page of a list once it has so many items."""
     max_body: Annotated[Bytes, Field(ge=1)] = MAX_BODY
+    """Largest answer, and most bytes of all pages of a list together."""
     max_document: Annotated[Bytes, Field(ge=1, le=1 << 30)] = MAX_DOCUMENT
+    """Largest document, with all documents that it refers to."""
     per_second: float | None = Field(default=None, gt=0)
+    """Most requests per second."""
     allow_private: bool = False
+    """Allow addresses that are not public (this machine, the local network)."""
     proxy: ProxyUrl | None = None
+    """URL of an HTTP proxy for all requests."""
 
     @field_validator("headers", "document_headers")
     @classmethod

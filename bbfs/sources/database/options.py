@@ -29,23 +29,25 @@ _DUCKDB = 512 << 20
 
 
 class DatabaseOptions(SourceOptions):
-    """Options of a database.
-
-    url: its address, in SQLAlchemy's form; a password may also be in `auth.password`. schemas: the schemas that are
-    shown, instead of all except the system's. row_limit: the files of all rows of a table with more (by estimate) are
-    not listed, and its parts have about as many. listed_rows: limit on the names in `row/`, in `rows/` and in each
-    directory of `by/`. queries: the named queries. search: columns that a search reads through, or `scan` for the texts
-    of all tables of at most `row_limit` rows; without it, a search asks full-text indexes alone. max_memory: bytes of a
-    process that reads the database; one value of SQLite may have a sixth of it.
-    """
+    """Options of a database."""
 
     url: SecretStr
+    """The address in SQLAlchemy's form: `sqlite:///relative.db` (relative to the configuration file; a path is not
+    percent-encoded), `sqlite:////absolute.db`, `postgresql://user@host:5432/database`, `duckdb:///file.duckdb`,
+    `duckdb:///folder`."""
     schemas: tuple[str, ...] | None = None
+    """The schemas to show. Without it, all but the system's."""
     row_limit: int = Field(default=ROW_LIMIT, ge=0)
+    """A table with more rows (by estimate) is large: bbfs lists its rows in parts of about this size."""
     listed_rows: int = Field(default=LISTED_ROWS, ge=0, le=1_000_000)
+    """Most names that `row/`, `rows/` and each directory in `by/` list. Other names can still be opened."""
     queries: dict[str, QueryOptions] = Field(default_factory=dict)
+    """A table from name to named query: SQL, or a table with the keys below."""
     search: Literal["scan"] | tuple[str, ...] | None = None
+    """Columns that a search scans where there is no full-text index, as `"TABLE.COLUMN"`; `"scan"` stands for the texts
+    of all tables with at most `row_limit` rows. Without it, a search asks full-text indexes only."""
     max_memory: Bytes = Field(default=MEMORY, ge=64 << 20, le=4 << 30)
+    """Memory of a process that reads the database. One value of SQLite may have a sixth of it."""
 
     @field_validator("url")
     @classmethod

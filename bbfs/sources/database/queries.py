@@ -26,25 +26,30 @@ _PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!\w)(?!:(?!:))|\\(:)")
 
 
 class ParameterOptions(BaseModel):
-    """A parameter of a query. default: the value if none is given, written as in a file name."""
+    """A parameter of a query."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     type: ParameterType = "text"
+    """The type of its values."""
     default: str | int | float | bool | None = None
+    """The value if a program gives none, written as in a file name. Without it, the parameter is required."""
     description: str | None = None
+    """The description."""
 
 
 class QueryOptions(BaseModel):
-    """A named query: SQL with `:name` for each parameter (`\\:` is a colon).
-
-    parameters: all except required texts; a word alone is a type. lazy: its results are not listed.
-    """
+    """A named query."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     sql: str = Field(min_length=1)
+    """A single statement, with `:name` for each parameter."""
     description: str | None = None
+    """The description."""
     parameters: dict[str, ParameterOptions] = Field(default_factory=dict)
+    """A table from name to parameter: a type, or a table with the keys `type`, `default` and `description`. A parameter
+    that is not in the table is a required text."""
     lazy: bool = False
+    """Do not list the results."""
 
     @model_validator(mode="before")
     @classmethod

@@ -12,24 +12,27 @@ MODEL_MEMORY = 1 << 30
 
 
 class EmbeddingOptions(SourceOptions):
-    """Options of the embeddings.
-
-    url, model: an endpoint that speaks OpenAI's protocol, with `/embeddings` below the URL, and the model to name.
-    key: its API key. dimensions: of its vectors; by default the first answer says it. send_dimensions: ask the endpoint
-    for that many. batch: texts in one request. allow_private: allow a host on this machine or in a private network; by
-    default only where the URL itself names such an address. folder: a static model (model2vec), instead. max_memory:
-    bytes of the process that reads it.
-    """
+    """Options of the embeddings: an endpoint that speaks OpenAI's protocol, or a static model (model2vec)."""
 
     url: str | None = Field(default=None, pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")
+    """The endpoint. bbfs adds `/embeddings`."""
     model: str | None = Field(default=None, min_length=1, max_length=200)
+    """The name of the endpoint's model."""
     key: SecretStr | None = None
+    """The endpoint's API key: `"${env:KEY}"`."""
     dimensions: int | None = Field(default=None, ge=1, le=MOST_DIMENSIONS)
+    """Numbers of a vector. An answer with another number is `EPROTO`. Without it, as many as the first answer has."""
     send_dimensions: bool = False
+    """Ask the endpoint for `dimensions`."""
     batch: int = Field(default=BATCH, ge=1, le=512)
+    """Texts in one request."""
     allow_private: bool | None = None
+    """Allow a host on this machine or in a private network. Without it, only if the URL itself names `localhost` or such
+    an address."""
     folder: str | None = Field(default=None, min_length=1)
+    """The folder of a static model, instead of an endpoint."""
     max_memory: Bytes = Field(default=MODEL_MEMORY, ge=256 << 20, le=16 << 30)
+    """Memory of the process that has the static model."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "EmbeddingOptions":

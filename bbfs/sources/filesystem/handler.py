@@ -52,16 +52,15 @@ _log = logging.getLogger(__name__)
 
 
 class FilesystemOptions(SourceOptions):
-    """Options of a local folder.
-
-    root: the folder; `~` is the home directory, a relative path starts in the working directory of bbfs. It need not
-    exist yet. hidden: show names that begin with a dot. max_memory: largest file in bytes that is read as a whole when
-    it is opened; larger ones are read in ranges.
-    """
+    """Options of a local folder."""
 
     root: str
+    """The folder. `~` is the home directory. The folder may vanish and return (with `--dir` it has to exist when bbfs
+    starts)."""
     hidden: bool = True
+    """Show names that begin with a dot."""
     max_memory: Bytes = Field(default=1 << 20, ge=0, le=1 << 30)
+    """Largest file that is read whole when it is opened. Larger ones are read in ranges."""
 
     @field_validator("root")
     @classmethod

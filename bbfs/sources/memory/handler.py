@@ -48,16 +48,18 @@ LARGE = 1 << 20
 
 
 class ResourceOptions(SourceOptions):
-    """One resource of the options: its content in one of three ways, and its description.
-
-    text: the content. base64: the content, encoded. file: a local file, read when bbfs starts.
-    """
+    """One resource of the options: its content by one of the first three keys, and its description."""
 
     text: str | None = None
+    """The content."""
     base64: str | None = None
+    """The content, encoded."""
     file: str | None = None
+    """A local file with the content. bbfs reads it when it starts."""
     mime_type: str | None = None
+    """The MIME type, instead of the one that the name gives."""
     description: str | None = None
+    """The description."""
 
     @model_validator(mode="before")
     @classmethod
@@ -72,14 +74,14 @@ class ResourceOptions(SourceOptions):
 
 
 class MemoryOptions(SourceOptions):
-    """Options of a source held in memory.
-
-    resources: by path. file: where to keep what is put, or None. max_bytes: limit of all contents and their names.
-    """
+    """Options of a source held in memory."""
 
     resources: dict[str, ResourceOptions] = Field(default_factory=dict)
+    """A table from path to resource: a text, or a table with the keys below."""
     file: str | None = Field(default=None, min_length=1)
+    """File that keeps `bbfs put` resources across restarts. A relative path starts at the configuration file."""
     max_bytes: Annotated[Bytes, Field(ge=0, le=1 << 34)] = MAX_BYTES
+    """Limit of all contents and their names. A put beyond it fails (`EFBIG`)."""
 
 
 class MemoryHandler:

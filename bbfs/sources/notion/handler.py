@@ -46,18 +46,20 @@ _MIME_TYPES = {"page": MARKDOWN, "index": MARKDOWN, "rows": NDJSON, "schema": JS
 
 
 class NotionOptions(SourceOptions):
-    """Options of a Notion workspace.
-
-    root: ids or URLs of the pages and databases to show; by default all that the integration may see. row_limit: rows
-    of a database; more are refused. per_second: requests per second. base_url: base URL of the API. allow_private:
-    allow a base URL on this machine or in a private network.
-    """
+    """Options of a Notion workspace."""
 
     root: tuple[str, ...] = ()
+    """Ids or URLs of the pages and databases to show at the top. Without it, all that the integration may see, except
+    those below another visible one."""
     row_limit: int = Field(default=10_000, ge=1, le=1_000_000)
+    """Most rows of a database. With more, `rows.ndjson` fails with `EFBIG`, and the directory shows the first ones and
+    says so in `user.bbfs.error`."""
     per_second: float = Field(default=PER_SECOND, gt=0, le=1000)
+    """Most requests per second. Notion allows 3."""
     base_url: str = Field(default=BASE_URL, pattern=r"^https?://[^/?#]+(/[^?#]*)?$")
+    """Base URL of the API."""
     allow_private: bool = False
+    """Allow a base URL on this machine or in a private network."""
 
     @field_validator("root", mode="before")
     @classmethod

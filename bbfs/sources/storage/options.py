@@ -25,16 +25,16 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StorageOptions(SourceOptions):
-    """The options of every storage source.
-
-    url: the root of the tree. options: of the scheme. max_memory: bytes up to which open reads an object whole; larger
-    ones are read in ranges. list_limit: limit on the names that one directory lists.
-    """
+    """The options of every storage source."""
 
     url: str
+    """The start of the tree, without secrets."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the URL's scheme, see below."""
     max_memory: Bytes = Field(default=8 << 20, ge=1, le=1 << 30)
+    """Largest object that is read whole when it is opened. Larger ones are read in ranges."""
     list_limit: int = Field(default=100_000, ge=1, le=1_000_000)
+    """Most names of one directory to list. If there are more, the log and `user.bbfs.error` say so."""
 
     @classmethod
     def tables(cls, config: Mapping[str, Any]) -> Mapping[tuple[str, ...], type[SourceOptions]]:
@@ -48,51 +48,59 @@ class SchemeTable(SourceOptions):
 
 
 class S3Options(SchemeTable):
-    """Options of S3; where there is none, the AWS configuration of the environment and of the profile counts.
-
-    endpoint: URL of another server than Amazon's. path_style: the bucket in the path instead of the host's name.
-    profile: of the AWS configuration files. anonymous: requests are never signed.
-    """
+    """Options of S3. The AWS configuration of the environment and of the profile counts for those that are absent."""
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^?#@]+$")
+    """URL of another server than Amazon's."""
     region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
+    """The region of the bucket."""
     profile: str | None = Field(default=None, min_length=1)
+    """The profile in the AWS configuration files."""
     anonymous: bool = False
+    """Do not sign requests."""
     path_style: bool | None = None
+    """Send the bucket in the path instead of the host's name."""
     requester_pays: bool = False
+    """Your account pays for requests and data."""
 
 
 class S3Auth(SchemeTable):
     access_key: str | None = None
+    """Id of the access key."""
     secret_key: str | None = None
+    """The secret key."""
     session_token: str | None = None
+    """The token of temporary credentials."""
 
 
 class GcsOptions(SchemeTable):
-    """anonymous: requests are never signed."""
-
     anonymous: bool = False
+    """Do not sign requests."""
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^/?#@]+/?$")
+    """URL of another server than Google's."""
 
 
 class GcsAuth(SchemeTable):
-    """service_account: the JSON text of a service account's key."""
-
     service_account: str | None = None
+    """The JSON text of the key of a service account."""
 
 
 class AzureOptions(SchemeTable):
-    """account: that of the environment if there is none here. anonymous: requests are never signed."""
-
     account: str | None = None
+    """The storage account. Without it, the account that the environment names."""
     anonymous: bool = False
+    """Do not sign requests."""
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^?#@]+$")
+    """URL of another server than Microsoft's."""
 
 
 class AzureAuth(SchemeTable):
     access_key: str | None = None
+    """The key of the account."""
     sas_token: str | None = None
+    """A shared access signature."""
     token: str | None = None
+    """A bearer token."""
 
 
 class NoOptions(SchemeTable):
@@ -101,34 +109,41 @@ class NoOptions(SchemeTable):
 
 class Password(SchemeTable):
     username: str | None = None
+    """The user name."""
     password: str | None = None
+    """The password."""
 
 
 class SftpOptions(SchemeTable):
-    """known_hosts: a file with the keys of hosts (OpenSSH's own is read as well). key_file: a private key."""
-
     known_hosts: str | None = None
+    """A file with the keys of hosts, beside `~/.ssh/known_hosts`."""
     key_file: str | None = None
+    """A private key."""
 
 
 class SftpAuth(Password):
     passphrase: str | None = None
+    """The passphrase of private keys."""
 
 
 class FtpOptions(SchemeTable):
     tls: bool = False
+    """Encrypt the connection (`AUTH TLS`)."""
     encoding: str = "utf-8"
+    """The encoding of names."""
 
 
 class GithubAuth(SchemeTable):
     username: str | None = None
+    """The user of the token."""
     token: str | None = None
+    """A personal access token."""
 
 
 class ZipOptions(SchemeTable):
-    """encoding: of member names without the flag for UTF-8."""
-
     encoding: str | None = None
+    """The encoding of names that the archive does not declare as UTF-8, and that are not valid UTF-8. Without it, code
+    page 437."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,31 +17,38 @@ from bbfs.sources.url.pages import page_url
 
 
 class UrlOptions(SourceOptions):
-    """Options of a URL source. At least one of the first three is required.
-
-    urls: pages. llms_txt: URL or file of an llms.txt, whose links are pages. sitemap: URL of one, or of an index.
-    markdown: list a rendering as Markdown beside each page that may be HTML. robots: obey robots.txt for pages that the
-    configuration does not name. per_second: limit for requests to one site in a second. max_urls: limit for listed
-    pages. max_body: limit for a page that is loaded whole (bytes). max_memory: size (bytes) above which a page is read
-    in ranges if the server can. max_markdown: limit for a page that is rendered as Markdown (bytes). headers: sent to
-    the sites that the configuration names. user_agent: of requests. allow_private: allow addresses of this machine and
-    of private networks. proxy: URL of an HTTP proxy.
-    """
+    """Options of a URL source. At least one of the first three is required."""
 
     urls: tuple[str, ...] = ()
+    """Pages, by their URLs."""
     llms_txt: str | None = None
+    """An llms.txt (<https://llmstxt.org>), as a URL or a file. The file and the links in its lists are pages, with their
+    titles and descriptions."""
     sitemap: str | None = None
+    """URL of a sitemap or of an index of sitemaps (XML or text, also gzipped). Its entries are pages, with `lastmod` as
+    their time."""
     markdown: bool = False
+    """Add a rendering as Markdown beside each page that may be HTML."""
     robots: bool = True
+    """Obey the robots.txt of a site for pages found in an llms.txt or a sitemap."""
     per_second: float | None = Field(default=None, gt=0, le=1000)
+    """Most requests to one site per second."""
     max_urls: int = Field(default=50_000, ge=1, le=1_000_000)
+    """Most pages to list. If there are more, `user.bbfs.error` of the source's directory says so."""
     max_body: Bytes = Field(default=MAX_BODY, ge=1, le=1 << 40)
+    """Largest page that is loaded whole."""
     max_markdown: Bytes = Field(default=2 << 20, ge=1, le=64 << 20)
+    """Largest page that is rendered as Markdown. The rendering of a larger one is `EFBIG`."""
     max_memory: Bytes = Field(default=1 << 20, ge=0, le=1 << 30)
+    """Larger pages are read in ranges, if the server supports ranges."""
     headers: Mapping[str, str] = Field(default_factory=dict)
+    """Headers for the sites in `urls`, `llms_txt` and `sitemap`."""
     user_agent: str = Field(default=USER_AGENT, min_length=1, max_length=500, pattern=r"^[\x20-\x7e]+$")
+    """The `User-Agent`. Its part before the first `/` is the name in robots.txt."""
     allow_private: bool = False
+    """Allow addresses of this machine and of private networks."""
     proxy: ProxyUrl | None = None
+    """URL of an HTTP proxy."""
 
     @field_validator("urls")
     @classmethod

@@ -25,26 +25,30 @@ MEMORY = 256 << 20
 
 
 class VectorSearchOptions(SourceOptions):
-    """Options of a source of vectors.
-
-    url: `sqlite:///path`, `postgresql://user@host/database` with pgvector, or that of a Qdrant server:
-    `http://host:6333` or `qdrant://host:6333`. collections: those that are shown, instead of all. payload: ordinary
-    tables of a SQLite file that have the payload, by the names of the tables of vectors. text: the field of a payload
-    in Qdrant that has the words. allow_private: allow a Qdrant server on this machine or in a private network; by
-    default only where the URL itself names such an address. embeddings: what makes vectors of texts. limit: results of
-    a search that names no other number. listed_points: names in `point/`. max_memory: bytes of a process that reads a
-    database.
-    """
+    """Options of a source of vectors."""
 
     url: SecretStr
+    """`sqlite:///relative.db` (relative to the configuration file) or `sqlite:////absolute.db`;
+    `postgresql://user@host:5432/database` (pgvector); `http://HOST:6333`, `https://…` or `qdrant://HOST:6333` (Qdrant
+    over HTTP)."""
     collections: tuple[str, ...] | None = None
+    """The collections to show. Without it, all."""
     payload: dict[str, str] = Field(default_factory=dict)
+    """SQLite: a table from a table of vectors to the ordinary table that has its payload."""
     text: str | None = Field(default=None, min_length=1, max_length=200)
+    """Qdrant: the field of the payload that has the words, for searches without embeddings and for snippets."""
     allow_private: bool | None = None
+    """Qdrant: allow a host on this machine or in a private network. Without it, only if the URL itself names `localhost`
+    or such an address."""
     embeddings: EmbeddingOptions | None = None
+    """The model that makes vectors of texts, with the keys below. Without it, the table `[embeddings]` of the file;
+    without that, searches are for words."""
     limit: int = Field(default=10, ge=1, le=MOST_MATCHES)
+    """Results of `near/`, and of a search that names no `limit`."""
     listed_points: int = Field(default=LISTED_POINTS, ge=0, le=1_000_000)
+    """Most names that `point/` lists. Others can still be opened."""
     max_memory: Bytes = Field(default=MEMORY, ge=64 << 20, le=4 << 30)
+    """Memory of a process that reads a database."""
 
     @field_validator("url")
     @classmethod

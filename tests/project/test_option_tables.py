@@ -1,0 +1,44 @@
+"""The tables of options in the documents are what the models of the options say (`make options` writes them)."""
+
+from collections import Counter
+
+import option_tables
+import pytest
+from pydantic import BaseModel
+from repository import DOCS
+
+from bbfs.model.source_types import find, names
+
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_the_tables_of_a_page_are_what_the_code_says(page) -> None:
+    text = page.read_text()
+    assert option_tables.written(text) == text, "run make options"
+
+
+def test_every_table_stands_on_one_page() -> None:
+    found = Counter(name for page in PAGES for name in option_tables.tables_in(page.read_text()))
+    assert found == dict.fromkeys([*option_tables.MODELS, option_tables.SCHEMES_TABLE], 1)
+
+
+def test_every_type_has_a_page_with_its_options_and_a_line_in_the_index() -> None:
+    index = (DOCS / "sources.md").read_text()
+    own = [name for name in names() if (found := find(name)) is not None and found.handler.startswith("bbfs.")]
+    assert "filesystem" in own
+    for name in own:
+        assert f"| [`{name}`](sources/{name}.md) |" in index
+        assert name in option_tables.tables_in((DOCS / f"sources/{name}.md").read_text())
+
+
+class Undescribed(BaseModel):
+    """A model whose field has no string below it."""
+
+    size: int = 1
+
+
+def test_an_option_without_a_meaning_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(option_tables, "MODELS", {"new": Undescribed})
+    with pytest.raises(KeyError, match="size"):
+        option_tables.table("new")
