@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md, made of what a run has measured. Pure, but for `write`."""
+"""The page of results, docs/benchmarks/results.md, made of the figures of a run. Pure."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,10 @@ from typing import Any
 from figures import Cell, Sheet, Summary
 from guard import Goal
 
-BEGIN, END = "<!-- measured: written by benchmarks/run.py -->", "<!-- end of what was measured -->"
+HEAD = """# Results of the benchmarks
+
+[How they are measured](../benchmarks.md). `make bench` writes this page; a change by hand is lost.
+"""
 AGAINST = {"warm": ("tmpfs", "floor"), "large": ("tmpfs", "the file itself"), "scale": ("tmpfs", "SDK client")}
 """What the places of a group are set against; a cold group's against the ideal."""
 
@@ -112,29 +115,17 @@ def against(group: str) -> tuple[str, ...]:
 
 
 def document(about: dict[str, Any], sheet: Sheet, goals: list[Goal], plots: list[str]) -> str:
-    """What stands between the markers."""
+    """Return the page. about: facts of the run. plots: paths of the plots from the page."""
     parts = [
+        HEAD,
         "\n".join(f"- {key}: {value}" for key, value in about.items()),
-        "### Goals\n\n" + goals_table(sheet, goals),
+        "## Goals\n\n" + goals_table(sheet, goals),
         *(f"![{Path(plot).stem}]({plot})" for plot in plots),
     ]
     for group in sheet.groups():
         notes = Notes()
         tables = [values(sheet, group, notes), *(ratios(sheet, group, other) for other in against(group))]
-        parts.append(f"### {group[0].upper()}{group[1:]}\n\n" + "\n\n".join(found for found in tables if found))
+        parts.append(f"## {group[0].upper()}{group[1:]}\n\n" + "\n\n".join(found for found in tables if found))
         if notes.lines():
             parts.append(notes.lines())
-    return "\n\n".join(parts)
-
-
-def replaced(text: str, between: str) -> str:
-    """The text with what stands between the markers replaced. Raises ValueError when they are not there."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no line {BEGIN} with {END} after it")
-    return f"{before}{BEGIN}\n\n{between}\n\n{END}{after}"
-
-
-def write(path: Path, between: str) -> None:
-    path.write_text(replaced(path.read_text(), between))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"

@@ -1,7 +1,7 @@
 """Everything that is measured, in one go: `python benchmarks/run.py [--only GROUP…] [--minutes N] [--quick] [--guard]`
 
 Groups: warm, cold, large, scale, live. Each gets its part of the time and begins no round that would exceed it, but has
-one whole round at least. What was measured goes to benchmarks/results.json, the tables and plots to docs/benchmarks.md;
+one whole round at least. What was measured goes to benchmarks/results.json, the tables and plots to docs/benchmarks;
 nothing else is written outside temporary directories, and all that is started is ended, also on a signal.
 
 --quick tries the machinery with few files; its results go nowhere but to `--output DIRECTORY`. A rival that is not
@@ -14,7 +14,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +39,7 @@ from rounds import HERE, Budget, Unmeasurable
 
 from bbfs.fuse import mountpoint
 
-DOCUMENT = HERE.parent / "docs" / "benchmarks.md"
+PAGE = HERE.parent / "docs" / "benchmarks" / "results.md"
 PARTS = {"warm": 0.34, "cold": 0.35, "large": 0.1, "scale": 0.17, "live": 0.04}
 """What part of the time each group gets."""
 SLOW = cold_cases.Slow()
@@ -159,12 +158,11 @@ def draw(results: Path, directory: Path) -> list[Path]:
     return [Path(line) for line in done.stdout.splitlines()]
 
 
-def publish(sheet: Sheet, facts: dict[str, Any], results: Path, document: Path) -> None:
-    """Write the results, the plots beside the document, and the document's part between the markers."""
+def publish(sheet: Sheet, facts: dict[str, Any], results: Path, page: Path) -> None:
+    """Write the results, and the page of results with its plots beside it."""
     results.write_text(json.dumps({"about": facts, "cells": sheet.as_json()}, indent=1, ensure_ascii=False) + "\n")
-    drawn = draw(results, document.parent / "benchmarks")
-    plots = [str(path.relative_to(document.parent)) for path in drawn]
-    report.write(document, report.document(facts, sheet, guard.load(), plots))
+    plots = [path.name for path in draw(results, page.parent)]
+    page.write_text(report.document(facts, sheet, guard.load(), plots))
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -184,7 +182,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="at most; as many as there is time for are made")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--guard", action="store_true")
-    parser.add_argument("--output", type=Path, help="a directory for results.json and benchmarks.md, instead of here")
+    parser.add_argument("--output", type=Path, help="a directory for results.json and results.md, instead of here")
     options = parser.parse_args()
     for ending in ENDING:
         signal.signal(ending, stop)
@@ -196,10 +194,9 @@ def main() -> int:
     facts = about(time.monotonic() - started)
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
-        shutil.copy(DOCUMENT, options.output / DOCUMENT.name)
-        publish(sheet, facts, options.output / "results.json", options.output / DOCUMENT.name)
+        publish(sheet, facts, options.output / "results.json", options.output / PAGE.name)
     elif not options.quick:
-        publish(sheet, facts, HERE / "results.json", DOCUMENT)
+        publish(sheet, facts, HERE / "results.json", PAGE)
     print(report.goals_table(sheet, guard.load()))
     broken = guard.check(sheet, guard.load()) if options.guard else []
     for line in [*(f"{name} could not be measured" for name in failed), *broken]:

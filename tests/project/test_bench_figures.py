@@ -18,7 +18,8 @@ from files import Shape
 from guard import Goal, check, load
 from places import isolated, running
 from programs import wait_until
-from report import BEGIN, END, document, number, replaced, spread
+from report import document, number, spread
+from repository import DOCS, ROOT
 from rounds import Budget, Place, Unmeasurable, end, run, turn
 
 RATIO = Goal("warm", "find", "ours", "floor", at_most=1.2, at_least=None, guard=1.5)
@@ -121,15 +122,11 @@ def test_a_document_shows_figures_goals_and_reasons() -> None:
     assert "find not measured" in text
 
 
-def test_only_what_stands_between_the_markers_is_replaced() -> None:
-    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    once = replaced(text, "new")
-    assert once.startswith("before\n")
-    assert once.endswith("\nafter\n")
-    assert "old" not in once
-    assert replaced(once, "new") == once
-    with pytest.raises(ValueError):
-        replaced("nothing here", "new")
+def test_the_page_of_results_is_made_of_the_results_of_the_last_run() -> None:
+    page = DOCS / "benchmarks/results.md"
+    kept = json.loads((ROOT / "benchmarks/results.json").read_text())
+    plots = [path.name for path in (page.with_name("warm.svg"), page.with_name("cold.svg")) if path.exists()]
+    assert page.read_text() == document(kept["about"], Sheet.from_json(kept["cells"]), load(), plots)
 
 
 def test_numbers_are_short() -> None:
