@@ -155,7 +155,7 @@ def test_stat_tells_everything(bbfs: Run, only: list[str]) -> None:
     assert "mimeType:" in bbfs("stat", *only, "notes/hello.txt").stdout
 
 
-@pytest.mark.semantics("S2")
+@pytest.mark.semantics("S2.2")
 def test_path_and_uri_ask_the_source_or_follow_the_rule(bbfs: Run, only: list[str], folder: Path) -> None:
     uri, path = "bb-filesystem+notes+file:./sub%20dir/gr%C3%BC%C3%9Fe.md", "bb-filesystem+notes+file/sub dir/grüße.md"
     assert bbfs("path", *only, uri).stdout == path + "\n"

@@ -37,7 +37,7 @@ def text(done: "subprocess.CompletedProcess[bytes]") -> str:
     return done.stdout.decode()
 
 
-@pytest.mark.semantics("S2", "S9", "S11")
+@pytest.mark.semantics("S2.2", "S9", "S11")
 def test_paths_uris_and_names_are_read_through_the_mount(
     mount: Mount, process: Process, knowledge: list[str], folder: Path, tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ def test_load_prints_the_metadata_of_the_listing(mount: Mount, process: Process,
         assert loaded.get(key) == mounted.get(key), key
 
 
-@pytest.mark.semantics("S26")
+@pytest.mark.semantics("S26.2")
 def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
     mount: Mount, process: Process, only: list[str], until: Until
 ) -> None:
@@ -210,7 +210,7 @@ def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
     assert b"not one of bbfs" in other.stderr
 
 
-@pytest.mark.semantics("S26")
+@pytest.mark.semantics("S26.2")
 def test_mounting_over_a_dead_mount_repairs_it(mount: Mount, process: Process, only: list[str]) -> None:
     point, daemon = mount(*only)
     daemon.kill()

@@ -16,13 +16,13 @@ CASES = [
 ]
 
 
-@pytest.mark.semantics("S2", "S3")
+@pytest.mark.semantics("S2.2", "S3")
 @pytest.mark.parametrize(("uri", "path"), CASES)
 def test_a_uri_is_its_path_with_a_slash(uri: str, path: str) -> None:
     assert "/".join(path_by_rule(uri)) == path
 
 
-@pytest.mark.semantics("S2")
+@pytest.mark.semantics("S2.2")
 @pytest.mark.parametrize(("uri", "path"), CASES[:4])
 def test_a_path_is_its_uri(uri: str, path: str) -> None:
     assert uri_by_rule(components(path)) == uri

@@ -69,7 +69,7 @@ def test_a_call_prints_its_result(process: Process, server: list[str], log: Path
     ]
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.4")
 def test_what_must_be_confirmed_is_not_called_without_that(process: Process, server: list[str], log: Path) -> None:
     for tool in ("write", "silent", "contradiction"):
         refused = process("call", "t", tool, *server)

@@ -420,7 +420,7 @@ async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was
         await adapter.releasedir(handle)
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S11.4", "S39")
 async def test_an_overlay_gets_each_attribute_that_was_listed(nursery: trio.Nursery) -> None:
     """The listing of the file may expire between the two requests; without the attribute the save fails."""
     async with World(nursery, TreeSource(contents={"file:./d/a.txt": b"first"})) as world:
@@ -530,7 +530,7 @@ async def test_times_and_sizes_of_any_source_can_be_answered(nursery: trio.Nurse
 HELD = ("write", "remove", "rename", "make_directory", "remove_directory")
 
 
-@pytest.mark.semantics("S22", "S32")
+@pytest.mark.semantics("S22", "S32.2")
 @pytest.mark.parametrize(
     "request_name",
     ["flush", "fsync of a reader", "fsync", "setattr", "mknod", "unlink", "rename", "mkdir", "rmdir", "write"],

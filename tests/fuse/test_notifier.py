@@ -80,7 +80,7 @@ def blocked() -> set[int]:
     return found
 
 
-@pytest.mark.semantics("S26", "S22")
+@pytest.mark.semantics("S22", "S26.1")
 @pytest.mark.timeout(150)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees in which function of the kernel a thread waits")
 @pytest.mark.parametrize("request_is", ["read", "unread"])

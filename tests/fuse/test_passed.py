@@ -68,7 +68,7 @@ class Asking:
         self.found = await self.requests.lookup(self.parent, name, CONTEXT)
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40")
 @pytest.mark.parametrize("direct", [True, False])
 async def test_every_request_is_answered_from_the_loop_and_from_threads(tmp_path: Path, direct: bool) -> None:
     made = Requests(tmp_path)
@@ -100,7 +100,7 @@ async def test_every_request_is_answered_from_the_loop_and_from_threads(tmp_path
     assert made.changed
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40.6")
 async def test_a_program_may_open_as_many_files_as_are_left_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +160,7 @@ async def test_a_folder_that_hangs_costs_its_programs_a_time_out_and_others_noth
         over.set()
 
 
-@pytest.mark.semantics("S22", "S33")
+@pytest.mark.semantics("S22", "S40.7")
 async def test_the_event_loop_enters_no_file_system_that_is_mounted_in_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

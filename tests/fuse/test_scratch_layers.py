@@ -416,7 +416,7 @@ def test_what_a_source_makes_right_before_the_rename_stays(scratch: Scratch, put
     assert tree(scratch.lower) == there | {"new": "theirs"}
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.6")
 @pytest.mark.parametrize("seconds", [-100_000_000, 100_000_000])
 def test_no_clock_decides_what_is_a_conflict(scratch: Scratch, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
     """Neither the time of a source nor that of this machine, set back or forward by three years."""
@@ -435,7 +435,7 @@ def test_no_clock_decides_what_is_a_conflict(scratch: Scratch, monkeypatch: pyte
     assert tree(scratch.lower)["directory/one"] == "mine, too"
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.6")
 def test_a_base_that_the_source_has_removed_is_a_conflict(scratch: Scratch) -> None:
     """A file, and one whose whole directory is gone: neither is made again, unless that is meant."""
     write(scratch.upper, "file", "mine")
@@ -449,7 +449,7 @@ def test_a_base_that_the_source_has_removed_is_a_conflict(scratch: Scratch) -> N
     assert tree(scratch.lower) == {**before, "file": "mine", "directory/deep/three": "mine"}
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.6")
 def test_a_version_that_is_not_known_is_a_conflict(scratch: Scratch) -> None:
     write(scratch.lower, "unseen", "theirs")
     origin_at(scratch.lower, "unseen", "1")
@@ -518,7 +518,7 @@ def test_the_notes_of_a_directory_with_changes_outlast_the_directory(scratch: Sc
     assert all(applied(scratch).values())
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.6")
 def test_what_a_source_changes_while_a_change_is_applied_stays(
     scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -707,7 +707,7 @@ def test_one_overlay_at_once(scratch: Scratch) -> None:
     assert not scratch.is_held()
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.7")
 def test_no_privileged_bit_and_nothing_that_the_umask_takes_is_applied(scratch: Scratch) -> None:
     """Whoever wrote it: what is applied has at most the rights of a new file of the user who applies."""
     modes = {"suid": 0o6755, "sticky": 0o1777, "script": 0o777, "open": 0o666, "file": 0o4755}
@@ -740,7 +740,7 @@ def test_no_privileged_bit_and_nothing_that_the_umask_takes_is_applied(scratch: 
     assert Path(scratch.upper, "suid").exists()
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.3")
 def test_what_a_program_takes_the_rights_to_from_its_user_is_listed_and_discarded(scratch: Scratch) -> None:
     write(scratch.upper, "file", "FILE\n").chmod(0)
     write(scratch.upper, "hidden/inside", "")
@@ -793,7 +793,7 @@ def test_what_another_user_wrote_gives_that_user_no_rights(scratch: Scratch) -> 
     assert not Path(scratch.lower, "mine").exists()
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.6")
 def test_only_what_was_listed_is_applied(scratch: Scratch) -> None:
     write(scratch.upper, "new", "reviewed")
     whiteout(scratch.upper, "old")
@@ -926,7 +926,7 @@ def applied_until(scratch: Scratch, step: int) -> bool:
 STEPS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.chmod", "os.symlink"}
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.5")
 @pytest.mark.timeout(120)
 def test_a_kill_at_any_step_of_applying_loses_nothing_and_it_goes_on(tmp_path: Path, scratch: Scratch) -> None:
     kinds_of_changes(scratch)

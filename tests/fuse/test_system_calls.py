@@ -43,7 +43,7 @@ def statx(machine: str, mask: int, **more: int) -> str:
     return line({"x86_64": 332, "aarch64": 291}[machine], 0xFFFFFF9C, PATH, 0x100, mask, **more)
 
 
-@pytest.mark.semantics("S12")
+@pytest.mark.semantics("S12.3")
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize(
     ("mask", "wanted"),
@@ -86,7 +86,7 @@ CALLS = {
 }
 
 
-@pytest.mark.semantics("S12")
+@pytest.mark.semantics("S12.3")
 @pytest.mark.parametrize(
     ("machine", "number", "wanted"),
     [
@@ -161,7 +161,7 @@ async def test_the_numbers_of_another_namespace_are_not_looked_up(tmp_path: Path
     assert await SystemCalls(made, "x86_64").wanted(THREAD) is Wanted.ALL
 
 
-@pytest.mark.semantics("S9", "S12")
+@pytest.mark.semantics("S9", "S12.3")
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
@@ -213,7 +213,7 @@ async def test_the_form_of_this_kernels_file(monkeypatch: pytest.MonkeyPatch) ->
     assert await SystemCalls(machine="test").wanted(os.getpid()) is Wanted.XATTRS
 
 
-@pytest.mark.semantics("S34")
+@pytest.mark.semantics("S34.7")
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize(
     ("path", "flags", "aim"),

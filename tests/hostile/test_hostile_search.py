@@ -65,7 +65,7 @@ def source(reply: Reply) -> Callable[[Path], dict[str, Any]]:
     return stdio({"tools/list": TOOLS, "tools/call": reply}, search={"tool": "find", "query": "q"})
 
 
-@pytest.mark.semantics("S27", "S36")
+@pytest.mark.semantics("S27", "S36.4")
 @pytest.mark.parametrize("case", [*cases()], ids=str)
 def test_a_hostile_answer_to_a_search_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
     holds(case)

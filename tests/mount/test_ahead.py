@@ -28,7 +28,7 @@ class Slow:
         return Counter(line.removeprefix("read ") for line in self._counters.read_text().splitlines())
 
 
-@pytest.mark.semantics("S9", "S12")
+@pytest.mark.semantics("S9.2", "S12")
 @pytest.mark.parametrize("directories", [0, 40])
 @pytest.mark.parametrize(
     "command",

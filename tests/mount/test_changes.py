@@ -140,7 +140,7 @@ WOKEN: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.semantics("S13", "S18")
+@pytest.mark.semantics("S13", "S18.2")
 @pytest.mark.parametrize("way", WOKEN)
 def test_an_open_file_wakes_who_polls_it_when_its_source_has_another_content(
     mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase, way: str

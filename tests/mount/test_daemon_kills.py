@@ -71,7 +71,7 @@ def _none_left(mount: Mount) -> bool:
     return not mount.state.processes()
 
 
-@pytest.mark.semantics("S26", "S22")
+@pytest.mark.semantics("S22", "S26.1")
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 @pytest.mark.parametrize("kills", ["the daemon", "the daemon and its notifier"])
 def test_nothing_hangs_after_a_kill_of_the_daemon(mounted: Mounts, kills: str) -> None:

@@ -186,7 +186,7 @@ def test_what_is_wrong_with_a_named_query_is_said(odd_mount: Mount) -> None:
     assert run("cat", odd / "public/odd/count").text == "3\n"
 
 
-@pytest.mark.semantics("S9", "S12")
+@pytest.mark.semantics("S9.6", "S12")
 def test_a_large_table_costs_nothing_until_it_is_opened(mounted: Mounts, postgres: PostgresServer) -> None:
     name = postgres.create(
         "large",
@@ -269,7 +269,7 @@ def test_an_archive_of_a_large_table_has_all_rows_and_no_empty_file(
     assert "`rows/` has all rows" in run("cat", source / ".about.md").text
 
 
-@pytest.mark.semantics("S9", "S14")
+@pytest.mark.semantics("S9.7", "S14")
 def test_copies_of_parts_by_keys_that_are_no_numbers_have_each_row_once(
     mounted: Mounts, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -327,7 +327,7 @@ def _memory(pid: int) -> int:
     return int(fields["VmRSS"].split()[0]) * 1024
 
 
-@pytest.mark.semantics("S15")
+@pytest.mark.semantics("S15.1")
 def test_a_million_rows_are_what_copy_writes_in_little_memory(
     mounted: Mounts, postgres: PostgresServer, programs: type[Program], tmp_path: Path
 ) -> None:
@@ -549,7 +549,7 @@ def test_a_row_is_saved_again_just_after_it_was_saved(mounted: Mounts, tmp_path:
         assert connection.execute("SELECT * FROM users").fetchall() == [(1, "N4", "dd")]
 
 
-@pytest.mark.semantics("S20", "S32")
+@pytest.mark.semantics("S20.1", "S32")
 def test_no_row_from_before_a_write_comes_back_while_the_server_is_down(mounted: Mounts) -> None:
     with postgres_server() as server:
         table = (

@@ -22,7 +22,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.semantics("S33", "S27")
+@pytest.mark.semantics("S27", "S40.6")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("opened", ["passed", "read-only"])
 def test_a_program_that_opens_everything_leaves_the_rest_to_others(

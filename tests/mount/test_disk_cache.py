@@ -49,7 +49,7 @@ def walk(directory: Path) -> str:
     return listed + shell(f"{files} | sort | xargs cat; {files} | xargs grep text | sort", directory=directory).text
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.2")
 def test_after_a_remount_nothing_fresh_is_asked_for(mounted: Mounts, server: ScriptedServer) -> None:
     fill(server)
     add_several(server)
@@ -128,7 +128,7 @@ def test_no_longer_than_max_stale(mounted: Mounts, server: ScriptedServer) -> No
     assert errno_of("open(sys.argv[1]).read()", path) == "EHOSTDOWN"
 
 
-@pytest.mark.semantics("S15")
+@pytest.mark.semantics("S15.1")
 def test_a_content_over_the_memory_budget_is_served_from_disk_with_flat_memory(
     mounted: Mounts, server: ScriptedServer
 ) -> None:
@@ -148,7 +148,7 @@ def test_a_content_over_the_memory_budget_is_served_from_disk_with_flat_memory(
     assert len(middle) == 5
 
 
-@pytest.mark.semantics("S15")
+@pytest.mark.semantics("S15.2")
 @pytest.mark.parametrize("how", ["no cache on disk", "too small a cache", "a source that is not kept on disk"])
 def test_without_room_on_disk_the_log_names_the_limits(mounted: Mounts, server: ScriptedServer, how: str) -> None:
     server.add("test://large", "x" * (3 << 20))

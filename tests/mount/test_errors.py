@@ -45,7 +45,7 @@ def test_a_listing_that_is_not_answered_ends_with_etimedout(mounted: Mounts, ser
     wait_until(lambda: run("ls", mount / "mcp-server+docs", status=None).status == 0, "it is asked again")
 
 
-@pytest.mark.semantics("S22")
+@pytest.mark.semantics("S22.1")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("command", ["cat", "stat", "ls", "mmap"])
 def test_a_blocked_reader_goes_away_on_a_signal_within_a_second(
@@ -252,7 +252,7 @@ def test_a_crashed_server_is_an_error_at_once_and_comes_back_on_the_next_use(
     wait_until(lambda: zombies(mount) == [], "the dead are reaped")
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.1")
 def test_a_server_that_dies_at_the_start_is_started_again_ever_more_rarely(
     mounted: Mounts, server: ScriptedServer
 ) -> None:

@@ -58,7 +58,7 @@ def bbfs(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
     return Commands(state.environ(), ("--config", str(config)))
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.11")
 @pytest.mark.timeout(60)
 def test_a_command_keeps_any_name(bbfs: Commands, tmp_path: Path) -> None:
     local = tmp_path / "local.txt"
@@ -208,7 +208,7 @@ MemoryFile({str(tmp_path / "pad.file")!r}, 1 << 30).change(
     assert copy.read_text() == "minemore\n"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.1")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("way", ["mount", "direct"])
 def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
@@ -269,7 +269,7 @@ sys.exit("saved")
     run(sys.executable, "-c", code)
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.1")
 @pytest.mark.timeout(60)
 def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dropped(
     mounted: Mounts, tmp_path: Path
@@ -308,7 +308,7 @@ def test_a_mount_shows_what_is_handed_over_beside_it(mounted: Mounts, tmp_path: 
     wait_until(lambda: run("cat", note).text.startswith("mine 0"), "the mount is told")
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.10")
 @pytest.mark.timeout(60)
 def test_an_unmount_names_what_only_the_mount_had(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(source(tmp_path), expected=["the mount ended before"])

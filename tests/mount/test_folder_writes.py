@@ -99,7 +99,7 @@ def tree(root: Path, *, times: bool) -> dict[str, tuple[object, ...]]:
     return found
 
 
-@pytest.mark.semantics("S33", "S8")
+@pytest.mark.semantics("S8", "S40")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_what_programs_do_is_what_they_do_on_a_plain_directory(
     place: tuple[Path, Path], material: Path, tmp_path: Path, name: str
@@ -117,7 +117,7 @@ def test_what_programs_do_is_what_they_do_on_a_plain_directory(
     assert shown == wanted
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32", "S40.1")
 def test_what_is_synced_and_closed_is_in_the_folder(place: tuple[Path, Path]) -> None:
     there, here = place
     code = (
@@ -134,7 +134,7 @@ def test_what_is_synced_and_closed_is_in_the_folder(place: tuple[Path, Path]) ->
     assert (here / "h").read_bytes() == bytes(5000)
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40")
 def test_a_shared_mapping_writes_to_the_file(place: tuple[Path, Path]) -> None:
     there, here = place
     (here / "f").write_bytes(bytes(10000))
@@ -146,7 +146,7 @@ def test_a_shared_mapping_writes_to_the_file(place: tuple[Path, Path]) -> None:
     assert errno_of(f"exec({code.replace('r+b', 'a+b')!r})", there / "f") == "ENODEV"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40.5")
 @pytest.mark.parametrize("access", ["O_RDWR", "O_WRONLY"])
 def test_what_is_appended_is_at_the_end_that_other_programs_have_made(place: tuple[Path, Path], access: str) -> None:
     there, here = place
@@ -161,7 +161,7 @@ def test_what_is_appended_is_at_the_end_that_other_programs_have_made(place: tup
     assert (here / "log").read_bytes() == b"1\nother\n2\nmore\n3\n"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40")
 def test_errors_are_the_kernels_own(place: tuple[Path, Path], mount: Mount) -> None:
     there, here = place
     (here / "full").mkdir()
@@ -189,7 +189,7 @@ def test_errors_are_the_kernels_own(place: tuple[Path, Path], mount: Mount) -> N
     assert tree(here, times=False).keys() == {"full", "full/f", "f"}
 
 
-@pytest.mark.semantics("S9", "S13", "S33")
+@pytest.mark.semantics("S9", "S13", "S40.2")
 def test_both_sides_see_what_the_other_does(place: tuple[Path, Path]) -> None:
     there, here = place
     shell("echo one > f; cat f > g", directory=there)
@@ -202,7 +202,7 @@ def test_both_sides_see_what_the_other_does(place: tuple[Path, Path]) -> None:
     wait_until(lambda: errno_of("os.stat(sys.argv[1])", there / "g") == "ENOENT", "the name is gone")
 
 
-@pytest.mark.semantics("S11", "S35", "S38")
+@pytest.mark.semantics("S11", "S35", "S38", "S40.3")
 def test_descriptions_texts_and_attributes_are_there_by_name(place: tuple[Path, Path], mount: Mount) -> None:
     there, here = place
     shell("echo '<p>some <b>text</b></p>' > page.html; setfattr -n user.note -v mine page.html", directory=there)
@@ -217,7 +217,7 @@ def test_descriptions_texts_and_attributes_are_there_by_name(place: tuple[Path, 
     assert os.listdir(here) == ["page.html"]
 
 
-@pytest.mark.semantics("S29")
+@pytest.mark.semantics("S29.1")
 def test_a_link_that_leads_out_is_text(place: tuple[Path, Path], tmp_path: Path) -> None:
     there, here = place
     (tmp_path / "outside").write_text("outside")
@@ -247,7 +247,7 @@ def test_a_mount_point_in_the_folder_stays_an_empty_directory(mounted: Mounts, t
     assert (tmp_path / "root" / "g").read_text() == "1\n"
 
 
-@pytest.mark.semantics("S22", "S26", "S27", "S33")
+@pytest.mark.semantics("S22", "S26", "S27", "S40.7")
 def test_a_mount_in_the_folder_that_hangs_costs_no_other_source_anything(mounted: Mounts, tmp_path: Path) -> None:
     for name in ("work/in ner", "other"):
         (tmp_path / name).mkdir(parents=True)
@@ -269,6 +269,7 @@ def test_a_mount_in_the_folder_that_hangs_costs_no_other_source_anything(mounted
         os.kill(inner.pid, signal.SIGCONT)
 
 
+@pytest.mark.semantics("S40.4")
 def test_sqlite_locks_between_two_programs(place: tuple[Path, Path]) -> None:
     there, here = place
     code = (
@@ -284,7 +285,7 @@ def test_sqlite_locks_between_two_programs(place: tuple[Path, Path]) -> None:
     made.close()
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40.2")
 def test_an_open_finds_the_size_that_another_program_has_given_a_file(place: tuple[Path, Path]) -> None:
     there, here = place
     (here / "grown").write_text("0")

@@ -120,7 +120,7 @@ def test_a_mount_with_a_hung_reader_is_unmounted(
     assert blocked.wait(10).status == 1
 
 
-@pytest.mark.semantics("S26")
+@pytest.mark.semantics("S26.2")
 @pytest.mark.parametrize("busy", [False, True])
 def test_after_kill_9_the_next_mount_repairs_the_mount_point(
     mounted: Mounts, programs: type[Program], server: ScriptedServer, tmp_path: Path, busy: bool
@@ -145,7 +145,7 @@ def test_after_kill_9_the_next_mount_repairs_the_mount_point(
     assert mountpoint.mount_at(str(point)) is None
 
 
-@pytest.mark.semantics("S26")
+@pytest.mark.semantics("S26.2")
 @pytest.mark.parametrize("condition", ["live", "busy", "dead", "stopped"])
 def test_bbfs_umount_gets_rid_of_any_mount(
     mounted: Mounts, programs: type[Program], tmp_path: Path, condition: str
@@ -187,7 +187,7 @@ def test_a_mount_point_in_use_is_refused(mounted: Mounts, tmp_path: Path) -> Non
     assert mount.mounted
 
 
-@pytest.mark.semantics("S28")
+@pytest.mark.semantics("S28.1")
 def test_the_mount_is_read_only_and_grants_nothing(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(folder("local", tmp_path))
     line = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {mount.path} " in line)
@@ -231,7 +231,7 @@ def test_every_write_is_refused_with_erofs(mounted: Mounts, tmp_path: Path) -> N
 
 
 @as_root
-@pytest.mark.semantics("S28")
+@pytest.mark.semantics("S28.1")
 @pytest.mark.parametrize("allowed", [False, True])
 def test_other_users_get_in_only_when_they_are_allowed_to(mounted: Mounts, tmp_path: Path, allowed: bool) -> None:
     (tmp_path / "file").write_text("x")

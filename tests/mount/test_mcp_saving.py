@@ -151,7 +151,7 @@ def test_a_server_that_is_killed_during_a_save_has_all_or_nothing_of_it(
         assert len(list(mount.state.home.rglob("pending/*.json"))) - kept == pending
 
 
-@pytest.mark.semantics("S34")
+@pytest.mark.semantics("S34.6")
 def test_programs_make_files_where_a_template_has_paths(mounted: Mounts, tmp_path: Path) -> None:
     tools = {"write": {"tool": "save"}, "remove": {"tool": "drop"}, "capabilities": ["read", "list", "write"]}
     mount = mounted(mcp("n", [sys.executable, SERVERS / "notes.py", tmp_path], **tools))

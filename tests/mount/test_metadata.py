@@ -56,7 +56,7 @@ def test_the_size_of_every_file_is_exact_before_anything_reads_it(
     assert server.reads() == len(expected)
 
 
-@pytest.mark.semantics("S9")
+@pytest.mark.semantics("S9.1")
 @pytest.mark.parametrize("declared", [0, 1, 5, 1000, 100_000])
 @pytest.mark.parametrize("first", ["cat", "stat"])
 def test_a_wrong_declared_size_is_corrected(mounted: Mounts, server: ScriptedServer, declared: int, first: str) -> None:
@@ -73,7 +73,7 @@ def test_a_wrong_declared_size_is_corrected(mounted: Mounts, server: ScriptedSer
     assert python(code, directory / "wrong.txt").text == LINES
 
 
-@pytest.mark.semantics("S9")
+@pytest.mark.semantics("S9.4")
 def test_a_size_once_learnt_is_remembered_across_mounts(mounted: Mounts, server: ScriptedServer) -> None:
     for number in range(5):
         server.add(f"test://d/{number}", "x" * number)
@@ -89,7 +89,7 @@ def test_a_size_once_learnt_is_remembered_across_mounts(mounted: Mounts, server:
     assert (server.reads(), server.lists()) == (5, 1)
 
 
-@pytest.mark.semantics("S9")
+@pytest.mark.semantics("S9.5")
 def test_lazy_sizes_are_nothing_until_the_file_is_opened(mounted: Mounts, server: ScriptedServer) -> None:
     server.add("test://d/file", LINES)
     path = mounted(server.source("docs", sizes="lazy")) / "mcp-server+docs/test/d/file"
@@ -176,7 +176,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.semantics("S11", "S12")
+@pytest.mark.semantics("S11.4", "S12")
 def test_every_field_of_the_metadata_is_an_extended_attribute(mounted: Mounts, server: ScriptedServer) -> None:
     server.add(
         "test://d/file%20one.md",
@@ -206,7 +206,7 @@ def test_every_field_of_the_metadata_is_an_extended_attribute(mounted: Mounts, s
     assert {line.partition("=")[0] for line in dump.splitlines()[1:] if line} == LISTED
 
 
-@pytest.mark.semantics("S11")
+@pytest.mark.semantics("S11.1")
 def test_the_directory_of_a_source_tells_of_the_source(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
     server.add("test://d/file", "x")
     dead = ScriptedServer(tmp_path / "dead")
@@ -310,7 +310,7 @@ def test_a_value_beyond_the_kernels_limit_harms_no_other(mounted: Mounts, server
     assert set(found["user.bbfs.description"]) == {"d"}
 
 
-@pytest.mark.semantics("S11", "S30")
+@pytest.mark.semantics("S11.3", "S30")
 def test_secrets_are_in_no_attribute_and_no_log(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
     secret = "s3cr3t-a8f2c1"
     (tmp_path / "token").write_text(secret)
@@ -325,7 +325,7 @@ def test_secrets_are_in_no_attribute_and_no_log(mounted: Mounts, server: Scripte
     assert secret not in mount.log()
 
 
-@pytest.mark.semantics("S12")
+@pytest.mark.semantics("S12.1")
 def test_names_and_attributes_of_listings_cost_no_load(mounted: Mounts, server: ScriptedServer) -> None:
     for number in range(20):
         server.add(f"test://d/{number:02}.txt", "x" * number)
@@ -385,7 +385,7 @@ def reads_in(server: ScriptedServer, directory: int) -> int:
     return sum(line.startswith(f"read test://{directory:02}/") for line in server.log())
 
 
-@pytest.mark.semantics("S12")
+@pytest.mark.semantics("S12.1")
 def test_a_program_that_asks_for_no_size_costs_no_load(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
     commands = (*NO_SIZE, *SIZE)  # in this order: what walks through a directory loads the next one ahead
     serve_directories(server, len(commands))
@@ -408,7 +408,7 @@ for path in sys.argv[2:]:
 """
 
 
-@pytest.mark.semantics("S9", "S12")
+@pytest.mark.semantics("S9.3", "S12")
 def test_the_mask_of_statx_says_whether_the_size_is_needed(mounted: Mounts, server: ScriptedServer) -> None:
     masks = {0x0: 0, 0x1: 0, 0x2: 0, 0x11F: 0, 0x200: 4, 0x400: 4, 0x40: 4, 0x7FF: 4, 0xFFF: 4}
     serve_directories(server, len(masks))
@@ -432,7 +432,7 @@ print(os.splice(os.open(sys.argv[1], os.O_RDONLY), writing, 100))
     assert python(code, path).text == "5\n"
 
 
-@pytest.mark.semantics("S12", "S34")
+@pytest.mark.semantics("S12.4", "S34.1")
 def test_what_a_template_makes_is_loaded_to_learn_if_it_exists(mounted: Mounts, server: ScriptedServer) -> None:
     server.template("kb://d/{name}")
     server.add_unlisted("kb://d/there", "x")
@@ -449,7 +449,7 @@ def test_what_a_template_makes_is_loaded_to_learn_if_it_exists(mounted: Mounts, 
     assert server.reads() == reads
 
 
-@pytest.mark.semantics("S12")
+@pytest.mark.semantics("S12.3")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_what_another_user_asks_for_is_seen_as_well(mounted: Mounts, server: ScriptedServer) -> None:
     for number in range(3):
@@ -462,7 +462,7 @@ def test_what_another_user_asks_for_is_seen_as_well(mounted: Mounts, server: Scr
     assert run(*other, "stat", "-c", "%s", directory / "0").text == "4\n"
 
 
-@pytest.mark.semantics("S12", "S9")
+@pytest.mark.semantics("S9.2", "S12.2")
 def test_ls_l_costs_one_load_a_file_in_parallel(mounted: Mounts, server: ScriptedServer) -> None:
     for number in range(40):
         server.add(f"test://d/{number:02}.txt", "x" * number)

@@ -64,7 +64,7 @@ def test_the_root_holds_a_directory_for_each_source_by_its_prefix(docs: Mount) -
     assert set(run("ls", "-A", docs / "mcp-server+docs").text.split()) == {".about.md", *schemes}
 
 
-@pytest.mark.semantics("S2")
+@pytest.mark.semantics("S2.1")
 def test_a_prefix_with_its_scheme_is_a_link_that_lookup_finds_and_readdir_does_not_list(docs: Mount) -> None:
     assert run("readlink", docs / "mcp-server+docs+test").text.strip() == "mcp-server+docs/test"
     assert run("readlink", docs / "mcp-server+docs+git+ssh").text.strip() == "mcp-server+docs/git+ssh"
@@ -72,7 +72,7 @@ def test_a_prefix_with_its_scheme_is_a_link_that_lookup_finds_and_readdir_does_n
     assert "docs+test" not in run("ls", "-A", docs.path).text
 
 
-@pytest.mark.semantics("S2")
+@pytest.mark.semantics("S2.1")
 def test_the_name_of_a_source_is_a_link_that_lookup_finds_and_readdir_does_not_list(docs: Mount) -> None:
     assert run("readlink", docs / "docs").text.strip() == "mcp-server+docs"
     assert run("cat", docs / "local/file").text == "local"
@@ -85,7 +85,7 @@ def test_the_name_of_a_source_is_a_link_that_lookup_finds_and_readdir_does_not_l
     assert run("find", docs.path, "-maxdepth", "1", "-type", "l").text == ""
 
 
-@pytest.mark.semantics("S2")
+@pytest.mark.semantics("S2.1")
 def test_a_name_of_two_sources_is_no_link(mounted: Mounts, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     mount = mounted(folder("twice", tmp_path / "a"), {"name": "twice", "id": "other", "type": "memory"})
@@ -108,7 +108,7 @@ def test_every_resource_is_reached_by_its_uri_written_as_a_path(docs: Mount) -> 
     assert set(URIS) <= set(found)
 
 
-@pytest.mark.semantics("S2")
+@pytest.mark.semantics("S2.2")
 @pytest.mark.parametrize("uri", ["test://a.txt", "test://read%20me.md", "test://host/f%C3%BC.txt", "memo:opaque"])
 def test_the_uri_as_it_is_printed_leads_to_the_file(docs: Mount, uri: str) -> None:
     for prefix, separator in (("mcp-server+docs/", "/"), ("mcp-server+docs+", "/")):

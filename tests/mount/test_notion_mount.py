@@ -51,7 +51,7 @@ def test_the_tree_reads_as_a_folder_does(tree: Path, tmp_path: Path) -> None:
     assert run("grep", "-c", '"Name": "Task', tree / "Handbook/Tasks/rows.ndjson").text == "7\n"
 
 
-@pytest.mark.semantics("S10", "S11")
+@pytest.mark.semantics("S10", "S11.2")
 def test_times_and_attributes_are_notions(tree: Path) -> None:
     here = tree / "Handbook" / "Rules.md"
     assert run("stat", "-c", "%y", here, env={"TZ": "UTC"}).text.startswith("2026-02-02 10:30:00")

@@ -517,7 +517,7 @@ def test_whatever_size_is_declared_programs_get_the_true_bytes(
         assert sizes == [str(len(LINES.encode()))] * len(SIZES), reader
 
 
-@pytest.mark.semantics("S9", "S14")
+@pytest.mark.semantics("S9.1", "S14")
 def test_a_source_whose_sizes_are_wrong_is_believed_no_more(
     mounted: Mounts, server: ScriptedServer, tmp_path: Path
 ) -> None:

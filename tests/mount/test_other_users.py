@@ -109,7 +109,7 @@ def rights(root: Path) -> dict[str, str]:
     return texts | {block.splitlines()[0]: block for block in listed.split("\n\n") if block}
 
 
-@pytest.mark.semantics("S28")
+@pytest.mark.semantics("S8.1", "S28.2", "S28.3")
 @pytest.mark.parametrize("user", USERS)
 def test_a_written_folder_lets_each_user_do_what_the_folder_itself_does(
     others: Mount, tmp_path: Path, user: str
@@ -120,7 +120,7 @@ def test_a_written_folder_lets_each_user_do_what_the_folder_itself_does(
     assert rights(tmp_path / "work") == rights(tmp_path / "oracle")
 
 
-@pytest.mark.semantics("S28")
+@pytest.mark.semantics("S8.1", "S28.2")
 def test_a_read_only_folder_lets_each_user_read_what_the_folder_itself_does(others: Mount, tmp_path: Path) -> None:
     reads = [READS[0], READS[1], READS[4]]
     before = rights(tmp_path / "plain")
@@ -133,7 +133,7 @@ def test_a_read_only_folder_lets_each_user_read_what_the_folder_itself_does(othe
     assert rights(tmp_path / "plain") == before
 
 
-@pytest.mark.semantics("S28")
+@pytest.mark.semantics("S28.2")
 def test_searches_and_texts_of_folders_are_not_for_others(others: Mount, tmp_path: Path) -> None:
     (tmp_path / "plain/open/page.html").write_text("<p>a secret of alice</p>")
     (tmp_path / "plain/open/page.html").chmod(0o600)

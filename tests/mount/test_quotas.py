@@ -57,7 +57,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.semantics("S23", "S33")
+@pytest.mark.semantics("S23", "S40")
 def test_a_folder_at_its_quota_keeps_its_files(limited: Path, data: Path, mounted: Mounts, tmp_path: Path) -> None:
     root = limited / "root"
     root.mkdir()
@@ -78,7 +78,7 @@ def test_a_folder_at_its_quota_keeps_its_files(limited: Path, data: Path, mounte
     assert os.listdir(root) == [NAME]
 
 
-@pytest.mark.semantics("S23", "S32")
+@pytest.mark.semantics("S23", "S32.5")
 def test_where_no_more_can_be_kept_nothing_is_written(
     limited: Path, data: Path, mounted: Mounts, tmp_path: Path
 ) -> None:

@@ -41,7 +41,7 @@ def kept(file: Path, name: str) -> bytes | None:
     return None if held is None else held.content.data
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.3")
 @pytest.mark.timeout(30 + 3 * ROUNDS)
 def test_a_killed_daemon_leaves_whole_files(mounted: Mounts, tmp_path: Path) -> None:
     file, random_ = tmp_path / "pad.file", random.Random(ROUNDS)

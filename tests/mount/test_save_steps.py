@@ -21,7 +21,7 @@ from harness import Mount, Mounts
 from killable import KILLABLE, NAME, Killable, killable
 from programs import Done, Program, run, wait_until
 
-pytestmark = pytest.mark.semantics("S32")
+pytestmark = pytest.mark.semantics("S32.3")
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
 SAVES = {
     "replace": "p = sys.argv[1]; f = os.open(p, os.O_WRONLY | os.O_TRUNC)",

@@ -197,7 +197,7 @@ def test_what_may_not_be_written_says_so(mounted: Mounts, tmp_path: Path) -> Non
     assert shell("stat -c %a .", directory=closed).text == "555\n"
 
 
-@pytest.mark.semantics("S7", "S33")
+@pytest.mark.semantics("S7", "S33.1")
 def test_what_tar_cannot_make_it_says(here: Path, tmp_path: Path) -> None:
     """GNU tar makes an empty file for such a link first, and drops it only if it is still that file."""
     shell(
@@ -210,7 +210,7 @@ def test_what_tar_cannot_make_it_says(here: Path, tmp_path: Path) -> None:
     assert run("cat", here / "in/file").text == "whole\n"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.5")
 def test_attributes_that_describe_a_resource_are_copied_to_no_effect(here: Path, tmp_path: Path) -> None:
     run("cp", "--preserve=all", here / "note.md", here / "copy.md")
     run("rsync", "-aX", here / "note.md", here / "synced.md")

@@ -156,7 +156,7 @@ def test_the_page_is_as_it_is_written(place: Place) -> None:
     play(DOCS / "scratch.md", output)
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.2", "S39.3")
 def test_write_anywhere_list_discard(place: Place) -> None:
     place.mount()
     notes = place.notes
@@ -193,7 +193,7 @@ def test_write_anywhere_list_discard(place: Place) -> None:
     assert f"one: not below {place.mnt}" in place.bbfs("changes", place.mnt, "one", status=1).stderr
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S7.3", "S39.9")
 def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None:
     place.mount()
     (place.notes / "mine").write_text("mine")
@@ -243,7 +243,7 @@ def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None
     assert place.changes() == ["A  mine"]
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.4")
 def test_apply(place: Place) -> None:
     place.mount(*WRITABLE)
     notes = place.notes
@@ -304,7 +304,7 @@ def stopped_before(place: Place, step: str, *words: str | Path) -> Stopped:
     return Stopped(process)
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.8")
 @pytest.mark.timeout(120)
 def test_while_changes_are_applied_the_mount_point_is_covered(place: Place) -> None:
     """What a program writes meanwhile fails: it reaches neither the directory below nor, after a kill, another one."""
@@ -422,7 +422,7 @@ def test_apply_removes_only_what_a_program_has_removed(place: Place, by: Sequenc
     assert files == {".wh..wh..opq", ".wh.one", "made", "one", "plans/a", "plans/new", "two"}
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.4")
 def test_apply_to_a_source_that_is_no_folder(place: Place) -> None:
     """Files go through drafts there; a copy in the scratch tells its path and version all the same."""
     config, stored = place.scratch.with_name("config.toml"), place.scratch.with_name("stored.json")
@@ -454,7 +454,7 @@ def test_apply_to_a_source_that_is_no_folder(place: Place) -> None:
     assert (kept / "two").read_text() == "2mine"
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.6")
 def test_what_a_source_refuses_stays_in_the_scratch_alone(place: Place) -> None:
     """A path begins with the name of the source, as everywhere."""
     config = place.scratch.with_name("config.toml")
@@ -496,7 +496,7 @@ def test_a_source_without_the_capability_is_not_written(place: Place) -> None:
     assert place.changes() == ["M  one"]
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.1")
 def test_commands_read_what_programs_see_in_a_scratch(place: Place) -> None:
     place.mount()
     notes = place.notes
@@ -554,7 +554,7 @@ def test_grep_and_search_give_the_lines_and_paths_of_a_scratch(place: Place) -> 
     assert f"{notes}/f1" not in found
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.1")
 def test_commands_write_into_a_scratch(place: Place) -> None:
     config = place.scratch.with_name("config.toml")
     config.write_text(
@@ -584,7 +584,7 @@ def test_commands_write_into_a_scratch(place: Place) -> None:
     assert sorted(os.listdir(place.folder)) == ["moved", "plans"]
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.1")
 def test_no_command_writes_past_a_scratch(place: Place) -> None:
     """Neither through the mount below, nor by the control socket of its daemon."""
     log = place.folder.with_name("calls.log")
@@ -639,7 +639,7 @@ def test_tools_by_path_in_a_scratch(place: Place) -> None:
     assert [line for line in log.read_text().splitlines() if "several" in line] == ["call several {}"]
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.1")
 @pytest.mark.parametrize("shared", [False, True])
 def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool) -> None:
     """Also not with sources that it names itself, and not into the mount that its sources are of."""
@@ -754,7 +754,7 @@ def test_a_scratch_whose_sources_are_detached_is_no_run(place: Place) -> None:
     place.bbfs("umount", place.mnt)
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.10")
 def test_run(place: Place) -> None:
     done = place.run(
         "--scratch", place.scratch, "--on-exit", "discard", command="id -u; echo x >> one; cat one; exit 7", status=7
@@ -934,7 +934,7 @@ def test_a_shell_on_a_terminal_and_the_question_after_it(place: Place) -> None:
     assert list((place.state.home / ".local" / "state" / "bbfs" / "scratches").iterdir()) == []
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S39.10")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_run_that_is_ended_leaves_no_process_and_no_mount(place: Place, number: signal.Signals) -> None:
     command = f'cd "{place.notes}"; echo x > new; setsid sleep 1000 & echo ready; exec sleep 1000'

@@ -95,7 +95,7 @@ def test_the_matches_are_those_of_grep(mount: Mount, arguments: list[str]) -> No
     assert sorted(found.text.splitlines()) == sorted(expected.text.splitlines())
 
 
-@pytest.mark.semantics("S37")
+@pytest.mark.semantics("S37.1")
 def test_a_change_is_found_and_only_files_that_can_match_are_read(mounted: Mounts, tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"{number:02}.txt").write_text(f"word{number} text\n")

@@ -45,7 +45,7 @@ def test_a_search_asks_the_daemon_of_the_mount(mount: Mount) -> None:
     assert bbfs(mount, "search", "nothing", status=1).out == b""
 
 
-@pytest.mark.semantics("S22", "S36")
+@pytest.mark.semantics("S22", "S36.2")
 def test_a_source_that_hangs_does_not_hold_the_others(mounted: Mounts) -> None:
     hung = mcp("hung", [sys.executable, SERVERS / "slow.py", "--count", "1", "--delay", "3600"])
     mount = mounted(knowledge(), hung)
@@ -53,7 +53,7 @@ def test_a_source_that_hangs_does_not_hold_the_others(mounted: Mounts) -> None:
     assert done.text.splitlines() == [str(mount / HERE / "soup.txt")]
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.5")
 def test_a_search_is_a_directory_of_links(mount: Mount) -> None:
     here = mount / ".search" / "renew a certificate"
     assert run("ls", here).text.splitlines() == ["01 renew.md", "02 issue.md", "results.md", "results.ndjson"]
@@ -70,7 +70,7 @@ def test_a_search_is_a_directory_of_links(mount: Mount) -> None:
     run("ls", mount / ".search" / " ", status=2)
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.6")
 def test_a_walk_never_searches(mounted: Mounts, tmp_path: Path) -> None:
     log = tmp_path / "searches.log"
     server = [sys.executable, SERVERS / "calls.py", log]

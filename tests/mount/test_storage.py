@@ -70,7 +70,7 @@ def sum_of(text: str) -> str:
     return text.split()[0]
 
 
-@pytest.mark.semantics("S1", "S3", "S5", "S9", "S11", "S14", "S30")
+@pytest.mark.semantics("S1", "S3", "S5", "S9", "S11.2", "S14", "S30")
 def test_objects_are_files(mounted: Mounts, relay: Relay, tmp_path: Path) -> None:
     mount = mounted(s3(relay))
     bucket = mount / "bb-storage+store+s3" / "data"

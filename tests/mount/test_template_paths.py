@@ -52,7 +52,7 @@ def test_a_name_that_no_listing_has_is_opened_once(mounted: Mounts, server: Scri
     assert [each["uriTemplate"] for each in offered] == ["kb://{project}/document/{slug}", "kb://search{?q,limit}"]
 
 
-@pytest.mark.semantics("S34")
+@pytest.mark.semantics("S34.4")
 def test_completed_values_are_listed(mounted: Mounts, server: ScriptedServer) -> None:
     mount = mounted(server.source("docs"))
     assert run("ls", mount / f"{D}/kb").text.splitlines() == ["a b", "docker"]
@@ -63,7 +63,7 @@ def test_completed_values_are_listed(mounted: Mounts, server: ScriptedServer) ->
     assert found == "./document/ssl-setup:ssl\n"
 
 
-@pytest.mark.semantics("S12", "S23", "S34")
+@pytest.mark.semantics("S12", "S23", "S34.2")
 def test_a_thousand_absent_names_cost_a_request_each_and_none_when_repeated(
     mounted: Mounts, server: ScriptedServer
 ) -> None:
@@ -90,7 +90,7 @@ print(sum(absent(f"absent-{n}") for n in range(int(sys.argv[2]), int(sys.argv[3]
     assert server.reads() == 1100
 
 
-@pytest.mark.semantics("S34")
+@pytest.mark.semantics("S34.3")
 def test_probes_never_reach_the_server(mounted: Mounts, server: ScriptedServer) -> None:
     mount = mounted(server.source("docs"))
     run("cat", mount / f"{D}/files/tree/src/main.c")
@@ -104,6 +104,7 @@ def test_probes_never_reach_the_server(mounted: Mounts, server: ScriptedServer) 
     assert [line for line in server.log() if ".git" in line] == []
 
 
+@pytest.mark.semantics("S34.5")
 def test_values_with_slashes_are_directories(mounted: Mounts, server: ScriptedServer) -> None:
     mount = mounted(server.source("docs"))
     tree = mount / f"{D}/files/tree"

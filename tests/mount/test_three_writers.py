@@ -93,7 +93,7 @@ def kept(mount: Mount) -> list[str]:
     return sorted(each.with_suffix("").read_text() for each in mount.state.home.rglob("pending/*.json"))
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.19")
 def test_one_wins_and_the_others_keep_their_bytes(mounted: Mounts, kinds: list[Kind]) -> None:
     expected = ["somebody else has"]
     mounts = [mounted(*(kind.table for kind in kinds), expected=expected) for _ in range(2)]

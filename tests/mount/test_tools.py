@@ -56,7 +56,7 @@ for name in os.listxattr(sys.argv[1]): os.getxattr(sys.argv[1], name)' "$1/tool/
 }
 
 
-@pytest.mark.semantics("S31", "S12")
+@pytest.mark.semantics("S12", "S31.1")
 @pytest.mark.parametrize("script", LOOKING.values(), ids=LOOKING)
 def test_looking_around_runs_no_tool(tools: Calls, script: str) -> None:
     shell(script, tools.root, timeout=30)
@@ -137,7 +137,7 @@ def test_arguments_are_the_query(tools: Calls) -> None:
     assert given[4][2].endswith('{"an argument.": "x"}')
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.1")
 def test_slashes_may_stay_where_a_value_begins_with_one_and_in_urls(tools: Calls, tmp_path: Path) -> None:
     path = "echo?text=/srv/my notes/a.md"
     shell('stat "$1"; test -d "$1"; find "$1" || true; ls -d "$1"; getfattr -d "$1"', tools.tool / path)
@@ -155,7 +155,7 @@ def test_slashes_may_stay_where_a_value_begins_with_one_and_in_urls(tools: Calls
     assert len(tools.calls()) == 9
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.1")
 def test_slashes_may_stay_where_an_argument_is_missing_without_them(tools: Calls, tmp_path: Path) -> None:
     zones = "source=Europe/Berlin&time=10:00&target=Asia/Tokyo"
     arguments = {"source": "Europe/Berlin", "time": "10:00", "target": "Asia/Tokyo"}
@@ -252,7 +252,7 @@ def test_results_of_each_kind(tools: Calls, tmp_path: Path) -> None:
     assert len(tools.calls()) == 4
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.2")
 def test_tools_that_are_named_are_run_whatever_they_say(mounted: Mounts, tmp_path: Path) -> None:
     named = Calls(mounted, tmp_path / "calls.log", tools=["write", "silent"], prompts=False)
     assert {"echo", "silent", "write"} < set(run("ls", named.tool).text.split())
@@ -261,7 +261,7 @@ def test_tools_that_are_named_are_run_whatever_they_say(mounted: Mounts, tmp_pat
     assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", named.tool / "echo?text=x") == "EACCES"
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.2")
 def test_no_tool_has_a_path_if_they_are_off(mounted: Mounts, tmp_path: Path) -> None:
     off = Calls(mounted, tmp_path / "calls.log", tools="off", prompts=False)
     assert run("ls", off.root).text.split() == ["doc", "tool"]

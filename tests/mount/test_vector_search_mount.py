@@ -25,7 +25,7 @@ def kb(directory: Path, running: Endpoint, **options: object) -> SourceTable:
     return {"name": "kb", "type": "vector_search", "config": {"url": url, "embeddings": config(running, **options)}}
 
 
-@pytest.mark.semantics("S12", "S31")
+@pytest.mark.semantics("S12", "S31.7")
 def test_a_walk_costs_no_vector_and_an_open_costs_one(mounted: Mounts, tmp_path: Path, running: Endpoint) -> None:
     mount = mounted(kb(tmp_path, running))
     notes = mount / DIRECTORY / "notes"

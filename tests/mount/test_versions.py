@@ -82,7 +82,7 @@ def test_inodes_are_the_same_across_lookups_listings_and_mounts(
     assert len({line.split()[0] for line in seen[0].splitlines()}) == 11
 
 
-@pytest.mark.semantics("S7", "S13")
+@pytest.mark.semantics("S7.1", "S12.5", "S13")
 @pytest.mark.parametrize("entry_ttl", [0, 3600])
 def test_a_new_content_of_a_resource_is_a_new_inode_and_the_open_file_stays_what_it_was(
     mounted: Mounts, programs: type[Program], server: ScriptedServer, tmp_path: Path, entry_ttl: int
@@ -100,7 +100,7 @@ def test_a_new_content_of_a_resource_is_a_new_inode_and_the_open_file_stays_what
     assert run("cat", path).text == NEW
 
 
-@pytest.mark.semantics("S7")
+@pytest.mark.semantics("S7.1")
 def test_stat_after_a_change_tells_the_new_size(mounted: Mounts, server: ScriptedServer) -> None:
     server.add("test://d/file", "old")
     path = mounted(server.source("docs", ttl={"listing": 3600, "content": 0})) / "mcp-server+docs/test/d/file"
@@ -110,7 +110,7 @@ def test_stat_after_a_change_tells_the_new_size(mounted: Mounts, server: Scripte
         assert run("cat", path).text == content
 
 
-@pytest.mark.semantics("S7", "S13")
+@pytest.mark.semantics("S7.1", "S13")
 @pytest.mark.parametrize("size", [100, 3_000_000])
 @pytest.mark.parametrize("way", ["replaced", "rewritten"])
 def test_a_changed_local_file_is_a_new_inode(
@@ -152,7 +152,7 @@ def test_a_large_local_file_that_is_rewritten_while_it_is_read_gives_an_error_an
     assert run("cat", path).text == "n" * 8_000_000
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.1")
 def test_local_files_are_looked_at_again_after_a_second(mounted: Mounts, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     path = mounted(folder("local", tmp_path)) / "bb-filesystem+local+file/file"
@@ -177,7 +177,7 @@ def test_a_large_local_file_is_read_in_ranges(mounted: Mounts, tmp_path: Path) -
     assert asked.text == "here 00 00 00\n"
 
 
-@pytest.mark.semantics("S15", "S23")
+@pytest.mark.semantics("S15.2", "S23")
 def test_a_content_over_the_memory_budget_is_refused_with_the_limit_in_the_log(
     mounted: Mounts, server: ScriptedServer
 ) -> None:
@@ -222,7 +222,7 @@ def test_what_is_fresh_is_served_without_asking(mounted: Mounts, server: Scripte
     assert (server.lists(), server.reads()) == (1, 10)
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.1")
 def test_the_ttl_of_a_source_decides_when_it_is_asked_again(mounted: Mounts, server: ScriptedServer) -> None:
     server.add("test://d/file", "x")
     path = mounted(server.source("docs", ttl={"listing": 3600, "content": 0})) / "mcp-server+docs/test/d/file"
@@ -232,7 +232,7 @@ def test_the_ttl_of_a_source_decides_when_it_is_asked_again(mounted: Mounts, ser
     assert server.reads() >= 3
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.1")
 @pytest.mark.parametrize("ttl_ms", [0, 3_600_000])
 def test_the_servers_own_time_to_live_comes_first(mounted: Mounts, tmp_path: Path, ttl_ms: int) -> None:
     counters = tmp_path / "counters"

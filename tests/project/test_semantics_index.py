@@ -13,7 +13,9 @@ import bbfs
 from bbfs.model.errors import BbfsError
 
 DOCUMENT = DOCS / "semantics.md"
-_PROMISE = re.compile(r"^- \*\*(S[0-9]+)\*\*( \(planned\))? ", re.MULTILINE)
+LONGEST = 125
+"""Words of one promise, tables aside. A longer one is more than one promise."""
+_PROMISE = re.compile(r"^ *- \*\*(S[0-9]+(?:\.[0-9]+)?)\*\*( \(planned\))? ", re.MULTILINE)
 _ERROR = re.compile(r"^ *\| `(\w+)` \| `(E[A-Z]+)` \|", re.MULTILINE)
 
 
@@ -45,13 +47,28 @@ def test_every_promise_that_is_kept_has_a_test_and_every_mark_a_promise() -> Non
 
 def test_the_promises_are_numbered_without_a_gap() -> None:
     text = DOCUMENT.read_text()
-    assert list(promises(text)) == [f"S{number}" for number in range(1, len(promises(text)) + 1)]
-    assert len(_PROMISE.findall(text)) == len(promises(text)) >= 33
+    found = [match[1] for match in _PROMISE.finditer(text)]
+    whole = [number for number in found if "." not in number]
+    assert sorted(whole, key=lambda number: int(number[1:])) == [f"S{number}" for number in range(1, len(whole) + 1)]
+    parts = {number: [part for part in found if part.startswith(f"{number}.")] for number in whole}
+    # The parts of a promise follow it, so that no number is there twice.
+    assert found == [
+        each for number in whole for each in (number, *(f"{number}.{at}" for at in range(1, len(parts[number]) + 1)))
+    ]
+    assert len(whole) >= 40
+
+
+def test_each_number_is_one_promise() -> None:
+    text = re.sub(r"^ *\|.*\n", "", DOCUMENT.read_text(), flags=re.MULTILINE)
+    parts = re.split(r"^(?: *- \*\*(S[\d.]+)\*\*|## .*$)", text, flags=re.MULTILINE)
+    long = {number: len(words.split()) for number, words in zip(parts[1::2], parts[2::2], strict=True) if number}
+    assert {number: words for number, words in long.items() if words > LONGEST} == {}
 
 
 def test_marks_and_promises_are_found() -> None:
-    assert promises("- **S1** a\n- **S2** (planned) b\n  **S3** c\n") == {"S1": True, "S2": False}
-    assert marked("@pytest.mark.semantics('S1', 'S2')\ndef test(): ...\nx = 'S3'") == {"S1", "S2"}
+    text = "- **S1** a\n  - **S1.1** b\n- **S2** (planned) c\n  **S3** d\n"
+    assert promises(text) == {"S1": True, "S1.1": True, "S2": False}
+    assert marked("@pytest.mark.semantics('S1', 'S2.1')\ndef test(): ...\nx = 'S3'") == {"S1", "S2.1"}
 
 
 def all_errors() -> dict[str, type[BbfsError]]:

@@ -27,7 +27,7 @@ def source() -> FlatSource:
     return FlatSource(data_source(content_ttl=10.0, listing_ttl=30.0), contents={"x://a": b"old"})
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.3")
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 async def test_setting_the_clock_changes_no_time_to_live(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, step: float
@@ -50,7 +50,7 @@ async def test_setting_the_clock_changes_no_time_to_live(
         assert len(docs.listed) == 2
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.3")
 async def test_a_time_in_the_future_counts_as_expired_for_the_next_mount(
     nursery: trio.Nursery, store: MetadataStore, disk: DiskCache
 ) -> None:

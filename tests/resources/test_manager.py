@@ -418,7 +418,7 @@ async def test_a_handler_without_abilities_is_refused(nursery: trio.Nursery) -> 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.semantics("S15")
+@pytest.mark.semantics("S15.2")
 async def test_a_content_over_the_whole_budget_is_too_large_and_the_log_names_the_limit(
     nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -604,7 +604,7 @@ async def test_arguments_that_do_not_fit_the_mode_are_refused(
             await world.manager.load_resources(mode, **arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.semantics("S18")
+@pytest.mark.semantics("S18.6")
 async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once_more(nursery: trio.Nursery) -> None:
     source = FlatSource(data_source(listing_ttl=3600.0, content_ttl=3600.0), contents={"x://a": b"old"})
     async with World(nursery, source) as world:
@@ -630,7 +630,7 @@ async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once
 # -- across mounts -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.semantics("S9", "S6", "S17")
+@pytest.mark.semantics("S6", "S9.4", "S17")
 async def test_sizes_and_the_listing_are_remembered_across_mounts(nursery: trio.Nursery, tmp_path: Path) -> None:
     clock, source = Clock(), flat(a=b"12345", b=b"1")
     store = MetadataStore(tmp_path / "metadata.sqlite")
@@ -659,7 +659,7 @@ async def test_sizes_and_the_listing_are_remembered_across_mounts(nursery: trio.
     store.close()
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.2")
 async def test_the_time_to_live_of_the_server_holds_across_mounts(nursery: trio.Nursery, tmp_path: Path) -> None:
     clock, source = Clock(), FlatSource(data_source(listing_ttl=30.0), contents={"x://a": b""}, listing_ttl=1.0)
     store = MetadataStore(tmp_path / "metadata.sqlite")

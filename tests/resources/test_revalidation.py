@@ -57,7 +57,7 @@ async def test_what_is_unchanged_is_not_loaded_again(nursery: trio.Nursery) -> N
         assert await world.kernel.xattr(A, "user.bbfs.cache") == "fresh"
 
 
-@pytest.mark.semantics("S7", "S19")
+@pytest.mark.semantics("S7.1", "S19")
 async def test_what_has_changed_is_another_inode(nursery: trio.Nursery) -> None:
     docs = source(a=b"old")
     async with World(nursery, docs) as world:

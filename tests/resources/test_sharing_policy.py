@@ -87,7 +87,7 @@ def stored(url: str, **fields: Any) -> DataSource:
     return replace(folder(), **{"config": {"url": url, "options": {"endpoint": "http://127.0.0.1:9000"}}, **fields})
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.10")
 def test_the_place_of_a_source_is_not_its_user_or_its_bounds() -> None:
     here = stored("webdav://127.0.0.1/d")
     assert place(here) == place(stored("webdav://me:word@127.0.0.1/d/", auth={"password": "x"}, title="T"))

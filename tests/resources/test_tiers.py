@@ -60,7 +60,7 @@ async def test_what_is_fresh_is_not_asked_for_again(
             assert source.loaded == ["x://a"]
 
 
-@pytest.mark.semantics("S17", "S18")
+@pytest.mark.semantics("S17.4", "S18.5")
 @pytest.mark.parametrize("how", ["announced", "missed", "refreshed", "described"])
 async def test_what_has_changed_is_not_fresh_for_anybody(
     nursery: trio.Nursery, disk: DiskCache, store: MetadataStore, how: str
@@ -186,7 +186,7 @@ async def test_what_was_announced_stands_in_while_the_source_is_down_but_is_aske
             assert await again.kernel.cat(A) == b"new"
 
 
-@pytest.mark.semantics("S15")
+@pytest.mark.semantics("S15.1")
 async def test_what_is_over_the_memory_budget_is_served_from_disk(
     nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
 ) -> None:

@@ -78,7 +78,7 @@ def at(step: str, monkeypatch: pytest.MonkeyPatch) -> Dying:
     return source
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.4")
 @pytest.mark.parametrize(
     ("step", "stored", "pending"),
     [

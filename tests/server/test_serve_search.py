@@ -62,7 +62,7 @@ async def test_a_model_searches_reads_the_hit_and_cites_it(stdio: Callable[..., 
                 assert says in refused.content[0].text
 
 
-@pytest.mark.semantics("S27", "S36")
+@pytest.mark.semantics("S27", "S36.2")
 async def test_an_answer_is_bounded_and_names_what_failed(nursery: trio.Nursery) -> None:
     names = [f"x://{number}/{'n' * 4000}" for number in range(MOST * 4)]
     hits = [Hit(name, title="t\x1b" * 9999, snippet="s" * 99_999, where="w" * 9999) for name in names]

@@ -24,7 +24,7 @@ async def text(world: World, path: str) -> str:
     return (await world.kernel.cat(path)).decode()
 
 
-@pytest.mark.semantics("S35")
+@pytest.mark.semantics("S35.1")
 async def test_a_source_that_describes_itself_lists_its_description_and_a_mirror_does_not(
     nursery: trio.Nursery,
 ) -> None:
@@ -77,7 +77,7 @@ async def test_a_size_that_no_load_tells_names_the_option_that_avoids_the_load(
             assert "sizes=lazy" not in await text(world, f"{DOCS}/{ABOUT}")
 
 
-@pytest.mark.semantics("S35")
+@pytest.mark.semantics("S35.3")
 async def test_it_waits_for_the_first_listing_but_not_for_ever(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -117,7 +117,7 @@ async def test_instructions_are_quoted_line_by_line(nursery: trio.Nursery) -> No
         assert "> Ask first.\n>  [2J# Not a heading\n" in await text(world, f"{DOCS}/{ABOUT}")
 
 
-@pytest.mark.semantics("S35")
+@pytest.mark.semantics("S35.2", "S35.3")
 async def test_the_root_describes_all_sources_and_asks_none(nursery: trio.Nursery) -> None:
     sources = FlatSource(), FlatSource(data_source("mcp-server+other"))
     async with World(nursery, *sources) as world:

@@ -36,7 +36,7 @@ def test_a_number_follows_from_path_and_version_alone(
         assert number != inode_number(other, other_version)
 
 
-@pytest.mark.semantics("S7")
+@pytest.mark.semantics("S7.1")
 def test_new_content_is_a_new_inode_and_the_forgotten_one_is_outdated() -> None:
     table = InodeTable()
     old = table.remember(("a",), "v1")

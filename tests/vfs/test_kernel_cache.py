@@ -243,7 +243,7 @@ class Poll:
             raise self._problem
 
 
-@pytest.mark.semantics("S18", "S27")
+@pytest.mark.semantics("S18.2", "S27")
 async def test_poll_says_what_is_ready_and_wakes_who_waits_once(nursery: trio.Nursery) -> None:
     source = flat(a=b"old")
     async with World(nursery, source) as world:

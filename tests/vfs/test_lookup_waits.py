@@ -17,7 +17,7 @@ from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.names import LOOKUP_WAIT
 
 DOCS = "mcp-server+docs"
-pytestmark = [pytest.mark.semantics("S22")]
+pytestmark = [pytest.mark.semantics("S22.2")]
 
 
 async def took(request: Callable[..., Awaitable[Any]], *arguments: Any) -> tuple[Any, float]:

@@ -170,7 +170,7 @@ class Walk:
         return path, flags, self.random.choice((0, 3, 4000)), self.random.randbytes(self.random.choice((1, 10, 5000)))
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40")
 @pytest.mark.timeout(7200)
 def test_random_operations_do_what_they_do_on_a_plain_directory(tmp_path: Path) -> None:
     """Both trees are compared after every 200 operations, with all errors in between.
@@ -193,7 +193,7 @@ def test_random_operations_do_what_they_do_on_a_plain_directory(tmp_path: Path) 
 # -- inodes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.semantics("S7")
+@pytest.mark.semantics("S7.4")
 def test_hard_links_are_one_inode_that_lasts_while_it_is_held(kernel: PlainKernel, tmp_path: Path) -> None:
     kernel.write_at("a", os.O_WRONLY | os.O_CREAT, 0, b"1")
     inode = kernel.find("a")
@@ -212,7 +212,7 @@ def test_hard_links_are_one_inode_that_lasts_while_it_is_held(kernel: PlainKerne
     assert other.find("e/b").number != inode.number
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40")
 def test_a_file_that_is_removed_while_open_can_be_used(kernel: PlainKernel) -> None:
     opened, _ = kernel.open("a", os.O_RDWR | os.O_CREAT)
     kernel.unlink("a")
@@ -225,7 +225,7 @@ def test_a_file_that_is_removed_while_open_can_be_used(kernel: PlainKernel) -> N
     assert kernel.read_all("a") == b"other"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40")
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_directory_that_is_removed_while_in_use_is_empty(kernel: PlainKernel, replaced: bool) -> None:
     kernel.mkdir("d")
@@ -285,7 +285,7 @@ def test_a_folder_that_is_replaced_is_found_again(kernel: PlainKernel, tmp_path:
 # -- beneath the root --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.semantics("S29")
+@pytest.mark.semantics("S29.1")
 @pytest.mark.parametrize("name", [b"..", b".", b"", b"a/b", b"../x"])
 def test_no_name_is_a_way(kernel: PlainKernel, name: bytes) -> None:
     kernel.mkdir("a")
@@ -297,7 +297,7 @@ def test_no_name_is_a_way(kernel: PlainKernel, name: bytes) -> None:
         kernel.folder.create(kernel.root, name, os.O_WRONLY, Creator(0o644, *OWN))
 
 
-@pytest.mark.semantics("S29")
+@pytest.mark.semantics("S29.1")
 def test_links_that_take_the_place_of_files_and_directories_are_not_followed(
     kernel: PlainKernel, tmp_path: Path
 ) -> None:
@@ -380,7 +380,7 @@ def test_hidden_names_are_neither_shown_nor_made(tmp_path: Path) -> None:
 # -- modes, pages, attributes ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.semantics("S8", "S33")
+@pytest.mark.semantics("S8", "S40")
 def test_modes_are_those_that_the_program_asked_for(kernel: PlainKernel, tmp_path: Path) -> None:
     kernel.folder.create(kernel.root, b"f", os.O_WRONLY, Creator(0o666, *OWN))
     kernel.folder.mkdir(kernel.root, b"d", Creator(0o1777, *OWN))
@@ -433,7 +433,7 @@ def test_the_kernel_keeps_its_pages_only_while_the_file_is_the_same(kernel: Plai
     assert kept()
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40")
 def test_a_descriptor_is_no_other_files_while_a_thread_has_it(kernel: PlainKernel) -> None:
     kernel.write_at("a", os.O_WRONLY | os.O_CREAT, 0, b"1")
     inode = kernel.find("a")
@@ -447,7 +447,7 @@ def test_a_descriptor_is_no_other_files_while_a_thread_has_it(kernel: PlainKerne
         os.fstat(number)
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S40.3")
 def test_extended_attributes_are_those_of_the_file(kernel: PlainKernel, tmp_path: Path) -> None:
     kernel.write_at("a", os.O_WRONLY | os.O_CREAT, 0, b"1")
     inode = kernel.find("a")

@@ -32,7 +32,7 @@ async def link(world: World, path: str) -> str:
     return (await world.files.readlink(found.ino)).decode()
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.5")
 async def test_hits_are_links_in_the_order_of_their_rank(nursery: trio.Nursery) -> None:
     source = docs()
     async with World(nursery, source) as world:
@@ -68,7 +68,7 @@ async def test_hits_are_links_in_the_order_of_their_rank(nursery: trio.Nursery) 
         assert len(source.searched) == 2
 
 
-@pytest.mark.semantics("S22", "S36")
+@pytest.mark.semantics("S22", "S36.7")
 async def test_a_hit_of_a_slow_search_is_a_link_from_its_lookup_on(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -86,7 +86,7 @@ async def test_a_hit_of_a_slow_search_is_a_link_from_its_lookup_on(
         assert source.searched == ["renew"]
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.5")
 async def test_each_directory_has_searches_of_what_is_below_it(nursery: trio.Nursery) -> None:
     source, tree = docs(), TreeSource(contents={"file:./d/t.md": b"t"})
     async with World(nursery, source, tree) as world:
@@ -103,7 +103,7 @@ async def test_each_directory_has_searches_of_what_is_below_it(nursery: trio.Nur
                 await world.kernel.ls(path)
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.6", "S36.7")
 async def test_no_listing_has_a_search_and_programs_that_look_around_ask_nothing(nursery: trio.Nursery) -> None:
     source = docs()
     async with World(nursery, source, TreeSource(contents={"file:./d/t.md": b"t"})) as world:
@@ -122,7 +122,7 @@ async def test_no_listing_has_a_search_and_programs_that_look_around_ask_nothing
             await world.kernel.ls(".search/ ")
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.6")
 async def test_a_resource_of_that_name_comes_first(nursery: trio.Nursery) -> None:
     tree = TreeSource(contents={"file:./.search": b"its own", "file:./d/.search/q/own": b"deeper"})
     flat = FlatSource(contents={"x://.search": b"listed", "x://d/a": b"a"})

@@ -31,6 +31,7 @@ Tree = tuple[StagingTree, Program, World]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
+@pytest.mark.semantics("S33.8")
 async def test_the_source_has_the_bytes_before_the_rename(tree: Tree, name: str) -> None:
     source, program, world = tree
     await program.save(f"{TREE}/a.txt.tmp", LARGE)
@@ -67,6 +68,7 @@ async def test_a_file_that_is_changed_again_is_sent_as_it_is_then(tree: Tree) ->
     assert (source.contents[URI], source.written) == (LARGE + b"more", [URI, URI])
 
 
+@pytest.mark.semantics("S33.9")
 async def test_nothing_is_left_of_a_file_that_is_removed_or_replaced(tree: Tree) -> None:
     source, program, _ = tree
     await program.save(f"{TREE}/a.tmp", LARGE)

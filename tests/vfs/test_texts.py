@@ -52,7 +52,7 @@ def flat(**policy: Any) -> FlatSource:
     return FlatSource(contents={"x://a.pdf": b"1"}, source=data_source(DOCS, **policy))
 
 
-@pytest.mark.semantics("S38", "S9")
+@pytest.mark.semantics("S9", "S38.1")
 async def test_a_text_is_found_by_name_with_its_true_size(nursery: trio.Nursery) -> None:
     async with World(nursery, tree()) as world:
         reader = await with_texts(world)
@@ -68,7 +68,7 @@ async def test_a_text_is_found_by_name_with_its_true_size(nursery: trio.Nursery)
         assert await world.kernel.xattr(text, "user.xdg.origin.url") == "file:./a/report.pdf"
 
 
-@pytest.mark.semantics("S38", "S12")
+@pytest.mark.semantics("S12", "S38.1")
 async def test_a_lookup_converts_nothing(nursery: trio.Nursery) -> None:
     source = tree()
     async with World(nursery, source) as world:
@@ -98,7 +98,7 @@ async def test_a_resource_of_that_name_comes_first_and_off_is_off(nursery: trio.
             await world.kernel.stat(f"{DOCS}/x/a.pdf.md")
 
 
-@pytest.mark.semantics("S38", "S9")
+@pytest.mark.semantics("S9", "S38.3")
 async def test_listed_texts_are_in_the_listing(nursery: trio.Nursery) -> None:
     both = tree(**{"a.pdf": b"1", "b.pdf": b"2", "b.pdf.md": b"its own"})
     listing = flat()
@@ -139,7 +139,7 @@ async def test_a_name_that_a_template_makes_leads_to_the_text_if_the_source_has_
             await world.kernel.stat(f"{DOCS}/x/c.txt.md")
 
 
-@pytest.mark.semantics("S38", "S18")
+@pytest.mark.semantics("S18", "S38.2")
 async def test_a_change_of_the_document_is_one_of_its_text(nursery: trio.Nursery) -> None:
     source = flat(content_ttl=3600.0)
     async with World(nursery, source) as world:
@@ -157,7 +157,7 @@ async def test_a_change_of_the_document_is_one_of_its_text(nursery: trio.Nursery
         assert reader.asked == ["a.pdf", "a.pdf"]
 
 
-@pytest.mark.semantics("S38", "S17")
+@pytest.mark.semantics("S17", "S38.1")
 async def test_an_expired_document_of_the_same_version_is_not_converted_again(nursery: trio.Nursery) -> None:
     source = flat(content_ttl=10.0)
     async with World(nursery, source) as world:
@@ -172,7 +172,7 @@ async def test_an_expired_document_of_the_same_version_is_not_converted_again(nu
             await world.kernel.cat(text)
 
 
-@pytest.mark.semantics("S38", "S23")
+@pytest.mark.semantics("S23", "S38.4")
 async def test_a_document_over_a_bound_fails_with_its_errno(nursery: trio.Nursery) -> None:
     async with World(nursery, tree(**{"a.pdf": b"huge"})) as world:
         reader = await with_texts(world)
@@ -186,7 +186,7 @@ async def test_a_document_over_a_bound_fails_with_its_errno(nursery: trio.Nurser
         assert await world.kernel.xattr(f"{TREE}/a.pdf.md", "user.bbfs.error") == "a.pdf: too large"
 
 
-@pytest.mark.semantics("S38", "S17")
+@pytest.mark.semantics("S17", "S38.1")
 @pytest.mark.parametrize("on_disk", [True, False])
 async def test_the_next_mount_converts_nothing_again(nursery: trio.Nursery, tmp_path: Path, on_disk: bool) -> None:
     source = flat(disk=on_disk, content_ttl=0.0)

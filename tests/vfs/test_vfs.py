@@ -54,7 +54,7 @@ async def test_the_root_has_a_directory_for_each_source_whatever_it_answers(nurs
         assert (await world.kernel.stat("mcp-server+down")).kind == "directory"
 
 
-@pytest.mark.semantics("S2")
+@pytest.mark.semantics("S2.1")
 async def test_a_prefix_with_its_scheme_is_a_link_that_lookup_finds_and_readdir_does_not_list(
     nursery: trio.Nursery,
 ) -> None:
@@ -120,7 +120,7 @@ async def test_an_inode_is_the_same_across_lookups_listings_and_remounts(nursery
     store.close()
 
 
-@pytest.mark.semantics("S7", "S13")
+@pytest.mark.semantics("S7.1", "S13")
 async def test_new_content_is_a_new_inode_and_the_open_file_keeps_the_old_one(nursery: trio.Nursery) -> None:
     source = flat(a=b"old")
     async with World(nursery, source) as world:
@@ -142,6 +142,23 @@ async def test_new_content_is_a_new_inode_and_the_open_file_keeps_the_old_one(nu
         world.files.release(handle)
         with pytest.raises(Outdated):
             await world.files.getattr(before.ino)
+
+
+class Restless(FlatSource):
+    """A source whose resources change at each load."""
+
+    async def load(self, native_uri: str) -> Loaded:
+        self.contents[native_uri] = str(len(self.loaded)).encode()
+        loaded = await super().load(native_uri)
+        self.announce(native_uri)
+        return loaded
+
+
+@pytest.mark.semantics("S18.1")
+async def test_a_resource_that_changes_at_each_load_can_be_opened(nursery: trio.Nursery) -> None:
+    async with World(nursery, Restless({"x://a": b""})) as world:
+        first = await world.kernel.cat(ROOT + "a")
+        assert await world.kernel.cat(ROOT + "a") != first
 
 
 @pytest.mark.semantics("S7")
@@ -196,7 +213,7 @@ async def test_times_are_the_sources_own_or_of_the_first_sight_of_a_change(nurse
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.semantics("S9", "S12")
+@pytest.mark.semantics("S9.2", "S12")
 async def test_an_unknown_size_is_learnt_in_getattr_and_nowhere_before(nursery: trio.Nursery) -> None:
     source = flat(a=b"12345")
     async with World(nursery, source) as world:
@@ -228,7 +245,7 @@ class Asker:
         return await answered(ask(ino), ask, ino)
 
 
-@pytest.mark.semantics("S12")
+@pytest.mark.semantics("S12.1")
 @pytest.mark.parametrize("wanted", [Wanted.EXISTENCE, Wanted.XATTRS])
 async def test_a_program_that_wants_no_size_costs_no_load(nursery: trio.Nursery, wanted: Wanted) -> None:
     source = flat(a=b"12345", broken=b"", sized=b"1")
@@ -266,7 +283,7 @@ async def test_a_program_that_wants_no_size_learns_that_the_version_is_another(n
             await Asker(Wanted.EXISTENCE).getattr(world, before)
 
 
-@pytest.mark.semantics("S34")
+@pytest.mark.semantics("S34.1")
 async def test_a_program_that_wants_no_size_learns_if_a_template_resource_exists(nursery: trio.Nursery) -> None:
     source = CompletingSource(contents={"x://d/listed": b"1"}, unlisted={"x://d/there", "x://d/broken"})
     source.contents |= {"x://d/there": b"123", "x://d/broken": BbfsError("as told")}
@@ -291,7 +308,7 @@ async def test_a_program_that_wants_no_size_learns_if_a_template_resource_exists
         assert len(source.loaded) == before
 
 
-@pytest.mark.semantics("S9")
+@pytest.mark.semantics("S9.1")
 async def test_a_declared_size_is_used_and_corrected_when_it_proves_wrong(nursery: trio.Nursery) -> None:
     source = flat(right=b"12345", wrong=b"12345")
     source.described = {"x://right": {"size": 5}, "x://wrong": {"size": 9}}
@@ -311,7 +328,7 @@ async def test_a_declared_size_is_used_and_corrected_when_it_proves_wrong(nurser
         assert (await world.kernel.stat(ROOT + "wrong")).size == 5
 
 
-@pytest.mark.semantics("S9", "S7")
+@pytest.mark.semantics("S7", "S9.1")
 async def test_a_size_declared_anew_and_wrong_is_corrected_too(nursery: trio.Nursery) -> None:
     source = flat(a=b"12345")
     source.described["x://a"] = {"size": 5}
@@ -346,7 +363,7 @@ async def test_an_open_file_keeps_its_size_when_the_listing_declares_another(nur
         assert found.ino != before.ino or found.size == 3, "the kernel would cut or pad the pages of the open file"
 
 
-@pytest.mark.semantics("S9")
+@pytest.mark.semantics("S9.5")
 async def test_lazy_sizes_are_not_kept_by_the_kernel(nursery: trio.Nursery) -> None:
     """With a validity the kernel would go on reading 0 bytes of a file that it has seen as empty."""
     source = FlatSource(data_source(sizes="lazy"), contents={"x://a": b"12345"})
@@ -383,7 +400,7 @@ async def test_several_contents_become_a_directory_and_one_becomes_a_file_again(
             await world.kernel.stat(ROOT + "a/p")
 
 
-@pytest.mark.semantics("S5", "S7", "S9")
+@pytest.mark.semantics("S5", "S7.1", "S9")
 @pytest.mark.parametrize("first", ["stat", "open"])
 async def test_a_content_among_several_that_changes_is_a_new_inode(nursery: trio.Nursery, first: str) -> None:
     source = FlatSource(contents={"x://a": several(("x://a/p", b"1"), ("x://a/q", b"2"))})
@@ -443,7 +460,7 @@ async def test_a_source_that_can_stat_is_not_loaded_for_a_size(nursery: trio.Nur
         assert source.loaded == ["file:./d/a"]
 
 
-@pytest.mark.semantics("S7", "S13")
+@pytest.mark.semantics("S7.1", "S13")
 @pytest.mark.parametrize("etags", [True, False])
 async def test_a_changed_file_is_a_new_inode(nursery: trio.Nursery, etags: bool) -> None:
     source = TreeSource(contents={"file:./d/a": b"old"}, etags=etags)
@@ -637,7 +654,7 @@ async def test_a_stray_scheme_that_comes_and_goes_is_told_at_the_root(nursery: t
 # -- loading ahead -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.semantics("S9", "S12")
+@pytest.mark.semantics("S9.2", "S12")
 @pytest.mark.parametrize("walk", ["stat", "cat", "stat and cat"])
 async def test_a_walk_loads_each_resource_exactly_once_and_many_at_a_time(nursery: trio.Nursery, walk: str) -> None:
     source = FlatSource(data_source(concurrency=16), contents={uri: uri.encode() for uri in uris(300)})

@@ -86,7 +86,7 @@ async def test_the_source_has_what_was_written_when_close_returns(tree: Tree) ->
     assert await program.cat(f"{TREE}/new.txt") == b"new"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32", "S33.13")
 async def test_what_is_written_after_a_rename_goes_to_the_new_name(tree: Tree) -> None:
     source, program, _ = tree
     handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
@@ -132,7 +132,7 @@ async def test_a_directory_takes_its_temporary_and_open_files_along(tree: Tree) 
     assert await program.cat(f"{TREE}/e/b.txt") == source.contents["file:./e/b.txt"] == b"second"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.12")
 async def test_a_file_renamed_to_a_temporary_name_elsewhere_stays_at_the_source(tree: Tree) -> None:
     source, program, _ = tree
     await program.rename(f"{TREE}/d/b.txt", f"{TREE}/b.tmp")
@@ -143,7 +143,7 @@ async def test_a_file_renamed_to_a_temporary_name_elsewhere_stays_at_the_source(
     assert source.contents == {"file:./a.txt": b"first"}
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.12")
 async def test_a_backup_may_go_before_the_file_is_closed(tree: Tree) -> None:
     source, program, _ = tree
     await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
@@ -180,7 +180,7 @@ async def test_a_rename_replaces_only_what_the_program_could_see(tree: Tree) -> 
     assert source.contents == {"file:./a.txt": b"theirs", "file:./d/b.txt": b"second"}
 
 
-@pytest.mark.semantics("S13", "S32")
+@pytest.mark.semantics("S13", "S32", "S33.14")
 async def test_a_change_between_open_and_the_first_write_fails_the_write(flat: Flat) -> None:
     source, program, world = flat
     assert await program.cat(f"{FLAT}/a.txt") == b"first"
@@ -250,7 +250,15 @@ async def test_names_are_removed_and_renamed_as_on_a_disk(tree: Tree) -> None:
     assert source.contents == {}
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S33.3")
+async def test_a_triplet_in_a_new_name_is_a_part_of_a_uri(tree: Tree) -> None:
+    source, program, _ = tree
+    await program.save(f"{TREE}/p%41", b"new")
+    assert source.contents["file:./pA"] == b"new"
+    assert await program.cat(f"{TREE}/pA") == b"new"
+
+
+@pytest.mark.semantics("S32.5")
 async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a file nor one without a name: it would take the room of the next write."""
     source, program, world = tree
@@ -284,7 +292,7 @@ def linked(path: Path) -> str:
         return ""
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.8")
 async def test_a_change_by_somebody_else_is_a_conflict_and_both_versions_stay(tree: Tree) -> None:
     source, program, world = tree
     handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
@@ -301,7 +309,7 @@ async def test_a_change_by_somebody_else_is_a_conflict_and_both_versions_stay(tr
     assert await program.cat(f"{TREE}/a.txt") == b"theirs"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.1")
 async def test_what_a_source_does_not_take_is_kept_once(tree: Tree) -> None:
     source, program, world = tree
     source.refused["file:./a.txt"] = Unreachable("down")
@@ -317,7 +325,7 @@ async def test_what_a_source_does_not_take_is_kept_once(tree: Tree) -> None:
     assert list(world.manager.writer.pending.items()) == []
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.19")
 async def test_what_several_programs_could_not_save_is_all_kept(tree: Tree) -> None:
     source, program, world = tree
     pending = world.manager.writer.pending
@@ -350,7 +358,7 @@ async def test_what_several_programs_could_not_save_is_all_kept(tree: Tree) -> N
         program.files.core.release(handle)
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.18")
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 async def test_an_open_after_a_refused_close_begins_with_what_the_source_has(tree: Tree, name: str) -> None:
     source, program, world = tree
@@ -370,7 +378,7 @@ async def test_an_open_after_a_refused_close_begins_with_what_the_source_has(tre
     program.files.core.release(reader)
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.18")
 async def test_what_a_program_cannot_save_is_not_shown_as_saved(tree: Tree) -> None:
     source, program, _ = tree
     before = (await program.stat(f"{TREE}/a.txt")).ino
@@ -381,7 +389,7 @@ async def test_what_a_program_cannot_save_is_not_shown_as_saved(tree: Tree) -> N
     assert (await program.stat(f"{TREE}/a.txt")).ino != before, "the kernel has pages of the inode that was written"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.7")
 @pytest.mark.parametrize("name", [".a.txt.swp", "a.txt~", ".#a.txt", "4913", "sedAb12Cd", ".goutputstream-X1"])
 async def test_a_name_that_programs_do_not_keep_lives_in_the_mount(tree: Tree, name: str) -> None:
     source, program, _ = tree
@@ -413,7 +421,7 @@ class Totalling(WritableFlat):
         return self.metadata(uri)
 
 
-@pytest.mark.semantics("S20", "S32")
+@pytest.mark.semantics("S20.1", "S32")
 async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(tmp_path: Path) -> None:
     source = Totalling()
     source.contents = {"test://a.txt": b"old", "test://b.txt": b"b", "test://all.txt": b"oldb"}
@@ -440,7 +448,7 @@ async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(t
             nursery.cancel_scope.cancel()
 
 
-@pytest.mark.semantics("S7")
+@pytest.mark.semantics("S7.2")
 async def test_a_new_file_keeps_its_inode_and_the_time_of_its_change(tree: Tree) -> None:
     source, program, world = tree
     source.times["file:./new"] = 1_000_000_000
@@ -463,7 +471,7 @@ async def test_a_new_file_keeps_its_inode_and_the_time_of_its_change(tree: Tree)
     assert await program.cat(f"{TREE}/new") == b"of somebody else"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.11")
 @pytest.mark.parametrize("name", ["4913", "x.part", "a.txt~", "tmpAb12Cd", "#x#"])
 async def test_a_program_that_means_to_keep_such_a_name_renames_to_it(tree: Tree, name: str) -> None:
     source, program, _ = tree
@@ -478,7 +486,7 @@ async def test_a_program_that_means_to_keep_such_a_name_renames_to_it(tree: Tree
     assert source.contents[f"file:./{name}"] == b"changed"
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.10")
 async def test_what_only_the_mount_has_at_its_end_is_a_pending_write(tree: Tree) -> None:
     source, program, world = tree
     pending = world.manager.writer.pending
@@ -527,7 +535,7 @@ async def test_what_a_program_reads_from_the_kernels_cache_is_what_its_write_rep
 
 
 @pytest.mark.parametrize("size", [4, 3 << 20])
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.10")
 async def test_a_pending_write_that_the_source_has_is_done(tree: Tree, size: int) -> None:
     """The answer to the first attempt was lost, and the source had stored it, as it shows by its new version."""
     source, program, world = tree
@@ -550,7 +558,7 @@ async def test_a_pending_write_that_the_source_has_is_done(tree: Tree, size: int
     assert await program.cat(f"{TREE}/a.txt") == mine[: 3 + (1 << 20)]
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.10")
 async def test_a_pending_write_is_not_for_a_source_of_the_same_name_elsewhere(tree: Tree) -> None:
     source, program, world = tree
     pending = world.manager.writer.pending
@@ -569,7 +577,7 @@ async def test_a_pending_write_is_not_for_a_source_of_the_same_name_elsewhere(tr
     assert source.contents["file:./new"] == b"mine"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.17")
 async def test_a_read_has_what_was_written_before_it_while_a_close_hands_over(tree: Tree) -> None:
     """The kernel keeps the page that a read answers, and shows it up to the size that the earlier write gives."""
     source, program, _ = tree
@@ -614,7 +622,7 @@ async def test_a_pending_write_shows_at_once_under_a_name_that_was_absent(tree: 
     assert await program.cat(f"{TREE}/new.txt") == b"mine"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.19")
 async def test_a_later_save_keeps_its_bytes_whatever_becomes_of_the_earlier_one(tree: Tree) -> None:
     source, program, world = tree
     pending = world.manager.writer.pending
@@ -715,7 +723,7 @@ async def test_one_lookup_leads_to_a_renamed_file_also_without_etags(tree: Tree)
     assert await program.read(await world.files.open(found.ino)) == b"again"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32", "S33.12")
 async def test_a_file_that_is_renamed_aside_is_at_its_source_until_it_is_replaced(tree: Tree) -> None:
     """The way of vim: rename the old file, write a new one, remove the old one."""
     source, program, _ = tree
@@ -965,7 +973,7 @@ async def given_up(
         clock.jump(0.1)
 
 
-@pytest.mark.semantics("S22")
+@pytest.mark.semantics("S22.3")
 async def test_no_change_of_a_name_keeps_its_directory_locked(
     tree: Tree, mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -988,7 +996,7 @@ async def test_no_change_of_a_name_keeps_its_directory_locked(
     assert not [*world.manager.writer.pending.items()]
 
 
-@pytest.mark.semantics("S22", "S32")
+@pytest.mark.semantics("S22", "S32.2")
 async def test_a_change_that_goes_on_and_fails_leaves_a_pending_write(
     tree: Tree, mock_clock: trio.testing.MockClock
 ) -> None:
@@ -1007,7 +1015,7 @@ async def test_a_change_that_goes_on_and_fails_leaves_a_pending_write(
     assert [pending.content_path(each).read_bytes() for each in pending.items()] == [b"refused"]
 
 
-@pytest.mark.semantics("S23", "S32")
+@pytest.mark.semantics("S23", "S32.1")
 @pytest.mark.parametrize("error", [Denied, LoginRequired, NoSpace, Rejected, TooLarge, Unreachable, BbfsError])
 async def test_each_reason_of_a_source_reaches_the_program_and_the_log(
     tree: Tree, error: type[BbfsError], caplog: pytest.LogCaptureFixture
@@ -1031,7 +1039,7 @@ async def test_each_reason_of_a_source_reaches_the_program_and_the_log(
     assert f"`bbfs pending show {pending.id}`: {pending.uri}: {error.__name__}: because of this" in described
 
 
-@pytest.mark.semantics("S22", "S32")
+@pytest.mark.semantics("S22.3", "S32")
 @pytest.mark.parametrize("asked", ["rename", "write", "remove"])
 async def test_a_change_without_an_answer_ends_and_leaves_an_open_file_to_its_program(
     tree: Tree, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, asked: str
@@ -1085,7 +1093,7 @@ async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_c
     assert world.manager.writer.pending.content_path(pending).read_bytes() == b"kept"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.7")
 async def test_a_pending_write_that_is_dropped_ends_its_hand_over(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "DROPPED_EVERY", 0.01)
     source, program, world = tree
@@ -1134,7 +1142,7 @@ async def test_a_large_content_that_the_source_refuses_is_not_read_for_that(
         await program.close(handle)
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.3")
 async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     source, program, _ = tree
 
@@ -1156,7 +1164,7 @@ async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypa
     assert source.contents["file:./a.txt"] == b"small enough for memory"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.5")
 async def test_a_file_of_which_a_part_could_not_be_kept_is_not_handed_over(
     tree: Tree, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1197,7 +1205,7 @@ async def test_a_draft_is_shown_while_it_is_written(tree: Tree) -> None:
     assert source.contents["file:./a.txt"] == b"first and more"
 
 
-@pytest.mark.semantics("S33", "S34")
+@pytest.mark.semantics("S33", "S34.6")
 async def test_names_of_files_can_be_created_where_a_value_may_have_slashes(flat: Flat) -> None:
     source, program, world = flat
     source.template("test://n/{+path}")
@@ -1234,7 +1242,7 @@ async def test_names_of_files_can_be_created_where_a_value_may_have_slashes(flat
     assert source.contents["test://n/made/empty/Makefile"] == b"deeper"
 
 
-@pytest.mark.semantics("S34")
+@pytest.mark.semantics("S34.5")
 async def test_a_name_of_which_a_source_can_only_say_that_it_failed_leads_on(flat: Flat) -> None:
     """Many servers have no code for an absent resource."""
     source, program, _ = flat
@@ -1294,7 +1302,7 @@ async def test_a_save_leaves_the_kernel_the_directory_that_programs_are_in(flat:
     assert (within, b"in") not in world.told
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.7")
 @pytest.mark.parametrize(
     ("name", "kept"),
     [(".env.sample", True), ("sedentary", True), ("tmpfolder", True), ("tmp202401", True), (".a.2024-01", True),
@@ -1317,7 +1325,7 @@ async def test_the_first_lookup_after_a_save_by_a_rename_finds_the_last_version(
     assert (await program.files.getattr(found.ino)).size == len(b"changed")
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.6")
 @pytest.mark.parametrize("template", ["test://d/{name}", "test://d/{+path}"])
 async def test_an_empty_directory_outlives_a_listing_where_a_template_makes_any_name(flat: Flat, template: str) -> None:
     source, program, world = flat
@@ -1499,7 +1507,7 @@ async def test_a_refresh_brings_back_nothing_from_before_a_change_while_the_sour
     assert (await program.walk(f"{TREE}/new.txt")).kind == "file"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.11")
 async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_source_cannot_compare(
     flat: tuple[WritableFlat, Program, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1527,7 +1535,7 @@ async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_sour
     assert world.manager.writer.pending.content_path(item).read_bytes() == b"of the first"
 
 
-@pytest.mark.semantics("S7", "S13")
+@pytest.mark.semantics("S7.2", "S13")
 async def test_a_file_that_is_written_has_one_inode(
     tree: tuple[WritableTree, Program, World],
 ) -> None:
@@ -1552,7 +1560,7 @@ async def test_a_file_that_is_written_has_one_inode(
     assert source.contents["file:./a.txt"] == b"of somebody else"
 
 
-@pytest.mark.semantics("S7", "S13")
+@pytest.mark.semantics("S7.2", "S13")
 async def test_no_inode_that_stands_in_for_another_one_leads_to_what_is_written(
     flat: tuple[WritableFlat, Program, World],
 ) -> None:
@@ -1673,7 +1681,7 @@ async def test_a_file_of_a_listed_directory_that_somebody_else_has_removed_can_b
     assert source.contents["file:./a.txt"] == b"of the mount"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.17")
 async def test_a_file_that_was_opened_before_shows_what_a_program_writes(tree: Tree) -> None:
     """The kernel has one set of pages and one size for both: it would show zeros in place of what is appended."""
     _, program, world = tree

@@ -129,7 +129,7 @@ async def test_a_file_that_stays_open_replaces_only_what_it_has_saved(states_eta
         assert store.files == {FILE: b"theirs"}
 
 
-@pytest.mark.semantics("S7")
+@pytest.mark.semantics("S7.2")
 @pytest.mark.parametrize("states_etag", [True, False])
 @pytest.mark.parametrize("data", [b"", b"some bytes"])
 async def test_a_new_file_keeps_its_inode_where_the_server_states_versions(states_etag: bool, data: bytes) -> None:
@@ -152,6 +152,7 @@ async def test_a_new_file_keeps_its_inode_where_the_server_states_versions(state
 
 
 @pytest.mark.parametrize("states_etag", [True, False])
+@pytest.mark.semantics("S32.12")
 async def test_a_listing_after_a_save_does_not_change_what_the_next_save_replaces(states_etag: bool) -> None:
     store = DavStore({FILE: b"first"}, states_etag=states_etag)
     async with mounted(store) as (program, world, path):
@@ -249,6 +250,7 @@ async def test_an_answer_that_promises_a_change_is_not_one(method: str, status: 
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "MOVE", "MKCOL"])
+@pytest.mark.semantics("S32.13")
 async def test_the_names_after_a_lost_answer_are_those_of_the_source(method: str) -> None:
     store = DavStore({FILE: b"first"}, loses=[method])
     async with mounted(store) as (program, _, path):
@@ -270,6 +272,7 @@ async def test_the_names_after_a_lost_answer_are_those_of_the_source(method: str
             assert store.files["d/new/b.txt"] == b"below"
 
 
+@pytest.mark.semantics("S32.13")
 async def test_a_save_after_one_whose_answer_was_lost_replaces_that_one() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
     async with mounted(store) as (program, world, path):
@@ -298,6 +301,7 @@ async def test_a_save_after_one_whose_answer_was_lost_spares_what_others_made_of
         assert store.files == {FILE: b"mine! theirs"}
 
 
+@pytest.mark.semantics("S32.13")
 async def test_a_save_that_is_older_than_one_whose_answer_was_lost_is_a_conflict() -> None:
     """That one had what the other client wrote, and this one has not."""
     store = DavStore({FILE: b"first "}, states_etag=True, loses=["PUT"])
@@ -345,6 +349,7 @@ async def test_a_weak_etag_that_stays_hides_no_change(etag: str) -> None:
         assert store.files == {FILE: b"other"}
 
 
+@pytest.mark.semantics("S32.15")
 async def test_a_server_whose_etags_do_not_stay_is_named_as_the_reason() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True, is_odd=True)
     async with mounted(store) as (program, world, path):
@@ -421,6 +426,7 @@ async def test_a_tool_that_is_a_put_is_read_back_once() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.semantics("S32.16")
 async def test_verify_finds_other_bytes_of_the_same_size() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True)
     async with mounted(store, verify=True) as (program, world, path):

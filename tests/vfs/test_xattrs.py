@@ -132,7 +132,7 @@ def test_any_time_of_a_source_can_be_told(seconds: int) -> None:
     assert timestamp(seconds * 10**9)
 
 
-@pytest.mark.semantics("S11", "S30")
+@pytest.mark.semantics("S11.1", "S30")
 def test_a_source_tells_how_it_fares_and_no_secret() -> None:
     server = McpServer("http", url="http://h/mcp", headers={"Authorization": "Bearer hunter2"}, env={"K": "hunter2"})
     source = DataSource(

@@ -35,7 +35,7 @@ async def test_a_listing_is_asked_for_once_within_its_time_to_live(nursery: trio
         assert len(source.listed) == 1
 
 
-@pytest.mark.semantics("S17")
+@pytest.mark.semantics("S17.1")
 async def test_the_time_to_live_of_the_server_comes_first(nursery: trio.Nursery) -> None:
     source = flat("x://a", listing_ttl=30.0)
     source.listing_ttl = 100.0

@@ -53,7 +53,7 @@ async def test_what_is_refreshed_is_there_while_the_source_is_down(nursery: trio
         assert await world.kernel.cat(f"{ROOT}/t/rows") == b"first"
 
 
-@pytest.mark.semantics("S7")
+@pytest.mark.semantics("S7.1")
 async def test_a_new_content_is_a_new_inode_however_long_ago_the_last_was_seen(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ async def test_an_unlisted_resource_is_opened_by_its_name(nursery: trio.Nursery)
         ]
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.3")
 async def test_a_refused_template_makes_names_that_nothing_shows(nursery: trio.Nursery) -> None:
     source = CompletingSource(contents={"x://listed": b"1"}, values={"call": ["write"]})
     source.template("call://{call}", refused=True)
@@ -57,7 +57,7 @@ async def test_a_refused_template_makes_names_that_nothing_shows(nursery: trio.N
         assert source.completions == []
 
 
-@pytest.mark.semantics("S12")
+@pytest.mark.semantics("S12.4")
 async def test_an_absent_name_costs_one_request_in_its_time(nursery: trio.Nursery) -> None:
     source = FlatSource()
     source.template("x://k/{slug}")
@@ -193,6 +193,7 @@ async def test_a_listed_resource_stays_a_file_where_a_variable_could_be_as_well(
         assert await world.kernel.cat(f"{ROOT}/x/k/docker/stats") == b"{}"
 
 
+@pytest.mark.semantics("S34.5")
 async def test_values_with_slashes_are_nested_directories(nursery: trio.Nursery) -> None:
     source = FlatSource(contents={"x://f/a/b/c.txt": b"c", "x://f/README": b"r"})
     source.unlisted = set(source.contents)
@@ -301,7 +302,7 @@ async def test_an_update_of_an_unlisted_resource_is_told(nursery: trio.Nursery) 
         assert (after.ino != before, after.size) == (True, 2)
 
 
-@pytest.mark.semantics("S18")
+@pytest.mark.semantics("S18.4")
 async def test_after_a_gap_everything_is_asked_for_again(nursery: trio.Nursery) -> None:
     source = FlatSource(contents={"x://k/a": b"1", "x://k/l": b"2"}, unlisted={"x://k/a"})
     source.template("x://k/{slug}")

@@ -101,7 +101,7 @@ def running() -> Iterator[Endpoint]:
         yield started
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.3")
 async def test_a_model_in_a_folder_finds_what_has_none_of_the_words(path: Path, tmp_path: Path) -> None:
     embedder = compose(Config(embeddings={"folder": str(static_model(tmp_path / "m"))})).embedder
     assert embedder is not None
@@ -138,7 +138,7 @@ async def test_a_missing_extension_is_said(
     assert "needs the extra 'vector'" in caplog.text
 
 
-@pytest.mark.semantics("S37")
+@pytest.mark.semantics("S37.2")
 async def test_an_announced_change_is_out_at_once_and_found_by_its_new_meaning(path: Path) -> None:
     async with meant(path, Model()) as docs:
         await docs.manager.list_resources(docs.handler.source.id)

@@ -60,7 +60,7 @@ async def test_ranks_of_all_sources_are_merged_and_nothing_is_loaded(nursery: tr
         assert (a.loaded, b.loaded) == ([], [])
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.1")
 async def test_what_an_index_finds_as_well_comes_first_and_once(nursery: trio.Nursery) -> None:
     a, tree = searching("a", "1", "2"), TreeSource(contents={"file:./d/t.md": b"t"})
     index = Index(("a", "tree"), ("a", Hit("x://2")), ("tree", Hit("file:./d/t.md")), ("other", Hit("x://1")))
@@ -78,7 +78,7 @@ async def test_what_an_index_finds_as_well_comes_first_and_once(nursery: trio.Nu
         assert index.limits == [LIMIT, MOST, LIMIT]
 
 
-@pytest.mark.semantics("S22", "S36")
+@pytest.mark.semantics("S22", "S36.2")
 async def test_a_source_that_hangs_or_fails_costs_its_own_hits(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -109,7 +109,7 @@ async def test_a_listing_that_hangs_does_not_hold_the_search(
         slow.release(SearchingSource.LISTING)
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.1")
 async def test_hits_are_below_the_asked_paths_and_exist(nursery: trio.Nursery) -> None:
     gone = searching("a", "d/1", "d/2", "e/1", hits=[Hit("x://gone"), Hit("x://e/1"), Hit("x://d/2")])
     async with World(nursery, gone) as world:
@@ -128,7 +128,7 @@ async def test_a_resource_of_a_template_is_found_unlisted(nursery: trio.Nursery)
         assert a.loaded == []
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.1")
 async def test_a_resource_of_a_template_that_is_a_directory_as_well_is_found(nursery: trio.Nursery) -> None:
     a = searching("a", hits=[Hit("x://pets/7"), Hit("x://pets/7/photos"), Hit("x://pets/7/none/below")])
     for template in ("x://pets/{id}", "x://pets/{id}/photos"):
@@ -149,7 +149,7 @@ async def test_a_mode_leaves_out_what_searches_otherwise(nursery: trio.Nursery) 
         assert len((await world.manager.search("word")).hits) == 2
 
 
-@pytest.mark.semantics("S36")
+@pytest.mark.semantics("S36.3")
 async def test_an_index_is_asked_for_words_and_for_meaning_and_both_ranks_count(nursery: trio.Nursery) -> None:
     a = searching("a", "1", "2", hits=[])
     index = Index(("a",), ("a", Hit("x://2")), ("a", Hit("x://1")))
@@ -204,7 +204,7 @@ async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.N
         assert answer.problems == ("cannot be searched: a (no search of their own, not indexed)",)
 
 
-@pytest.mark.semantics("S27", "S36")
+@pytest.mark.semantics("S27", "S36.4")
 @pytest.mark.parametrize(
     "hit",
     [

@@ -42,7 +42,7 @@ async def test_what_comes_out_is_what_went_in(tmp_path: Path, data: bytes) -> No
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.semantics("S15")
+@pytest.mark.semantics("S15.2")
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_a_content_beyond_the_limit_is_refused_with_the_limit_named(tmp_path: Path, on_disk: bool) -> None:
     spools = Spools(2_000_000)
@@ -66,7 +66,7 @@ def no_file_beyond(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("taken", [0, 5, IN_MEMORY + 1, 2 * IN_MEMORY + 7, len(LARGE) - 1])
-@pytest.mark.semantics("S15")
+@pytest.mark.semantics("S15.1")
 async def test_what_the_disk_takes_not_stays_in_memory(tmp_path: Path, taken: int) -> None:
     with no_file_beyond(taken):
         content = spooled(Spool(tmp_path, 1 << 30, spare=len(LARGE)), LARGE)

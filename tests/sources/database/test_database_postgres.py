@@ -49,7 +49,7 @@ async def test_what_a_role_may_not_read_is_denied(postgres: PostgresServer, fill
                 await made.load(f"postgres://public/{table}/rows.csv")
 
 
-@pytest.mark.semantics("S9", "S14")
+@pytest.mark.semantics("S9.7", "S14")
 @pytest.mark.parametrize(
     ("columns", "values"),
     [

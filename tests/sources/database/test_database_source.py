@@ -137,7 +137,7 @@ async def test_texts_that_are_no_utf_8_keep_their_bytes(tmp_path: Path) -> None:
         assert await text_of(made, row.native_uri) == '{"k":"\\\\xff41",\n "v":"\\\\xfe"}\n'
 
 
-@pytest.mark.semantics("S9", "S12")
+@pytest.mark.semantics("S9.6", "S12")
 async def test_files_of_all_rows_are_listed_if_the_last_rowid_is_small_and_nothing_is_computed(tmp_path: Path) -> None:
     url = sqlite_file(
         tmp_path / "a.db",
@@ -167,7 +167,7 @@ async def test_files_of_all_rows_are_listed_if_the_last_rowid_is_small_and_nothi
             assert rows <= {entry.name for entry in (await made.list_directory(("main", table))).resources}, table
 
 
-@pytest.mark.semantics("S9", "S14")
+@pytest.mark.semantics("S9.7", "S14")
 async def test_the_parts_of_a_large_table_are_all_of_it(tmp_path: Path) -> None:
     numbers = [-70, -1, 0, 1, 10, 11, *range(100, 200), 250]
     values = ", ".join(f"({number})" for number in numbers)
@@ -232,7 +232,7 @@ async def rows_of_parts(made: DatabaseHandler, table: str) -> list[list[bytes]]:
     return [await rows_of(made, part.native_uri) for part in parts]
 
 
-@pytest.mark.semantics("S9", "S14")
+@pytest.mark.semantics("S9.7", "S14")
 @pytest.mark.parametrize(
     ("columns", "values"),
     [

@@ -169,7 +169,7 @@ async def test_what_is_made_of_rows_shows_a_written_row_at_once(tmp_path: Path) 
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.8")
 async def test_of_two_writers_one_gets_a_conflict(written: Written) -> None:
     async with handler(written.source) as made:
         ann, bob = written.uri("person/row/1"), written.uri("person/row/2")
@@ -247,7 +247,7 @@ async def test_without_the_capability_nothing_is_written(tmp_path: Path) -> None
             await put(made, written.uri("person/row/1"), {"age": 1})
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.4")
 async def test_a_killed_write_to_sqlite_leaves_the_old_row(tmp_path: Path) -> None:
     people = sqlite(tmp_path)
     path = tmp_path / "people.db"

@@ -77,7 +77,7 @@ async def test_a_large_table_has_parts_and_values_of_all_types(server: MariadbSe
         assert await text_of(made, "mysql://types/t/count") == "2500\n"
 
 
-@pytest.mark.semantics("S9", "S14")
+@pytest.mark.semantics("S9.7", "S14")
 async def test_parts_of_tables_without_numbers_have_each_row_once(server: MariadbServer) -> None:
     statements = [
         "CREATE TABLE words (k varchar(40) PRIMARY KEY)",

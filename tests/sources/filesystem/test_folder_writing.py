@@ -73,7 +73,7 @@ async def test_a_file_is_created_and_replaced_with_its_mode_and_attributes(
     assert os.listdir(tmp_path / "root") == ["a b.txt"]
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.8")
 async def test_another_version_is_a_conflict_and_stays(handler: FilesystemHandler, tmp_path: Path) -> None:
     path = tmp_path / "root" / "a"
     etag = await write(handler, "file:./a", b"one", NEW)
@@ -135,7 +135,7 @@ async def test_names_directories_and_times(handler: FilesystemHandler, tmp_path:
     assert os.listdir(root) == []
 
 
-@pytest.mark.semantics("S23", "S32")
+@pytest.mark.semantics("S23", "S32.4")
 @pytest.mark.parametrize(
     ("code", "error"),
     [(errno.ENOSPC, NoSpace), (errno.EDQUOT, NoSpace), (errno.EROFS, ReadOnly), (errno.EIO, BbfsError)],

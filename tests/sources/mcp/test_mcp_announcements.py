@@ -41,7 +41,7 @@ async def test_first_change_is_told_at_once(told: Told, autojump_clock: MockCloc
     assert len(told.events) == 3
 
 
-@pytest.mark.semantics("S18")
+@pytest.mark.semantics("S18.3")
 async def test_repeated_changes_are_paced_and_the_last_is_told(told: Told, autojump_clock: MockClock) -> None:
     last = 0.0
     for _ in range(10_000):

@@ -84,7 +84,7 @@ async def test_eager_server_is_started_and_kept(memory: Make, start: Start, auto
     assert manager.requests("memory").list == 0
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.1")
 async def test_eager_server_that_is_dead_is_tried_less_and_less(
     memory: Make, start: Start, autojump_clock: MockClock
 ) -> None:
@@ -246,7 +246,7 @@ async def test_refusal_of_a_ping_is_an_answer(
     assert (server.tries, manager.state("memory").state) == (1, "up")
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.2")
 async def test_server_that_answers_nothing_is_given_up(memory: Make, start: Start, autojump_clock: MockClock) -> None:
     server = memory()
     manager = await start()
@@ -262,7 +262,7 @@ async def test_server_that_answers_nothing_is_given_up(memory: Make, start: Star
     assert server.tries == 2
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.2")
 async def test_requests_that_keep_coming_do_not_keep_a_hung_server(
     memory: Make, start: Start, autojump_clock: MockClock
 ) -> None:
@@ -432,7 +432,7 @@ async def test_server_that_asks_for_input_without_end(memory: Make, start: Start
 
 
 @ERAS
-@pytest.mark.semantics("S18")
+@pytest.mark.semantics("S18.4")
 async def test_reconnecting_subscribes_again_and_tells_of_the_gap(
     memory: Make, start: Start, autojump_clock: MockClock, modern: bool
 ) -> None:
@@ -511,7 +511,7 @@ async def test_refused_stream_is_not_asked_for_again(memory: Make, start: Start,
     assert server.connected == 0
 
 
-@pytest.mark.semantics("S18")
+@pytest.mark.semantics("S18.3")
 async def test_flood_of_one_change_is_a_few_events(memory: Make, start: Start, autojump_clock: MockClock) -> None:
     server = memory(listChanged=True, subscribe=True)
     manager = await start()

@@ -60,7 +60,7 @@ def test_what_was_answered_before_its_changes_are_reported_is_named_once() -> No
     assert len(begun) == 2 + MAX_INTERESTS
 
 
-@pytest.mark.semantics("S18")
+@pytest.mark.semantics("S18.6")
 def test_a_listing_that_was_requested_before_its_changes_are_reported_is_named_once() -> None:
     begun: list[str | None] = []
     interests = Interests(begun.append)
@@ -117,7 +117,7 @@ async def test_updates_reach_the_sink(
             await exercise(McpServer("sse" if "sse" in options else "http", url=url))
 
 
-@pytest.mark.semantics("S18")
+@pytest.mark.semantics("S18.4")
 async def test_reconnecting_says_that_anything_may_have_changed(manager: MCPManager, odd: Callable[..., Odd]) -> None:
     events: list[Change] = []
     manager.add("odd", odd("crash-idle").server, PATIENT)

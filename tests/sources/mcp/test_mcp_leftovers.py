@@ -62,7 +62,7 @@ def started(pids: Path) -> list[int]:
     return [int(line) for line in pids.read_text().split("\n")[:-1]]
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.3")
 async def test_what_a_server_starts_in_a_session_of_its_own_ends_with_it(pids: Path, tmp_path: Path) -> None:
     server = McpServer("stdio", command=sys.executable, args=("-c", STUBBORN, str(pids)))
     beside = await trio.lowlevel.open_process(["sleep", "100"], start_new_session=True)  # is none of its processes
@@ -78,7 +78,7 @@ async def test_what_a_server_starts_in_a_session_of_its_own_ends_with_it(pids: P
         await beside.wait()
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.3")
 async def test_servers_end_with_a_killed_bbfs(pids: Path) -> None:
     bbfs = await trio.lowlevel.open_process([sys.executable, "-c", BBFS, STUBBORN, pids])
     try:

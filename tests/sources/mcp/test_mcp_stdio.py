@@ -211,7 +211,7 @@ async def test_idle_death_is_noticed_and_reaped(manager: MCPManager, odd: MakeOd
     assert len(server.pids) == 2
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.1")
 async def test_pauses_double_up_to_a_minute(
     manager: MCPManager, odd: MakeOdd, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -424,7 +424,7 @@ async def test_child_of_the_server_that_holds_stdout(manager: MCPManager, odd: M
     await until(lambda: not any(map(runs, children)))
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S24.3")
 async def test_nothing_is_left_at_the_end(odd: MakeOdd, descriptors: Callable[[], int]) -> None:
     servers = [odd("none"), odd("stubborn"), odd("stubborn"), odd("hung-read"), odd("hung")]
     manager = MCPManager()

@@ -135,7 +135,7 @@ async def test_prompts_are_rendered(server: Any) -> None:
     assert s.manager.requests("s").call == 0
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.6")
 async def test_a_call_that_may_have_run_is_not_repeated(server: Any) -> None:
     writing, reading = server(("crash-writing",)), server(("crash",), name="r")
     with pytest.raises(Unreachable):

@@ -317,7 +317,7 @@ def test_a_template_says_which_uris_are_written() -> None:
         handler(notes(), template="a:{")
 
 
-@pytest.mark.semantics("S28")
+@pytest.mark.semantics("S28", "S31.5")
 @pytest.mark.parametrize(
     ("write", "remove", "access"),
     [(None, None, "ro"), (WriteTool("put"), None, "rw"), (None, RemoveTool("drop"), "rw")],

@@ -22,7 +22,7 @@ def source(tools: Tools = "read-only", prompts: bool = False) -> DataSource:
     return DataSource("s", "s", "server", "mcp", "mcp-server+s", tools=tools, prompts=prompts)
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.2")
 def test_only_tools_that_say_so_are_read_only() -> None:
     tools = [
         ToolEntry("yes", annotations=READ_ONLY),
@@ -45,7 +45,7 @@ def test_tools_that_are_named_are_allowed_whatever_they_say() -> None:
     assert problem == "no such tool: missing; runs as a task only: c"
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.2")
 def test_patterns_of_names_are_allowed() -> None:
     tools = [ToolEntry(name) for name in ("git_log", "git_show", "push", "odd[1]")]
     found, problem = allowed(("git_*", "odd[1]", "x*"), tools)
@@ -126,7 +126,7 @@ def test_the_schemas_are_as_the_server_gave_them() -> None:
     assert listed["tool://t/input.schema.json"].uri == "mcp-server+s+tool://t/input.schema.json"
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.3")
 def test_a_tool_that_is_not_allowed_is_described_and_its_template_is_refused() -> None:
     made = offer(source(), [ToolEntry("write", annotations={"destructiveHint": True})], [], [])
     text = (made.documents["tool://write/description.md"].content.read(0, 10_000) or b"").decode()

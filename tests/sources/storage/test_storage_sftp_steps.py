@@ -114,7 +114,7 @@ async def test_a_refusal_at_any_step_leaves_the_old_file(
         assert await write(handler) == len(NEW), "the session can be used again"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.11")
 @pytest.mark.parametrize("is_new", [True, False])
 @pytest.mark.parametrize("step", range(1, CREATION.index("rename")))
 async def test_a_change_by_somebody_else_before_the_rename_stays(
@@ -159,7 +159,7 @@ async def test_a_connection_that_ends_at_any_step_leaves_the_old_file(
     assert len(there) == (REPLACEMENT[step] != "extended"), "it cannot be removed any more"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.11")
 async def test_a_change_that_comes_during_a_long_upload_is_a_conflict(
     handler: StorageHandler, server: SftpServer
 ) -> None:
@@ -228,7 +228,7 @@ async def write_staged(handler: StorageHandler, place: str, *, is_new: bool = Fa
     return (await handler.write_staged(place, uri_of(handler), content, Expected(exists=not is_new))).size
 
 
-@pytest.mark.semantics("S33")
+@pytest.mark.semantics("S33.8")
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_a_staged_content_gets_its_name_and_mode_without_its_bytes(
     handler: StorageHandler, server: SftpServer, is_new: bool

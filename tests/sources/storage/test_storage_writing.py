@@ -262,7 +262,7 @@ async def test_a_new_object_is_sent_once_and_replaces_none(kind: str) -> None:
         assert store.connections == 1, "each answer is read to its end"
 
 
-@pytest.mark.semantics("S32")
+@pytest.mark.semantics("S32.14")
 async def test_a_store_that_only_promises_has_stored_nothing() -> None:
     async with stored_at("promises") as (handler, _):
         for expected in (NEW, Expected()):

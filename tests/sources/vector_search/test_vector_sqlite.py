@@ -76,7 +76,7 @@ async def test_the_columns_of_a_table_are_its_payload_and_its_filters(tmp_path: 
         assert (near[0].name, near[1].name, near[1].target) == ("results.json", "01 7.json", "../../point/7.json")
 
 
-@pytest.mark.semantics("S31")
+@pytest.mark.semantics("S31.7")
 async def test_a_search_that_costs_runs_only_when_it_is_opened(tmp_path: Path, running: Endpoint) -> None:
     async with over(notes_file(tmp_path / "v.db"), embeddings=config(running)) as made:
         entry = await made.find(("notes",), "search?text=beans and coffee.json")
