@@ -152,7 +152,9 @@ def _kinds(annotation: Any, metadata: tuple[Any, ...]) -> Iterator[str]:
         yield "boolean"
     elif annotation in (int, float):
         kind = "integer" if annotation is int else "number"
-        yield " ".join([{parse_size: "bytes", parse_duration: "duration"}.get(parser, kind), *_bounds(metadata, parser)])
+        yield " ".join(
+            [{parse_size: "bytes", parse_duration: "duration"}.get(parser, kind), *_bounds(metadata, parser)]
+        )
     elif annotation is not type(None):
         yield "table"
 
@@ -181,7 +183,9 @@ def size(number: int) -> str:
 def duration(seconds: float) -> str:
     """Return seconds with the largest unit that divides them."""
     units = ((86400, "d"), (3600, "h"), (60, "m"))
-    return next((f"{seconds / unit:g} {name}" for unit, name in units if seconds and not seconds % unit), f"{seconds:g} s")
+    return next(
+        (f"{seconds / unit:g} {name}" for unit, name in units if seconds and not seconds % unit), f"{seconds:g} s"
+    )
 
 
 def _grouped(number: float) -> str:

@@ -1,4 +1,4 @@
-"""The source type that docs/sources/own.md shows: built, installed into an environment of its own, checked and mounted."""
+"""The source type that docs/sources/own.md shows: built, installed in a new environment, checked and mounted."""
 
 import re
 import site

@@ -30,7 +30,7 @@ def prose(text: str) -> str:
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """Return the anchors of the headings of a page, as GitHub makes them."""
-    headings = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in _HEADING.findall(prose(page.read_text()))]
+    headings = _HEADING.findall(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", prose(page.read_text())))
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
 

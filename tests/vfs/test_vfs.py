@@ -20,6 +20,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.inode_number import ROOT as ROOT_INODE
+from bbfs.model.values import Loaded
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.filesystem import Wanted
@@ -156,7 +157,7 @@ class Restless(FlatSource):
 
 @pytest.mark.semantics("S18.1")
 async def test_a_resource_that_changes_at_each_load_can_be_opened(nursery: trio.Nursery) -> None:
-    async with World(nursery, Restless({"x://a": b""})) as world:
+    async with World(nursery, Restless(contents={"x://a": b""})) as world:
         first = await world.kernel.cat(ROOT + "a")
         assert await world.kernel.cat(ROOT + "a") != first
 

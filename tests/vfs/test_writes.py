@@ -251,11 +251,13 @@ async def test_names_are_removed_and_renamed_as_on_a_disk(tree: Tree) -> None:
 
 
 @pytest.mark.semantics("S33.3")
-async def test_a_triplet_in_a_new_name_is_a_part_of_a_uri(tree: Tree) -> None:
-    source, program, _ = tree
-    await program.save(f"{TREE}/p%41", b"new")
-    assert source.contents["file:./pA"] == b"new"
-    assert await program.cat(f"{TREE}/pA") == b"new"
+async def test_a_triplet_in_a_new_name_is_a_part_of_a_uri(flat: Flat) -> None:
+    source, program, _ = flat
+    await program.save(f"{FLAT}/p%41", b"new")
+    assert source.contents["test://p%41"] == b"new"
+    source.announce()
+    assert await program.cat(f"{FLAT}/pA") == b"new"
+    assert "pA" in await program.ls(FLAT)
 
 
 @pytest.mark.semantics("S32.5")

@@ -42,8 +42,8 @@ class SearchOptions(SourceOptions):
     """The member of an item with the URL of its resource (`links.self`). Without it, the first of `uri`, `url`, `href`,
     `self` and `link`."""
     resource: str | None = None
-    """Instead of `uri`, the path of the operation that has the resource. The last variable of the path is the key of the
-    item."""
+    """Instead of `uri`, the path of the operation that has the resource. The last variable of the path is the key of
+    the item."""
     arguments: dict[str, str | int | float | bool] = Field(default={})
     """Values that every search sends."""
 

@@ -27,8 +27,8 @@ class EmbeddingOptions(SourceOptions):
     batch: int = Field(default=BATCH, ge=1, le=512)
     """Texts in one request."""
     allow_private: bool | None = None
-    """Allow a host on this machine or in a private network. Without it, only if the URL itself names `localhost` or such
-    an address."""
+    """Allow a host on this machine or in a private network. Without it, only if the URL itself names `localhost` or
+    such an address."""
     folder: str | None = Field(default=None, min_length=1)
     """The folder of a static model, instead of an endpoint."""
     max_memory: Bytes = Field(default=MODEL_MEMORY, ge=256 << 20, le=16 << 30)

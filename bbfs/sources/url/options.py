@@ -22,8 +22,8 @@ class UrlOptions(SourceOptions):
     urls: tuple[str, ...] = ()
     """Pages, by their URLs."""
     llms_txt: str | None = None
-    """An llms.txt (<https://llmstxt.org>), as a URL or a file. The file and the links in its lists are pages, with their
-    titles and descriptions."""
+    """An llms.txt (<https://llmstxt.org>), as a URL or a file. The file and the links in its lists are pages, with
+    their titles and descriptions."""
     sitemap: str | None = None
     """URL of a sitemap or of an index of sitemaps (XML or text, also gzipped). Its entries are pages, with `lastmod` as
     their time."""

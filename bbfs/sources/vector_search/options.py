@@ -38,8 +38,8 @@ class VectorSearchOptions(SourceOptions):
     text: str | None = Field(default=None, min_length=1, max_length=200)
     """Qdrant: the field of the payload that has the words, for searches without embeddings and for snippets."""
     allow_private: bool | None = None
-    """Qdrant: allow a host on this machine or in a private network. Without it, only if the URL itself names `localhost`
-    or such an address."""
+    """Qdrant: allow a host on this machine or in a private network. Without it, only if the URL itself names
+    `localhost` or such an address."""
     embeddings: EmbeddingOptions | None = None
     """The model that makes vectors of texts, with the keys below. Without it, the table `[embeddings]` of the file;
     without that, searches are for words."""
