@@ -231,7 +231,7 @@ class FilesystemBackend(LibraryBackend):
         source = self._configured.source
         known_hosts = expand(source, options.known_hosts) if options.known_hosts else None
         key_file = expand(source, options.key_file) if options.key_file else None
-        sftp = import_module("bbfs.sources.storage.sftp")
+        sftp = import_module("bbfs.sources.storage.sftp.filesystem")
         return sftp.connect(
             self._note, url.hostname or "", url.port, username, auth.password, auth.passphrase, known_hosts,
             key_file, self._timeout, self._at_once,

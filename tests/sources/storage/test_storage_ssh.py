@@ -15,7 +15,7 @@ from bbfs.model.errors import BbfsError, ConfigError, Denied, LoginRequired, Unr
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.ssh_config import host_of
+from bbfs.sources.storage.sftp.ssh_config import host_of
 from bbfs.testing import read_whole
 
 RELAY = """

@@ -17,8 +17,8 @@ import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
 from bbfs.model.errors import BbfsError, ConfigError, Denied, LoginRequired
-from bbfs.sources.storage.sftp_requests import Attributes, Requests
-from bbfs.sources.storage.ssh_config import Host, host_of
+from bbfs.sources.storage.sftp.requests import Attributes, Requests
+from bbfs.sources.storage.sftp.ssh_config import Host, host_of
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):

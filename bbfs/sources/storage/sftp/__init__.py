@@ -1,0 +1,1 @@
+"""SFTP (draft-ietf-secsh-filexfer-02) and the settings of OpenSSH."""
