@@ -50,7 +50,7 @@ from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
 from bbfs.sources.mcp import arguments, writing
 from bbfs.sources.mcp.client import decode
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
-from bbfs.sources.mcp.transport import messages
+from bbfs.sources.mcp.transport import long_texts, messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.notion import markdown
 from bbfs.sources.notion.markdown import blocks_text
@@ -202,20 +202,20 @@ def _is_other_json(data: bytes) -> bool:
 
 def mcp_messages(data: bytes) -> None:
     """A message is the same in whatever pieces it comes, and whether or not its long texts are cut out."""
-    before = messages.LONG, messages._SCANNED
+    before = long_texts.LONG, long_texts._SCANNED
     plain = _message([data])
-    messages.LONG, messages._SCANNED = 24, 4
+    long_texts.LONG, long_texts._SCANNED = 24, 4
     try:
         cut = _message(pieces(data))
         is_plain = data.isascii() and b"\\" not in data  # other mistakes in a long text may be mended in another way
         assert not is_plain or None in (plain, cut) or plain == cut, (plain, cut)
     finally:
-        messages.LONG, messages._SCANNED = before
+        long_texts.LONG, long_texts._SCANNED = before
 
 
 def _message(fed: Any) -> str | None:
     """Return the messages in pieces of bytes, or None for none and for a text that is lost."""
-    reader = messages.MessageReader(1 << 20, Spool)
+    reader = long_texts.MessageReader(1 << 20, Spool)
     with refused(ProtocolViolation, TooLarge):
         for piece in fed:
             reader.feed(piece)
@@ -229,7 +229,7 @@ def _shown(message: Any) -> str:
     value = {key: getattr(message, key) for key in ("id", "result") if hasattr(message, key)}
     if not isinstance(value.get("id"), int):
         value = {"message": type(message).__name__}
-    text = json.dumps(value, default=lambda item: item.text() if isinstance(item, messages.LongText) else str(item))
+    text = json.dumps(value, default=lambda item: item.text() if isinstance(item, long_texts.LongText) else str(item))
     return json.dumps(json.loads(text, object_pairs_hook=_shortened))
 
 

@@ -20,7 +20,7 @@ from bbfs.model.values import Completion, Content, Loaded, Part, Progress, Resou
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.client.paging import Taken
-from bbfs.sources.mcp.transport.messages import LongText
+from bbfs.sources.mcp.transport.long_texts import LongText
 
 T = TypeVar("T")
 MAX_URI = 1 << 16

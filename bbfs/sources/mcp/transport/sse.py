@@ -1,4 +1,7 @@
-"""The HTTP+SSE transport of protocol 2024-11-05: one event stream for all answers, one POST a message."""
+"""The HTTP+SSE transport of protocol 2024-11-05: one event stream for all answers, one POST a message.
+
+The reference server still has it, and so do the servers that many MCP hosts are configured with.
+"""
 
 from urllib.parse import urljoin
 

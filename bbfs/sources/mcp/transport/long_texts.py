@@ -1,0 +1,283 @@
+"""Long texts of a JSON-RPC message, which are cut out of it while it arrives.
+
+The escapes of a text are resolved piece by piece, and base64 is decoded; memory holds each text once, and a spool the
+longest.
+"""
+
+import json
+import re
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+
+from pydantic_core import from_json
+
+from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.sources.bounded.json import JsonBounds
+from bbfs.sources.content.fd import read_at
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.spool import Spool
+
+LONG = 1 << 16
+"""Bytes from which a text is cut out of its message."""
+_SCANNED = 1 << 14
+"""Bytes that are searched for long texts at once, with the beginning of a string before them."""
+_SPOOLED = 16 << 20
+"""Bytes from which a text goes to the spool."""
+_MAX_BACK = 1 << 20
+"""Bytes of a text that may turn out to be no base64 after all."""
+MAX_TEXT = 64 << 20
+"""Bytes of texts of a message that are no contents of a resource, and so are held in memory."""
+_CLOSED = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*"){0,1000}', re.DOTALL)
+"""Strings that are closed, and all else; not more at once, as each takes memory."""
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*', re.DOTALL)
+_BLOB = re.compile(rb'"(?:blob|data)"\s{0,8}:\s{0,8}\Z')
+_HIGH_SURROGATE = re.compile(rb"\\u[Dd][89ABab][0-9A-Fa-f]{2}")
+_LONGEST_ESCAPE = 6
+_NO_STRING = b'"\\x"'
+STRUCTURE = JsonBounds(size=32 << 20, values=1_000_000, depth=200)
+"""Bounds of a message without its long texts."""
+LENIENT = json.JSONDecoder(strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LongText:
+    """A text of a message.
+
+    content: its bytes in UTF-8, or those that it stands for if it is plain base64 (`is_decoded`), perhaps without its
+    padding. is_broken: it began as base64 and then was none, so that its bytes are lost.
+    """
+
+    content: MemoryContent | StoredContent
+    is_decoded: bool = False
+    is_unpadded: bool = False
+    is_broken: bool = False
+
+    def text(self) -> str:
+        """Return the text. Blocks. Raises TooLarge if it is too long to be held in memory, ValueError if it is lost."""
+        if self.is_broken:
+            raise ValueError("a text that is lost")
+        if self.content.size > MAX_TEXT:
+            raise TooLarge(f"a text of {self.content.size} bytes, more than {MAX_TEXT}")
+        content = self.content
+        is_stored = isinstance(content, StoredContent)
+        data = read_at(content.fileno(), 0, content.size) if is_stored else content.data
+        if self.is_decoded:
+            data = b64encode(data)
+        return (data.rstrip(b"=") if self.is_unpadded else data).decode()
+
+
+class _Text:
+    """A long text that is being received: in memory first, then in a file of the spool.
+
+    is_blob: it may be base64, which is decoded as it comes. limit: bytes; more raise TooLarge.
+    """
+
+    def __init__(self, is_blob: bool, spool: Callable[[], Spool], limit: int) -> None:
+        self._out: BytesIO | Spool = BytesIO()
+        self._size = 0
+        self._make_spool = spool
+        self._limit = limit
+        self._digits: bytes | None = b"" if is_blob else None
+        self._is_broken = False
+
+    def write(self, piece: bytes) -> None:
+        if self._digits is None:
+            self._keep(piece)
+            return
+        digits = self._digits + piece
+        padding = digits.find(b"=")
+        whole = (len(digits) if padding < 0 else padding) & ~3
+        try:
+            self._keep(b64decode(digits[:whole], validate=True))
+        except ValueError:
+            whole = 0
+        self._digits = digits[whole:]
+        if len(self._digits) > 4:
+            self._as_text()
+
+    def end(self) -> LongText:
+        digits, is_unpadded = self._digits, False
+        if digits:
+            padded = digits + b"=" * (-len(digits) % 4)
+            is_unpadded = padded != digits
+            try:
+                last = b64decode(padded, validate=True)
+            except ValueError:
+                last = b""
+            if b64encode(last) == padded:
+                self._keep(last)
+            else:
+                is_unpadded = False
+                self._as_text()
+        out = self._out
+        content = out.content() if isinstance(out, Spool) else MemoryContent(out.getvalue())
+        return LongText(content, self._digits is not None, is_unpadded, self._is_broken)
+
+    def close(self) -> None:
+        self._out.close()
+
+    def _keep(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._is_broken:
+            return
+        if self._size > self._limit:
+            raise TooLarge(f"the server sent a text of more than {self._limit} bytes")
+        if isinstance(self._out, BytesIO) and self._size > _SPOOLED:
+            spool, held = self._make_spool(), self._out.getvalue()
+            self._out = spool
+            for start in range(0, len(held), LONG):
+                spool.write(held[start : start + LONG])
+        self._out.write(data)
+
+    def _as_text(self) -> None:
+        """Go on as a text: it is no base64, or another spelling of it. Late in a text, what came before is lost."""
+        digits, self._digits = self._digits or b"", None
+        decoded = self._out.getvalue() if isinstance(self._out, BytesIO) else None
+        if decoded is None or len(decoded) > _MAX_BACK:
+            self._is_broken = True
+            return
+        self._out, self._size = BytesIO(), 0
+        self._keep(b64encode(decoded))
+        self._keep(digits)
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """A message with a placeholder for each long text, and the texts by placeholder."""
+
+    rest: bytes | bytearray
+    texts: dict[str, LongText]
+
+
+class MessageReader:
+    """Collects one message. limit: its bytes; more raise ProtocolViolation. Raises TooLarge for too much beside texts.
+
+    size: bytes so far. spool: for the longest texts; then the methods block.
+    """
+
+    def __init__(self, limit: int, spool: Callable[[], Spool]) -> None:
+        self._limit = limit
+        self._spool = spool
+        self._text: _Text | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.size = 0
+        self._rest = bytearray()  # one block: its memory goes back to the system when freed
+        self._tail = b""
+        self._fresh = bytearray()
+        if self._text is not None:
+            self._text.close()
+        self._text = None
+        self._texts: dict[str, LongText] = {}
+        self._mark = ""
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes, `PIECE` at most."""
+        self.size += len(piece)
+        if self.size > self._limit:
+            self._begin()  # otherwise the traceback would keep it all
+            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
+        self._fresh += piece
+        if self.size <= LONG or len(self._fresh) < _SCANNED:
+            return
+        self._scan()
+        if len(self._rest) > STRUCTURE.size:
+            self._begin()
+            raise TooLarge(f"the server sent a message of more than {STRUCTURE.size} bytes without its long texts")
+
+    def end(self) -> RawMessage:
+        """Return the message, and begin the next one."""
+        if self._mark:
+            self._scan()
+        rest, texts = self._rest, self._texts
+        rest += self._tail + self._fresh
+        self._begin()
+        return RawMessage(rest, texts)
+
+    def _scan(self) -> None:
+        """Pass long texts on to where they are collected, and all else to the rest. Keep a string that is cut off."""
+        self._mark = self._mark or secrets.token_hex(16)
+        data = self._tail + self._fresh
+        at, self._tail, self._fresh = 0, b"", bytearray()
+        while at < len(data):
+            if self._text is not None:
+                at = self._inside(self._text, data, at)
+                if self._text is not None:
+                    return
+                continue
+            end = _closed_end(data, at)
+            self._rest += data[at:end]
+            at = end
+            if len(data) - at < LONG:
+                self._tail = data[at:]
+                return
+            is_blob = _BLOB.search(self._rest, max(0, len(self._rest) - 24)) is not None
+            self._text = _Text(is_blob, self._spool, self._limit)
+            at += 1
+
+    def _inside(self, text: _Text, data: bytes, at: int) -> int:
+        """Collect a piece of a long text; return where it ends."""
+        found = _INSIDE.match(data, at) if data.find(b'"', at) >= 0 else None
+        end = len(data) if found is None else found.end()
+        is_closed = data[end : end + 1] == b'"'
+        piece = data[at:end]
+        if not is_closed:
+            piece = _whole(piece)
+            self._tail = data[at + len(piece) :]
+        try:
+            text.write(_resolved(piece))
+        except ValueError:
+            self._rest += _NO_STRING
+        if is_closed:
+            placeholder = f"{self._mark}-{len(self._texts)}"
+            self._texts[placeholder] = text.end()
+            self._rest += b'"%s"' % placeholder.encode()
+            self._text = None
+        return end + 1
+
+
+def _resolved(piece: bytes) -> bytes:
+    """Return a piece of a JSON string with its escapes resolved, in UTF-8. Raises ValueError if it is none."""
+    try:
+        if b"\\" not in piece:
+            piece.decode()
+            return piece
+        return from_json(b'"' + piece + b'"', cache_strings=False).encode()
+    except ValueError:
+        text: str = LENIENT.decode('"' + piece.decode("utf-8", "replace") + '"')
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def _closed_end(data: bytes, at: int) -> int:
+    """Return where the first string begins that has no end, or the end of the data."""
+    while (found := _CLOSED.match(data, at)) is not None and found.end() > at:
+        at = found.end()
+    return at
+
+
+def _whole(piece: bytes) -> bytes:
+    """Cut a piece of a string where no escape, pair of surrogates or character is split."""
+    last = piece.rfind(b"\\", max(0, len(piece) - _LONGEST_ESCAPE))
+    if last >= 0 and _begins_escape(piece, last):
+        escape = piece[last : last + 6]
+        if len(escape) < (6 if escape[1:2] == b"u" else 2):
+            high = last - 6
+            if high >= 0 and _HIGH_SURROGATE.match(piece, high) and _begins_escape(piece, high):
+                return piece[:high]
+            return piece[:last]
+        if _HIGH_SURROGATE.match(escape):
+            return piece[:last]
+    size = len(piece)
+    while size > len(piece) - 3 and size and piece[size - 1] & 0xC0 == 0x80:
+        size -= 1
+    return piece[: size - 1] if size and piece[size - 1] >= 0xC0 else piece
+
+
+def _begins_escape(piece: bytes, at: int) -> bool:
+    """Return whether the backslash at a position begins an escape, and is not itself escaped."""
+    return (at - len(piece[:at].rstrip(b"\\"))) % 2 == 0
