@@ -24,6 +24,8 @@ QueryValues: TypeAlias = Mapping[str, QueryValue]
 """The values of the parameters of a query."""
 CHUNK = 1 << 18
 """Approximate bytes of one write."""
+BLOB = re.compile(r"\\x((?:[0-9a-f]{2})*)")
+"""A blob as rows have it."""
 _QUOTED = re.compile(r'[,"\n\r]')
 
 

@@ -2,29 +2,27 @@
 
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import duckdb
 
-from bbfs.model.errors import Denied, InvalidUri, NotFound, Rejected
+from bbfs.model.errors import Denied, NotFound, Rejected
 from bbfs.sources.database.names import Key, KeyValue, shown
-from bbfs.sources.database.rendering import CHUNK, QueryValues, RowFormat, Write, row_json, write_rows
-from bbfs.sources.database.search import scan
+from bbfs.sources.database.rendering import BLOB, CHUNK, QueryValues, RowFormat, Write, write_rows
+from bbfs.sources.database.session import FETCHED, CellSession, conditions, wrong_value
 from bbfs.sources.database.tables import (
     Column,
     ForeignKey,
     KeyRange,
-    RowHit,
     RowsPart,
     Schema,
     Table,
     TableIndex,
     quoted,
 )
-from bbfs.sources.database.writing.rows import Row, floats
+from bbfs.sources.database.writing.rows import floats
 
 READERS = {
     ".parquet": "read_parquet",
@@ -35,16 +33,12 @@ READERS = {
     ".jsonl": "read_json",
 }
 """The functions of DuckDB that read a data file, by the end of its name."""
-FETCHED = 1000
-"""Rows in one fetch."""
 _BYTES = 40
 """Bytes of a row in a file of text, for an estimate of its rows."""
-_BLOB = re.compile(r"\\x((?:[0-9a-f]{2})*)")
-"""A blob as `rendering` writes it."""
 _HERE = "database_name = current_database()"
 
 
-class DuckdbSession:
+class DuckdbSession(CellSession):
     """One transaction on one connection.
 
     output: descriptor of a file for results in Parquet. files: data files, by name; then they are the only tables.
@@ -64,8 +58,7 @@ class DuckdbSession:
         return [Schema(name, comment) for name, comment in found if name not in ("information_schema", "pg_catalog")]
 
     def tables(self, schema: str) -> list[Table]:
-        if schema not in [known.name for known in self.schemas()]:
-            raise NotFound(f"no schema {shown(schema)!r}")
+        self._require(schema)
         if self._has_files:
             return [Table(schema, name, "file", ()) for name in self._files] if schema == "main" else []
         columns: dict[str, list[Column]] = {}
@@ -125,7 +118,7 @@ class DuckdbSession:
     def _file(self, schema: str, name: str) -> Table:
         if schema != "main" or name not in self._files:
             raise NotFound(f"no file {shown(name)!r}")
-        path, source = self._files[name], self._source(name)
+        path, source = self._files[name], self._reader(name)
         is_parquet = source.startswith("read_parquet")
         described = self._all(f"DESCRIBE SELECT * FROM {source}")
         if is_parquet:
@@ -136,14 +129,14 @@ class DuckdbSession:
         key = "(file_row_number + 1)" if is_parquet else None
         return Table(schema, name, "file", columns, estimated_rows=rows, part_key=key)
 
-    def _source(self, name: str, numbered: bool = False) -> str:
+    def _reader(self, name: str, *, numbered: bool = False) -> str:
         """Return the function that reads a data file. numbered: with the number of each row."""
         path = self._files[name].replace("'", "''")
         more = ", file_row_number = true" if numbered else ""
         return f"{READERS[os.path.splitext(path)[1].lower()]}('{path}'{more})"
 
-    def _from(self, table: Table, numbered: bool = False) -> str:
-        return self._source(table.name, numbered) if self._has_files else table.sql_name
+    def _source(self, table: Table, *, numbered: bool = False) -> str:
+        return self._reader(table.name, numbered=numbered) if self._has_files else table.sql_name
 
     def _indexes(self, schema: str, table: str, columns: Sequence[Column]) -> tuple[TableIndex, ...]:
         leading = {f"[{column.name}]": column.name for column in columns}
@@ -172,22 +165,14 @@ class DuckdbSession:
         made += [index for (index,) in self._all(f"{sql} ORDER BY 1", table.schema, table.name) if index]
         return "".join(f"{each.rstrip().rstrip(';')};\n" for each in made)
 
-    def count(self, table: Table) -> int:
-        return self._all(f"SELECT count(*) FROM {self._from(table)}")[0][0]
-
-    def bounds(self, table: Table) -> tuple[int, int] | None:
-        key, source = table.part_key, self._from(table, numbered=True)
-        lowest, highest = self._all(f"SELECT min({key}), max({key}) FROM {source}")[0]
-        return None if lowest is None else (lowest, highest)
-
     def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
         return None  # a table or Parquet file has a number for each row; nothing else has a key
 
     def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
-        sql = f"SELECT * FROM {self._from(table)}"
+        sql = f"SELECT * FROM {self._source(table)}"
         if isinstance(part, KeyRange):
             without = " EXCLUDE (file_row_number)" if self._has_files else ""
-            source = self._from(table, numbered=True)
+            source = self._source(table, numbered=True)
             sql = f"SELECT *{without} FROM {source} WHERE {table.part_key} BETWEEN {part.first:d} AND {part.last:d}"
         self._write(sql, {}, format, write)
 
@@ -213,7 +198,7 @@ class DuckdbSession:
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
         parts = [quoted(column) for column in table.primary_key]
         texts = ", ".join(f"CAST({part} AS varchar)" for part in parts)
-        where, values = _where(table, [] if by is None else [by])
+        where, values = self._where(table, [] if by is None else [by])
         sql = f"SELECT {texts} FROM {table.sql_name} WHERE {where} ORDER BY {', '.join(parts)}"
         return self._all(f"{sql} LIMIT {limit:d}", *values)
 
@@ -222,50 +207,34 @@ class DuckdbSession:
         sql = f"SELECT CAST({name} AS varchar) FROM {table.sql_name} GROUP BY {name} ORDER BY {name} NULLS FIRST"
         return [value for (value,) in self._all(f"{sql} LIMIT {limit:d}")]
 
-    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
-        return self._row(table, key, by) is not None
-
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
-        where, values = _where(table, [(column, value)])
+        where, values = self._where(table, [(column, value)])
         return bool(self._all(f"SELECT 1 FROM {table.sql_name} WHERE {where} LIMIT 1", *values))
 
-    def row(self, table: Table, key: Key) -> bytes | None:
-        row = self._row(table, key, None)
-        return None if row is None else row_json([column.name for column in table.columns], row)
-
-    def _row(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
-        conditions = [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])]
-        where, values = _where(table, conditions)
+    def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> Sequence[Any] | None:
+        where, values = self._where(table, conditions(table, key, by))
         found = self._all(f"SELECT * FROM {table.sql_name} WHERE {where} LIMIT 1", *values)
         return found[0] if found else None
-
-    def locked_row(self, table: Table, key: Key) -> bytes | None:
-        return self.row(table, key)  # no other process can open the file
-
-    def insert(self, table: Table, key: Key, row: Row) -> None:
-        values = {**dict(zip(table.primary_key, key, strict=True)), **row.values}
-        cells = [self._cell(table, name, value) for name, value in values.items()]
-        names, places = ", ".join(map(quoted, values)), ", ".join(place for place, _ in cells)
-        self._changed(f"INSERT INTO {table.sql_name} ({names}) VALUES ({places})", *(value for _, value in cells))
-
-    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
-        cells = [self._cell(table, name, row.values[name]) for name in columns]
-        pairs = ", ".join(f"{quoted(name)} = {place}" for name, (place, _) in zip(columns, cells, strict=True))
-        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
-        return self._changed(
-            f"UPDATE {table.sql_name} SET {pairs} WHERE {where}", *(value for _, value in cells), *values
-        )
-
-    def delete(self, table: Table, key: Key) -> int:
-        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
-        return self._changed(f"DELETE FROM {table.sql_name} WHERE {where}", *values)
 
     def _changed(self, sql: str, *values: Any) -> int:
         return self._all(sql, *values)[0][0]
 
-    def _cell(self, table: Table, name: str, value: Any) -> tuple[str, Any]:
-        """Return the place of a value in a statement, and what to bind there. Raise Rejected."""
-        kind = table.column(name).type
+    def _where(self, table: Table, conditions: Iterable[tuple[str, KeyValue]]) -> tuple[str, list[Any]]:
+        parts, values = ["true"], []
+        for column, value in conditions:
+            name = quoted(column)
+            if value is None:
+                parts.append(f"{name} IS NULL")
+                continue
+            if not isinstance(value, str):
+                raise NotFound(f"{shown(str(value))}: no value that DuckDB can have")
+            # The first finds the row through the index; the second refuses other spellings of the same value.
+            parts.append(f"{name} = TRY_CAST(? AS {table.column(column).type}) AND CAST({name} AS varchar) = ?")
+            values += [value, value]
+        return " AND ".join(parts), values
+
+    def _cell(self, table: Table, column: str, value: Any) -> tuple[str, Any]:
+        kind = table.column(column).type
         place, bound = f"CAST(? AS {kind})", value
         if isinstance(value, dict | list):
             place, bound = f"CAST(CAST(? AS JSON) AS {kind})", json.dumps(floats(value))
@@ -273,32 +242,22 @@ class DuckdbSession:
             bound = str(value)  # all its digits
         elif kind == "INTERVAL" and isinstance(value, str):
             bound = value.replace(", ", " ")  # `2 days, 0:00:00`, as Python writes it
-        elif kind == "BLOB" and isinstance(value, str) and (blob := _BLOB.fullmatch(value)):
+        elif kind == "BLOB" and isinstance(value, str) and (blob := BLOB.fullmatch(value)):
             place, bound = "unhex(?)", blob[1]
         try:
             stored = self._all(f"SELECT {place}", bound)[0][0]
         except (duckdb.Error, UnicodeEncodeError) as error:
             why = " ".join(str(error).split())
-            raise Rejected(f"{shown(name)}: no value of {shown(kind)}: {shown(why)}") from None
+            raise Rejected(f"{shown(column)}: no value of {shown(kind)}: {shown(why)}") from None
         is_text = isinstance(stored, str) and kind != "JSON" and isinstance(value, dict | list)
         if is_text or (isinstance(stored, int) and isinstance(value, Decimal) and stored != value):
-            raise Rejected(f"{shown(name)}: no value of {shown(kind)}")
+            raise Rejected(f"{shown(column)}: no value of {shown(kind)}")
         return place, bound
 
     def commit(self) -> None:
         """Commit, and let other processes open the file."""
         self._connection.execute("COMMIT")
         self._connection.close()
-
-    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
-        texts = [f"CAST({quoted(column)} AS varchar)" for column in columns]
-        places = [f"${number}" for number in range(1, len(words) + 1)]
-        key = [f"CAST({quoted(column)} AS varchar)" for column in table.primary_key]
-        sql = scan.statement(table.sql_name, f"concat_ws(' ', {', '.join(texts)})", key, "ILIKE", places, limit)
-        return [
-            RowHit(table.schema, table.name, tuple(parts), score, scan.snippet(text, words))
-            for score, text, *parts in self._all(sql, *map(scan.pattern, words))
-        ]
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         """Write the rows of a named query. sql: with `$name` for each of the values."""
@@ -310,20 +269,4 @@ class DuckdbSession:
         except duckdb.ConversionException as error:
             if not values:
                 raise
-            raise InvalidUri(f"query {name}: {' '.join(str(error).split())}") from None
-
-
-def _where(table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> tuple[str, list[Any]]:
-    """Return a condition that columns have values, written exactly so, and the values to bind."""
-    parts, values = ["true"], []
-    for column, value in conditions:
-        name = quoted(column)
-        if value is None:
-            parts.append(f"{name} IS NULL")
-            continue
-        if not isinstance(value, str):
-            raise NotFound(f"{shown(str(value))}: no value that DuckDB can have")
-        # The first finds the row through the index; the second refuses other spellings of the same value.
-        parts.append(f"{name} = TRY_CAST(? AS {table.column(column).type}) AND CAST({name} AS varchar) = ?")
-        values += [value, value]
-    return " AND ".join(parts), values
+            raise wrong_value(name, error) from None

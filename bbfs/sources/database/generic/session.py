@@ -36,16 +36,15 @@ from sqlalchemy.dialects.mysql import match
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Rejected
+from bbfs.model.errors import Denied, NotFound, NotSupported, Rejected
 from bbfs.sources.database.generic import fulltext
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
-from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, is_text, row_json, value_as_text, write_rows
+from bbfs.sources.database.rendering import BLOB, QueryValues, RowFormat, Write, is_text, value_as_text, write_rows
 from bbfs.sources.database.search import scan
+from bbfs.sources.database.session import FETCHED, Session, as_json, conditions, wrong_value
 from bbfs.sources.database.tables import Column, ForeignKey, KeysBetween, RowHit, RowsPart, Schema, Table, TableIndex
 from bbfs.sources.database.writing.rows import Row, floats
 
-FETCHED = 1000
-"""Rows in one fetch, if the driver supports that."""
 COUNTED = 100_001
 """Rows that are counted at most, to learn if a table is large."""
 _ORDERED = (
@@ -65,8 +64,6 @@ _ORDERED = (
     "BIGINT",
 )
 """Types of MySQL and MariaDB that comparisons order as ORDER BY does: not ENUM and SET, which are numbers there."""
-_BLOB = re.compile(r"\\x((?:[0-9a-f]{2})*)")
-"""A blob as `rendering` writes it."""
 _READING = re.compile(r"\s*(\(\s*)*(select|with|values|table)\b", re.IGNORECASE)
 _READ: dict[type, Callable[[str], Any]] = {
     int: int,
@@ -80,7 +77,7 @@ _READ: dict[type, Callable[[str], Any]] = {
 }
 
 
-class GenericSession:
+class GenericSession(Session):
     """One transaction on one connection."""
 
     def __init__(self, connection: Connection) -> None:
@@ -93,8 +90,7 @@ class GenericSession:
         return [Schema(name) for name in names]
 
     def tables(self, schema: str) -> list[Table]:
-        if schema not in self._inspector.get_schema_names():
-            raise NotFound(f"no schema {shown(schema)!r}")
+        self._require(schema)
         kinds = dict.fromkeys(self._inspector.get_table_names(schema), "table")
         kinds |= dict.fromkeys(self._inspector.get_view_names(schema), "view")
         columns = self._inspector.get_multi_columns(schema)
@@ -120,8 +116,7 @@ class GenericSession:
             return ""  # a type that this dialect of SQLAlchemy does not know
 
     def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
-        if schema not in self._inspector.get_schema_names():
-            raise NotFound(f"no schema {shown(schema)!r}")
+        self._require(schema)
         if name in self._inspector.get_table_names(schema):
             kind = "table"
         elif name in self._inspector.get_view_names(schema):
@@ -256,9 +251,6 @@ class GenericSession:
         found = select(part).distinct().order_by(part).limit(limit)
         return [_key_value(value) for (value,) in self._connection.execute(found)]
 
-    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
-        return self._find(table, key, by) is not None
-
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
         part = self._sql(table).c[column]
         found = self._where(select(part).distinct(), table, [(column, value)]).limit(9)
@@ -271,17 +263,11 @@ class GenericSession:
         except exc.DataError:
             return ()
 
-    def row(self, table: Table, key: Key) -> bytes | None:
-        row = self._find(table, key, None)
-        return None if row is None else row_json([column.name for column in table.columns], row)
-
     def _find(
-        self, table: Table, key: Key, by: tuple[str, KeyValue] | None, lock: bool = False
+        self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None, lock: bool = False
     ) -> Sequence[Any] | None:
-        """Return the row whose key is written exactly so; the database may take other spellings for equal."""
         names = [column.name for column in table.columns]
-        conditions = [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])]
-        found = self._where(select(self._sql(table)), table, conditions).limit(9)
+        found = self._where(select(self._sql(table)), table, conditions(table, key, by)).limit(9)
         for row in self._found(found.with_for_update() if lock else found):
             if tuple(_key_value(row[names.index(column)]) for column in table.primary_key) == key:
                 return row
@@ -298,8 +284,7 @@ class GenericSession:
         engine = next((value for name, value in self._sql(table).kwargs.items() if name.endswith("_engine")), "InnoDB")
         if engine != "InnoDB":
             raise NotSupported(f"{shown(table.name)}: its engine {engine} has no transactions, so it is not written")
-        row = self._find(table, key, None, lock=True)
-        return None if row is None else row_json([column.name for column in table.columns], row)
+        return as_json(table, self._find(table, key, lock=True))
 
     def insert(self, table: Table, key: Key, row: Row) -> None:
         columns = self._sql(table).c
@@ -361,7 +346,7 @@ class GenericSession:
         except exc.DataError as error:
             if not values:
                 raise
-            raise InvalidUri(f"query {name}: {' '.join(str(error.orig).split())}") from None
+            raise wrong_value(name, error.orig) from None
 
 
 def _key_value(value: Any) -> KeyValue:
@@ -402,7 +387,7 @@ def _cell(column: "SqlColumn[Any]", value: Any) -> Any:
         case str() if not is_text(value):
             raise Rejected(f"{shown(column.name)}: a text with half a character")
         case str() if kind is bytes:
-            blob = _BLOB.fullmatch(value)
+            blob = BLOB.fullmatch(value)
             return bytes.fromhex(blob[1]) if blob else value.encode()
         case str() if kind in (date, datetime, Decimal):
             try:

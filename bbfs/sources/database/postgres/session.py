@@ -10,12 +10,12 @@ from psycopg import ClientCursor, RawCursor
 from psycopg import errors as pg
 from psycopg.sql import Literal
 
-from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge
+from bbfs.model.errors import NotFound, NotSupported, TooLarge
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog, fulltext
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, in_portions
-from bbfs.sources.database.search import scan
+from bbfs.sources.database.session import TextSession, wrong_value
 from bbfs.sources.database.tables import (
     MOST_RANGED,
     Column,
@@ -51,7 +51,7 @@ _NO_VALUE = (
 """Errors for a text that is no value of a column's type; ranges raise `DataException`."""
 
 
-class PostgresSession:
+class PostgresSession(TextSession):
     """One transaction on one connection."""
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
@@ -123,13 +123,6 @@ class PostgresSession:
     def definition(self, table: Table) -> str:
         return definition(table, lambda sql: self._all(sql, table.identity))
 
-    def count(self, table: Table) -> int:
-        return self._all(f"SELECT count(*) FROM {table.sql_name}")[0][0]
-
-    def bounds(self, table: Table) -> tuple[int, int] | None:
-        lowest, highest = self._all(f"SELECT min({table.part_key}), max({table.part_key}) FROM {table.sql_name}")[0]
-        return None if lowest is None else (lowest, highest)
-
     def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
         parts = [f"t.{quoted(column)}" for column in table.range_key]
         texts, order = ", ".join(f"{part}::text" for part in parts), ", ".join(parts)
@@ -200,9 +193,6 @@ class PostgresSession:
             rows.insert(0, (None,))
         return [value for (value,) in rows[:limit]]
 
-    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
-        return self._find("1", table, key, by) is not None
-
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
         name = quoted(column)
         where, values = _condition((column, value), 1)
@@ -217,7 +207,7 @@ class PostgresSession:
         return self._row(table, key, "")
 
     def _row(self, table: Table, key: Key, lock: str) -> bytes | None:
-        found = self._find(_ROW, table, key, None, lock)
+        found = self._selected(_ROW, table, key, None, lock)
         if found is None:
             return None
         if found[0] is None:
@@ -226,7 +216,10 @@ class PostgresSession:
             )
         return found[0].encode() + b"\n"
 
-    def _find(
+    def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> Sequence[Any] | None:
+        return self._selected("1", table, key, by)
+
+    def _selected(
         self, what: str, table: Table, key: Key, by: tuple[str, KeyValue] | None, lock: str = ""
     ) -> Sequence[Any] | None:  # fmt: skip
         """Return the selected parts of the row whose key is written exactly so, or None."""
@@ -288,16 +281,6 @@ class PostgresSession:
                     break
         return sorted(found, key=lambda hit: -hit.score)[:limit]
 
-    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
-        texts = [f"CAST({quoted(column)} AS varchar)" for column in columns]
-        places = [f"${number}" for number in range(1, len(words) + 1)]
-        key = [f"CAST({quoted(column)} AS varchar)" for column in table.primary_key]
-        sql = scan.statement(table.sql_name, f"concat_ws(' ', {', '.join(texts)})", key, "ILIKE", places, limit)
-        return [
-            RowHit(table.schema, table.name, tuple(parts), score, scan.snippet(text, words))
-            for score, text, *parts in self._all(sql, *map(scan.pattern, words))
-        ]
-
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         # COPY takes no parameters: the values become literals here, quoted by libpq.
         statement = ClientCursor(self._connection).mogrify(cast(Any, sql), values)
@@ -309,7 +292,7 @@ class PostgresSession:
         except pg.DataError as error:
             if not values:
                 raise
-            raise InvalidUri(f"query {name}: {' '.join(str(error).split())}") from None
+            raise wrong_value(name, error) from None
 
 
 def _on_one_line(data: bytes) -> bytes:

@@ -2,23 +2,24 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Rejected
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.rendering import (
+    BLOB,
     QueryValues,
     RowFormat,
     Write,
     encoded,
     is_text,
-    row_json,
     value_as_text,
     write_rows,
 )
 from bbfs.sources.database.search import scan
+from bbfs.sources.database.session import FETCHED, CellSession, conditions
 from bbfs.sources.database.sqlite import fulltext
 from bbfs.sources.database.tables import (
     Column,
@@ -31,12 +32,7 @@ from bbfs.sources.database.tables import (
     TableIndex,
     quoted,
 )
-from bbfs.sources.database.writing.rows import Row
 
-_BLOB = re.compile(r"\\x((?:[0-9a-f]{2})*)")
-"""A blob as `rendering` writes it."""
-FETCHED = 1000
-"""Rows in one fetch."""
 SMALLEST_ROW = 10
 """Bytes of a row in a table, for an estimate of rows by the size of the file."""
 Affinity: TypeAlias = Literal["text", "number", "none"]
@@ -47,7 +43,7 @@ _NUMBERS = re.compile("INT|REAL|FLOA|DOUB", re.IGNORECASE)
 _GENERATED = {2: "virtual", 3: "stored"}
 
 
-class SqliteSession:
+class SqliteSession(CellSession):
     """One transaction on one connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -81,10 +77,6 @@ class SqliteSession:
             if position:
                 key[position] = column
         return tuple(columns), tuple(key[position] for position in sorted(key))
-
-    def _require(self, schema: str) -> None:
-        if schema not in [known.name for known in self.schemas()]:
-            raise NotFound(f"no schema {shown(schema)!r}")
 
     def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
         self._require(schema)
@@ -160,9 +152,6 @@ class SqliteSession:
         )
         return "".join(f"{sql};\n" for (sql,) in rows)
 
-    def count(self, table: Table) -> int:
-        return self._all(f"SELECT count(*) FROM {table.sql_name}")[0][0]
-
     def bounds(self, table: Table) -> tuple[int, int] | None:
         key, name = table.part_key, table.sql_name
         # SQLite answers each of the two at once, but reads all rows for both.
@@ -194,7 +183,7 @@ class SqliteSession:
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
         parts = ", ".join(map(quoted, table.primary_key))
-        where, values = _where(table, [] if by is None else [by])
+        where, values = self._where(table, [] if by is None else [by])
         rows = self._all(f"SELECT {parts} FROM {table.sql_name} WHERE {where} ORDER BY {parts} LIMIT ?", *values, limit)
         affinities = _affinities(table)
         return [tuple(map(key_value, row, affinities)) for row in rows]
@@ -213,22 +202,14 @@ class SqliteSession:
         affinity = _affinity(table, column)
         return [key_value(value, affinity) for (value,) in rows[:limit]]
 
-    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
-        return self._find(table, key, by) is not None
-
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
-        where, values = _where(table, [(column, value)])
+        where, values = self._where(table, [(column, value)])
         sql = f"SELECT DISTINCT {quoted(column)} FROM {table.sql_name} WHERE {where} COLLATE BINARY LIMIT 9"
         affinity = _affinity(table, column)
         return any(key_value(found, affinity) == value for (found,) in self._all(sql, *values))
 
-    def row(self, table: Table, key: Key) -> bytes | None:
-        row = self._find(table, key, None)
-        return None if row is None else row_json([column.name for column in table.columns], row)
-
-    def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
-        """Return the row whose key is written exactly so; the database may take other spellings for equal."""
-        where, values = _where(table, [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])])
+    def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> Sequence[Any] | None:
+        where, values = self._where(table, conditions(table, key, by))
         affinities = _affinities(table)
         parts = ", ".join(map(quoted, table.primary_key))
         for row in self._all(f"SELECT {parts}, {_columns(table)} FROM {table.sql_name} WHERE {where} LIMIT 9", *values):
@@ -236,28 +217,35 @@ class SqliteSession:
                 return row[len(affinities) :]
         return None
 
-    def locked_row(self, table: Table, key: Key) -> bytes | None:
-        return self.row(table, key)  # the transaction has the lock of the file
+    def _where(self, table: Table, conditions: Iterable[tuple[str, KeyValue]]) -> tuple[str, list[Any]]:
+        parts, values = ["true"], []
+        for column, value in conditions:
+            placeholder, bound = _bound(table, column, value)
+            parts.append(f"{quoted(column)} IS {placeholder}")
+            values.append(bound)
+        return " AND ".join(parts), values
 
-    def insert(self, table: Table, key: Key, row: Row) -> None:
-        cells = {name: _cell(table, name, value) for name, value in row.values.items()}
-        for name, value in zip(table.primary_key, key, strict=True):
-            cells.setdefault(name, _bound(table, name, value))
-        names, places = ", ".join(map(quoted, cells)), ", ".join(place for place, _ in cells.values())
-        self._changed(
-            f"INSERT INTO {table.sql_name} ({names}) VALUES ({places})", *(value for _, value in cells.values())
-        )
+    def _part(self, table: Table, column: str, value: KeyValue) -> tuple[str, Any]:
+        return _bound(table, column, value)
 
-    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
-        cells = [_cell(table, name, row.values[name]) for name in columns]
-        pairs = ", ".join(f"{quoted(name)} = {place}" for name, (place, _) in zip(columns, cells, strict=True))
-        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
-        sql = f"UPDATE {table.sql_name} SET {pairs} WHERE {where}"
-        return self._changed(sql, *(value for _, value in cells), *values)
-
-    def delete(self, table: Table, key: Key) -> int:
-        where, values = _where(table, [*zip(table.primary_key, key, strict=True)])
-        return self._changed(f"DELETE FROM {table.sql_name} WHERE {where}", *values)
+    def _cell(self, table: Table, column: str, value: Any) -> tuple[str, Any]:
+        declared = table.column(column).type
+        about = f"{shown(column)} ({declared or 'no type'})"
+        match value:
+            case int() if not -(1 << 63) <= value < 1 << 63:
+                raise Rejected(f"{about}: {shown(str(value))} has more than 64 bits")
+            case dict() | list():
+                raise Rejected(f"{about}: SQLite has no objects and lists; write them as a text")
+            case Decimal():
+                return "?", float(value)
+            case str():
+                if not is_text(value):
+                    raise Rejected(f"{about}: a text with half a character")
+                if _affinity(table, column) == "none" and (blob := BLOB.fullmatch(value)):
+                    return "?", bytes.fromhex(blob[1])
+                if _NUMBERS.search(declared) and _affinity(table, column) == "number":
+                    raise Rejected(f"{about}: {shown(value)!r} is no number")
+        return "?", value
 
     def _changed(self, sql: str, *values: Any) -> int:
         return self._connection.execute(sql, values).rowcount
@@ -328,16 +316,6 @@ def _columns(table: Table) -> str:
     return ", ".join(quoted(column.name) for column in table.columns)
 
 
-def _where(table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> tuple[str, list[Any]]:
-    """Return a condition that columns have values, and the values to bind."""
-    parts, values = ["true"], []
-    for column, value in conditions:
-        placeholder, bound = _bound(table, column, value)
-        parts.append(f"{quoted(column)} IS {placeholder}")
-        values.append(bound)
-    return " AND ".join(parts), values
-
-
 def _between(table: Table, part: KeysBetween) -> tuple[str, list[Any]]:
     """Return a condition that a key is in a part, and the values to bind. Each column is compared by its collation."""
     parts, values = ["true"], []
@@ -356,27 +334,6 @@ def _bound(table: Table, column: str, value: KeyValue) -> tuple[str, Any]:
     if isinstance(bound, str) and not is_text(bound):
         return "CAST(? AS text)", encoded(bound)
     return "?", bound
-
-
-def _cell(table: Table, column: str, value: Any) -> tuple[str, Any]:
-    """Return the placeholder for a value of a column in JSON, and the value to bind. Raise Rejected."""
-    declared = table.column(column).type
-    about = f"{shown(column)} ({declared or 'no type'})"
-    match value:
-        case int() if not -(1 << 63) <= value < 1 << 63:
-            raise Rejected(f"{about}: {shown(str(value))} has more than 64 bits")
-        case dict() | list():
-            raise Rejected(f"{about}: SQLite has no objects and lists; write them as a text")
-        case Decimal():
-            return "?", float(value)
-        case str():
-            if not is_text(value):
-                raise Rejected(f"{about}: a text with half a character")
-            if _affinity(table, column) == "none" and (blob := _BLOB.fullmatch(value)):
-                return "?", bytes.fromhex(blob[1])
-            if _NUMBERS.search(declared) and _affinity(table, column) == "number":
-                raise Rejected(f"{about}: {shown(value)!r} is no number")
-    return "?", value
 
 
 def _affinities(table: Table) -> list[Affinity]:
