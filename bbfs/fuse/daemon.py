@@ -31,7 +31,6 @@ from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.resources.documents import ABOUT
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
 from bbfs.sources import CanWrite, Handler
@@ -218,11 +217,16 @@ async def _serve(
 ) -> None:
     interrupts = Interrupts()
     is_lower = scratch is not None
-    async with _stoppable(early) as stop, resource_manager(config, composition, store_path(), index_path()) as manager:
+    opened = resource_manager(
+        config,
+        composition,
+        store_path(),
+        index_path(),
+        is_lower=is_lower,
+        has_other_users=config.mount.allow_other,
+    )
+    async with _stoppable(early) as stop, opened as manager:
         await _add_views(manager, config)
-        manager.is_lower = is_lower
-        if config.mount.allow_other:
-            manager.let_others_in()
         notifier = Notifier(adapter.device)
         notifier.start()
         queue = Notifications(notifier.send)
@@ -235,7 +239,7 @@ async def _serve(
                 nursery.start_soon(queue.run, files.held_below, files.locks)
                 nursery.start_soon(manager.keep_flushing)
                 neighbours = Neighbours(path)
-                manager.writer.told = neighbours.tell
+                manager.changes.subscribe(neighbours.changed)
                 nursery.start_soon(neighbours.run)
                 nursery.start_soon(_report, manager, service)
                 address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
@@ -270,14 +274,10 @@ def _ownership(config: Config, *, is_lower: bool) -> Ownership:
 
 async def _add_views(manager: ResourceManager, config: Config) -> None:
     """Add the sources that show others: their status, descriptions, searches, and texts of documents."""
-    status = StatusHandler(manager, manager.clock(), config.left_out)
-    await manager.add(status.source, status, hidden=True)
-    about = AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out)
-    await manager.add_description(ABOUT, about.source, about)
-    searches = SearchHandler(manager)
-    await manager.add_searches(searches.source, searches)
-    texts = TextHandler(manager, manager.documents)
-    await manager.add_texts(texts.source, texts)
+    await manager.add_view(StatusHandler(manager, manager.clock(), config.left_out))
+    await manager.add_view(TextHandler(manager, manager.documents))
+    await manager.add_view(SearchHandler(manager))
+    await manager.add_view(AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out))
 
 
 async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:

@@ -13,6 +13,7 @@ from bbfs.fuse import mountpoint
 from bbfs.fuse.control import link as control_link
 from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.model.errors import BbfsError
+from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 
 log = logging.getLogger(__name__)
@@ -35,9 +36,11 @@ class Neighbours:
         self._paths: dict[Path, None] = {}
         self._filled = trio.Event()
 
-    def tell(self, path: Path) -> None:
-        """Tell the others soon that a path from the mount's root was written."""
-        self._paths[path] = None
+    def changed(self, change: Change) -> None:
+        """Tell the others soon of a change that this process has made itself."""
+        if not change.own:
+            return
+        self._paths |= dict.fromkeys(change.paths)
         if len(self._paths) > MOST:
             self._paths = {each[:1]: None for each in self._paths}
         self._filled.set()

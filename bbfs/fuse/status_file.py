@@ -7,9 +7,10 @@ from typing import Any
 
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.model.errors import NotFound
-from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, SourceState
+from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
+from bbfs.resources.tree import SourceView
 from bbfs.sources import TellsProgress
 from bbfs.sources.content.memory import MemoryContent
 
@@ -26,7 +27,7 @@ _SOURCE = DataSource(
 )
 
 
-class StatusHandler:
+class StatusHandler(SourceView):
     """The source of the one file, which is made for each read."""
 
     def __init__(self, manager: ResourceManager, started: float, left_out: Mapping[str, str]) -> None:
@@ -36,10 +37,6 @@ class StatusHandler:
         self._started = started
         self._left_out = left_out
         self._own = 0
-
-    @property
-    def state(self) -> SourceState:
-        return SourceState("up")
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
         if path:
@@ -59,7 +56,7 @@ class StatusHandler:
 
 def document(manager: ResourceManager, started: float) -> dict[str, Any]:
     """Return the state of a mount. No source is asked, and the cost does not grow with the listings."""
-    contents = manager.contents
+    contents = manager.memory
     return {
         "started": _iso(started),
         "now": _iso(manager.clock()),

@@ -140,7 +140,7 @@ class DataSource:
         resolved. Neither is ever printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). search: the tool
         that searches it; None is the one that declares to. write, remove: the tools that write, if any do.
-    shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared_tier`.
+    shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.loading.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
     text: whether the texts of documents are files beside them: found by their names only, or listed as well.
@@ -508,7 +508,7 @@ class Change:
     "missed" if it may have missed changes: of the resource `uri`, or of any. The daemon adds the `paths` from the
     mount's root whose entries or contents differ. A watch reports "added", "changed" and "removed" with one path
     and the bbfs URI. below: so may everything below the paths: of many changes, the directories are told. A handler
-    means with it all that is below the directory `uri`.
+    means with it all that is below the directory `uri`. own: this process has made the change at the source.
     """
 
     source_id: str
@@ -516,6 +516,7 @@ class Change:
     uri: str | None = None
     paths: frozenset[tuple[str, ...]] = frozenset()
     below: bool = False
+    own: bool = False
 
     def concerns(self, path: tuple[str, ...]) -> bool:
         """Return whether the entry or the content of a path may differ."""

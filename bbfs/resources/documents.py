@@ -1,6 +1,5 @@
 """Resources and sources as JSON documents. Pure."""
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,8 +15,6 @@ SEARCH = ".search"
 """The name of the directory whose names are queries: at the root and in each directory, and in no listing."""
 TEXT = ".text"
 """The id of the source of the texts of documents."""
-HIT = re.compile(r"[0-9]{2,} ")
-"""The beginning of the name of a hit in the directory of a query: its rank."""
 _LONGEST = 1000
 """Characters of a text of a template where all templates of a directory are described together."""
 _MOST = 1 << 16

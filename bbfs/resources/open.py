@@ -121,12 +121,18 @@ def _handler(config: Config, source: DataSource, services: Services) -> Handler:
 
 @asynccontextmanager
 async def resource_manager(
-    config: Config, composition: Composition, store: Path | None = None, index: Path | None = None
+    config: Config,
+    composition: Composition,
+    store: Path | None = None,
+    index: Path | None = None,
+    *,
+    is_lower: bool = False,
+    has_other_users: bool = False,
 ) -> AsyncIterator[ResourceManager]:
     """Run the sources of a configuration until the block ends. A source is contacted at its first use.
 
     store: the metadata database, with the disk cache beside it; None to keep nothing beyond this process.
-    index: the database of the local index, None for none.
+    index: the database of the local index, None for none. is_lower, has_other_users: as `ResourceManager` takes them.
     """
     metadata = await trio.to_thread.run_sync(MetadataStore, store)
     end = _End()
@@ -160,6 +166,8 @@ async def resource_manager(
                 shared=composition.shared,
                 index=local,
                 documents=documents,
+                is_lower=is_lower,
+                has_other_users=has_other_users,
             )
             try:
                 for handler in composition.handlers:

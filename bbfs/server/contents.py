@@ -12,7 +12,7 @@ import mcp_types as types
 from bbfs.model.errors import TooLarge
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content, Part
-from bbfs.resources.manager import LoadedResource
+from bbfs.resources.by_uri import LoadedResource
 from bbfs.sources.media_types import content_type_of
 
 CHUNK = 1 << 20

@@ -7,7 +7,7 @@ from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import native_of, plain_path
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
-from bbfs.resources.manager import ResourceManager
+from bbfs.resources.contents import Contents
 from bbfs.resources.source import Source
 from bbfs.server.errors import CODES
 from bbfs.sources.media_types import content_type_of
@@ -29,9 +29,9 @@ def shown_path(source: Source, path: Path) -> str:
     return "/".join(path)
 
 
-def resource(manager: ResourceManager, source: Source, record: Record, path: Path) -> dict[str, Any]:
+def resource(contents: Contents, source: Source, record: Record, path: Path) -> dict[str, Any]:
     """Describe a resource, a directory of a hierarchical source or a symbolic link. path: () if it is not listed."""
-    document = manager.document(path, record)
+    document = contents.document(path, record)
     known = {key: value for key, value in document.items() if key not in _LEFT_OUT and value != {}}
     if record.metadata.modified_ns is None:
         known.pop("lastModified", None)  # else the time at which bbfs first saw it or its change
@@ -41,7 +41,7 @@ def resource(manager: ResourceManager, source: Source, record: Record, path: Pat
         path = plain_path(record.metadata.native_uri, source.data.scheme).path
     if path:
         known["path"] = shown_path(source, path)
-    if source.writes is not None and (version := manager.described(record).etag) is not None:
+    if source.writes is not None and (version := contents.described(record).etag) is not None:
         known["version"] = version
     return {**known, "kind": record.metadata.kind}
 
@@ -61,11 +61,6 @@ def directory(source: Source, path: Path) -> dict[str, Any]:
         "kind": "directory",
         "path": shown_path(source, path),
     }
-
-
-def data_source(manager: ResourceManager, source: Source) -> dict[str, Any]:
-    """Describe a source and its state."""
-    return manager.source_document((source.data.uri_prefix,))
 
 
 def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Following(Subscribers):
         Waits up to `CONFIRMED_WITHIN` for the sources to agree. Raises InvalidUri, and NotFound for an unknown source;
         then none of the resources is followed.
         """
-        found = [(uri, *await self._manager.record_of(uri)) for uri in uris]
+        found = [(uri, *self._manager.by_uri.record_of(uri)) for uri in uris]
         new: dict[str, _Followed] = {}
         for uri, source, record in found:
             known = self._followed.get(uri)
@@ -99,7 +99,7 @@ class Following(Subscribers):
         if not isinstance(source.handler, CanAnnounce):
             return
         try:
-            await self._manager.below(source, ())  # this connects it
+            await self._manager.tree.below(source, ())  # this connects it
             await source.handler.confirmed()
         except BbfsError as error:
             log.info("%s: does not tell of changes: %s", source.data.id, error)
@@ -134,14 +134,14 @@ class Following(Subscribers):
 
     async def _path(self, uri: str) -> Path:
         """Return the path of a resource from the mount's root; for an unlisted one the path that its URI gives."""
-        source, record = await self._manager.record_of(uri)
+        source, record = self._manager.by_uri.record_of(uri)
         data = source.data
         if isinstance(source.catalog, DirectoryCatalog):
             return (data.uri_prefix, *uri_paths.plain_path(record.metadata.native_uri, data.scheme).path)
-        await self._manager.below(source, ())
-        source, record = await self._manager.record_of(uri)
+        await self._manager.tree.below(source, ())
+        source, record = self._manager.by_uri.record_of(uri)
         if record.path:
-            return self._manager.mounted(record)
+            return self._manager.roots.path_of(record)
         parsed = parse_data_source_uri(uri)
         return (parsed.base_prefix, *uri_paths.plain_path(parsed.original_uri).path)
 
@@ -165,7 +165,7 @@ class Following(Subscribers):
         record = followed.source.catalog.record(followed.native_uri)
         if record is None or not record.path:
             return followed.native_uri == change.uri
-        if followed.looked_at or not change.concerns(self._manager.mounted(record)):
+        if followed.looked_at or not change.concerns(self._manager.roots.path_of(record)):
             return False
         if followed.announced:
             if not record.invalidated:

@@ -16,9 +16,10 @@ from pydantic import ValidationError
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import ResourceTemplate
+from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.documents import plain
-from bbfs.resources.manager import LoadedResource, ResourceManager
+from bbfs.resources.manager import ResourceManager
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
@@ -102,7 +103,7 @@ class Service(NotifyingServer[Any]):
     async def _read(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         check_uri(params.uri)
         try:
-            loaded = await self._manager.load_resource(params.uri)
+            loaded = await self._manager.by_uri.load(params.uri)
             base_prefix = parse_data_source_uri(params.uri).base_prefix
             items = await items_of(loaded, base_prefix, Budget(self._most_bytes))
         except BbfsError as error:
@@ -112,11 +113,11 @@ class Service(NotifyingServer[Any]):
 
     async def _version(self, loaded: LoadedResource) -> str | None:
         """Return the version of exactly this load, if the source of the resource can be written."""
-        source, _ = await self._manager.record_of(loaded.uri)
+        source, _ = self._manager.by_uri.record_of(loaded.uri)
         return loaded.metadata.etag if source.writes is not None and loaded.metadata is not None else None
 
     def _resource(self, record: Record) -> types.Resource:
-        known = self._manager.size_now(record)
+        known = self._manager.contents.size_now(record)
         metadata = record.metadata
         return types.Resource(
             uri=metadata.uri,
@@ -153,7 +154,7 @@ class Service(NotifyingServer[Any]):
         check_uri(*asked[:MOST_URIS])
         for uri in asked[:MOST_URIS]:  # `listen` refuses more
             try:
-                await self._manager.record_of(uri)
+                self._manager.by_uri.record_of(uri)
             except BbfsError as error:
                 raise _failure(ctx, uri, certain(self._manager, uri, error)) from error
         return await self._subscribers.listen(ctx, params)

@@ -9,14 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import trio
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import BbfsError, NotFound
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.quantities import counted
 from bbfs.model.redaction import printable
+from bbfs.model.source_types import describes_itself
 from bbfs.model.uri_templates.expand import expand_template, template_variables
-from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, ResourceTemplate, SourceState
+from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, ResourceTemplate
+from bbfs.resources.catalog.base import View
+from bbfs.resources.catalog.record import Path
 from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
+from bbfs.resources.tree import SourceView
 from bbfs.resources.writing.pending import PendingWrite
 from bbfs.sources import MemoryContent, TellsMore
 
@@ -39,11 +43,14 @@ _KINDS = {
 }
 
 
-class AboutHandler:
+class AboutHandler(SourceView):
     """The source of the descriptions; each is made when it is read.
 
     agents: the root's has the name `AGENTS.md` too. left_out: why configured servers are no sources, by name.
     """
+
+    marks = (ABOUT,)
+    comes_first = True
 
     def __init__(
         self, manager: ResourceManager, *, agents: bool = False, left_out: Mapping[str, str] | None = None
@@ -58,27 +65,49 @@ class AboutHandler:
         )
         self._manager = manager
         self._left_out = left_out or {}
-        self._root_names = (ABOUT, AGENTS) if agents else (ABOUT,)
+        self.root_files = (ABOUT, AGENTS) if agents else (ABOUT,)
 
-    @property
-    def state(self) -> SourceState:
-        return SourceState("up")
+    def owns(self, path: Path) -> bool:
+        """Return whether a path is that of a description.
+
+        A source that does not describe itself may have a file of that name, and is asked first.
+        """
+        if len(path) == 1:
+            return path[0] in self.root_files
+        if path[1:] != (ABOUT,):
+            return False
+        source, below = self._manager.roots.place(path)
+        if source.data.base_prefix not in self._manager.sources:
+            return False
+        catalog, is_first = source.catalog, describes_itself(source.data)
+        try:
+            node = catalog.last_cached(below) if is_first else catalog.cached(below)
+        except (NotFound, NotADirectory):
+            return True
+        return node is None and is_first
+
+    async def follows(self, path: Path, error: BbfsError) -> bool:
+        return path[1:] == (ABOUT,)
+
+    async def names(self, path: Path, source: Source, view: View) -> Sequence[str]:
+        is_shown = len(path) == 1 and describes_itself(source.data) and self.owns((*path, ABOUT))
+        return (ABOUT,) if is_shown else ()
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
         """List the root, or the directory of a source."""
         if path:
             return Listing((_file("/".join((*path, ABOUT))),))
         directories = (ResourceMetadata(name, name, name, kind="directory") for name in self._prefixes())
-        return Listing((*map(_file, self._root_names), *directories))
+        return Listing((*map(_file, self.root_files), *directories))
 
     async def load(self, native_uri: str) -> Loaded:
         """Make one of the descriptions. That of a source waits for its first listing, two seconds at most."""
         prefix, _, name = native_uri.rpartition("/")
-        if not prefix and name in self._root_names:
+        if not prefix and name in self.root_files:
             text = root_description(self._manager, self._left_out)
         elif prefix in self._prefixes() and name == ABOUT:
             await self._first_listing(prefix)
-            source = self._manager.place((prefix,))[0]
+            source = self._manager.roots.place((prefix,))[0]
             text = description(source, await self._pending(source))
         else:
             raise NotFound(native_uri)
@@ -95,7 +124,7 @@ class AboutHandler:
     async def _first_listing(self, prefix: str) -> None:
         with trio.move_on_after(_FIRST_LISTING):
             try:
-                await self._manager.view((prefix,))
+                await self._manager.tree.view((prefix,))
             except BbfsError:
                 pass  # the description has it
 
@@ -134,8 +163,8 @@ def _writable(manager: ResourceManager) -> str:
 
 def _searching(manager: ResourceManager) -> Iterator[str]:
     """Yield how to search, if something can."""
-    sources = manager.sources.values()
-    if any(source.searches or any(each.covers(source.data.id) for each in manager.searchers) for source in sources):
+    sources, indexes = manager.sources.values(), manager.searches.searchers
+    if any(source.searches or any(each.covers(source.data.id) for each in indexes) for source in sources):
         yield f"`ls '{SEARCH}/some words'` finds resources, here or in any directory below; `bbfs search` does as well."
 
 

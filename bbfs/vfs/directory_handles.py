@@ -13,7 +13,8 @@ from cachetools import LRUCache
 from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog.base import Portion, View
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Lease, Node, Path, Record, inode_version
-from bbfs.resources.manager import ResourceManager
+from bbfs.resources.tree import Tree
+from bbfs.resources.writing.grants import Grants
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
@@ -150,9 +151,18 @@ class OpenDirectories:
     """The open directories of one mount, by handle (from 1 up)."""
 
     def __init__(
-        self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names, kernel: KernelCache
+        self,
+        tree: Tree,
+        grants: Grants,
+        inodes: InodeTable,
+        files: OpenFiles,
+        names: Names,
+        kernel: KernelCache,
+        clock: Callable[[], float],
     ) -> None:
-        self._manager = manager
+        self._tree = tree
+        self._grants = grants
+        self._clock = clock
         self._inodes = inodes
         self._files = files
         self._names = names
@@ -174,7 +184,7 @@ class OpenDirectories:
     def _current(self, ino: int) -> OpenDirectory | None:
         """Return a directory that was opened before and is still current, or None."""
         kept = self._kept.get(ino)
-        return kept if kept is not None and kept.current(self._manager.clock()) else None
+        return kept if kept is not None and kept.current(self._clock()) else None
 
     def begin(self, handle: int) -> None:
         """Begin to read names from the first one. The second time (rewinddir(3)), take the current names if cached.
@@ -200,14 +210,14 @@ class OpenDirectories:
         node = self._names.find(path, ended)
         if isinstance(node, Wait):
             return node
-        if (node.kind == "file" and version == DIRECTORY_VERSION) or self._manager.opened_as_file(path, node):
+        if (node.kind == "file" and version == DIRECTORY_VERSION) or self._tree.opened_as_file(path, node):
             raise Outdated("/".join(path))
-        view = self._names.decide(node, ended) or after(ended, self._manager.view, path)
+        view = self._names.decide(node, ended) or after(ended, self._tree.view, path)
         if isinstance(view, Wait):
             return view
-        if not len(view) and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
+        if not len(view) and node.candidate is not None and self._tree.absent_until(node.candidate) is not None:
             raise NotFound("/".join(path))
-        lease = self._manager.names_lease(path)
+        lease = self._tree.names_lease(path)
         opened = OpenDirectory(path, view, lease or Lease())
         if lease is not None and opened.size() <= KEPT:
             self._kept[ino] = opened
@@ -225,7 +235,7 @@ class OpenDirectories:
         The position of the next entry is the place in the list, from 1 up. The caller counts a lookup of the inode of
         each entry that it takes. An inode without `lookups` is no longer held: take the rest from `readdir`.
         """
-        opened, now = self._opened[handle], self._manager.clock()
+        opened, now = self._opened[handle], self._clock()
         if self._files or now >= opened.lease.until:
             return None
         if opened.ready_for == self._kernel.changes and now < opened.ready_until:
@@ -250,15 +260,15 @@ class OpenDirectories:
         for position, (name, found) in enumerate(self._dots(opened.path)):
             if start <= position:
                 yield name, found, position + 1
-        position, now, view = max(0, start - 2), self._manager.clock(), opened.view
+        position, now, view = max(0, start - 2), self._clock(), opened.view
         path, inodes, files, listed = opened.path, self._inodes, self._files, opened.listed
         names_hold = self._names.validity(path)
         listed.entry_timeout, leased = min(names_hold, SHORT), now < opened.lease.until
-        listed.writable = writable = path != ROOT and path[0] in self._manager.writable_roots
+        listed.writable = writable = path != ROOT and path[0] in self._grants.roots
         changed = writable and self._kernel.changes != self._changes[handle]
         for portion, begin in view.portions(position):
             names, numbers, answers, alike = portion.names, portion.numbers, portion.answers, portion.alike
-            sizes_hold = 0.0 if alike else self._manager.stated_validity(path)
+            sizes_hold = 0.0 if alike else self._tree.stated_validity(path)
             for place in range(begin, len(names)):
                 shown = portion.shown[place]
                 position += 1
@@ -284,7 +294,7 @@ class OpenDirectories:
 
     def _is_gone(self, path: Path) -> bool:
         try:
-            self._manager.cached(path)
+            self._tree.cached(path)
         except NotFound:
             return True
         return False

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bbfs.model.values import Content
 from bbfs.resources.catalog.record import Lease, Path, Record
-from bbfs.resources.publish import content_key
+from bbfs.resources.loading.publish import content_key
 
 
 @dataclass(slots=True)

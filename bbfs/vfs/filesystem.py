@@ -75,18 +75,25 @@ class FileSystem:
         invalidate_below: Callable[[Change], None],
     ) -> None:
         self._manager = manager
-        self.inodes = InodeTable(identity=identity_below_an_overlay if manager.is_lower else None)
+        self._tree = manager.tree
+        self._contents = manager.contents
+        self._grants = manager.grants
+        self.inodes = InodeTable(identity=identity_below_an_overlay if manager.grants.is_lower else None)
         self.files = OpenFiles()
-        self.writable_roots = manager.writable_roots
+        self.writable_roots = manager.grants.roots
         self.go_on = manager.go_on
         self.locks = DirectoryLocks()
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
-        self._xattr_cache = XattrCache(manager)
-        self._kernel = KernelCache(manager, self.inodes, self.files, invalidate, invalidate_below)
+        self._xattr_cache = XattrCache(manager.tree, manager.contents, manager.clock)
+        self._kernel = KernelCache(
+            manager.tree, manager.contents, self.inodes, self.files, invalidate, invalidate_below
+        )
         self.held_below = self._kernel.held_below
         self.names = Names(manager, self.inodes, self.files, self._kernel.note_absent)
-        self.directories = OpenDirectories(manager, self.inodes, self.files, self.names, self._kernel)
+        self.directories = OpenDirectories(
+            manager.tree, manager.grants, self.inodes, self.files, self.names, self._kernel, manager.clock
+        )
         self.writes = Writes(manager, self.inodes, self.files, self.names)
         self._drafts = self.names.drafts
         self.passed = passed_folders(manager)
@@ -135,7 +142,7 @@ class FileSystem:
         draft = self._drafts.get(ino)
         if draft is not None:
             # A program that appends goes by this size.
-            unsized = draft.buffer is None and self._manager.size_now(draft.record) is None
+            unsized = draft.buffer is None and self._contents.size_now(draft.record) is None
             filled = after(ended, draft.filled) if unsized else None
             return filled if isinstance(filled, Wait) else self.writes.attributes(ino, draft)
         pinned = self.files.latest(ino)
@@ -147,7 +154,7 @@ class FileSystem:
         try:
             node = self.names.find(path, ended)
         except NotFound as error:
-            if self._manager.is_lower or path[0] not in self._manager.writable_roots:
+            if self._grants.is_lower or path[0] not in self._grants.roots:
                 raise
             # An open(2) with O_CREAT fails by ENOENT. By ESTALE the kernel looks the name up again.
             raise Outdated(str(error)) from None
@@ -157,7 +164,7 @@ class FileSystem:
             raise Outdated("/".join(path))  # what is being written has an inode of its own
         record = node.record
         if node.kind == "file" and record is not None:
-            if record.ahead or self._manager.size_now(record) is None:
+            if record.ahead or self._contents.size_now(record) is None:
                 learning = self._learn(path, node, record, asker, ended)
                 if learning is not None:
                     return learning
@@ -189,8 +196,8 @@ class FileSystem:
         Only a load tells whether a provisional resource exists. So that is loaded unless the source has completed its
         name.
         """
-        manager = self._manager
-        if manager.size_now(record) is not None or manager.just_changed(record) or manager.lazy(record):
+        contents = self._contents
+        if contents.size_now(record) is not None or contents.just_changed(record) or contents.lazy(record):
             if record.ahead:
                 self._used(path, record)
             return None
@@ -202,7 +209,7 @@ class FileSystem:
         try:
             return after(ended, self._load, path, record)
         except BbfsError as error:
-            if manager.gives_way(path, record):
+            if self._tree.gives_way(path, record):
                 raise Outdated("/".join(path)) from error  # the next lookup finds the text
             if isinstance(error, NotFound):
                 self._require_name(path)
@@ -215,7 +222,7 @@ class FileSystem:
 
         An open(2) with O_CREAT fails by ENOENT. By ESTALE the kernel looks the name up again.
         """
-        if self._manager.is_lower or path[0] not in self._manager.writable_roots:
+        if self._grants.is_lower or path[0] not in self._grants.roots:
             return
         try:
             self.names.find(path)
@@ -226,10 +233,10 @@ class FileSystem:
         """Learn the size, and load siblings ahead where a program walks through them."""
         self._used(path, record, wanted=True)
         try:
-            await self._manager.learn(record)
+            await self._contents.learn(record)
         except BbfsError as error:
             if not record.provisional:
-                self._manager.source_of(record).note_unsized(record.metadata.native_uri, error)
+                self._manager.roots.of(record).note_unsized(record.metadata.native_uri, error)
             raise
 
     def _require_version(self, path: Path, version: str, node: Node) -> None:
@@ -240,9 +247,9 @@ class FileSystem:
         if (
             record.inode_version != certain
             or record.parts is not None
-            or (version != certain and self._manager.resolved(record))
+            or (version != certain and self._contents.resolved(record))
         ):
-            self._manager.send_on(record)
+            self._contents.send_on(record)
             raise Outdated("/".join(path))
 
     def readlink(self, ino: int, ended: Ended = ()) -> bytes | Wait:
@@ -259,12 +266,12 @@ class FileSystem:
         Raise BbfsError.
         """
         path, version = self.inodes.get(ino)
-        node = self._manager.cached(path) if len(path) > 1 and version != CREATED_VERSION else None
+        node = self._tree.cached(path) if len(path) > 1 and version != CREATED_VERSION else None
         if node is None or node.draft is not None:
             return None
         if node.kind != "file" or node.record is None:
             return path, node.kind, None
-        return path, "file", stated(self._manager.described(node.record))
+        return path, "file", stated(self._contents.described(node.record))
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -279,7 +286,7 @@ class FileSystem:
             if self.writes.is_direct(written):
                 self.uncached[written] = False
             return written
-        pinned = self.files.latest(ino) if self._manager.is_lower else None
+        pinned = self.files.latest(ino) if self._grants.is_lower else None
         if pinned is not None and not pinned.shares_inode:
             return self._add(replace(pinned, wake=None))
         inode = self.inodes.find(ino)
@@ -299,15 +306,17 @@ class FileSystem:
             raise NotSupported(f"{'/'.join(path)} is no file")
         if record.inode_version != version.removesuffix(STAND_IN):
             # The kernel looks the name up again only once, so the version that it finds then must be the last one.
-            learning = None if record.on_open or self._manager.resolved(record) else self._learning(path, record, ended)
+            learning = (
+                None if record.on_open or self._contents.resolved(record) else self._learning(path, record, ended)
+            )
             if learning is not None:
                 return learning
-            self._manager.send_on(record)
+            self._contents.send_on(record)
             raise Outdated("/".join(path))
-        content = self._manager.content_now(record)
+        content = self._contents.content_now(record)
         if content is None:
             try:
-                content = after(ended, self._manager.open, record)
+                content = after(ended, self._contents.open, record)
             except IsADirectory as error:
                 raise Outdated(str(error)) from error
             if isinstance(content, Wait):
@@ -328,7 +337,7 @@ class FileSystem:
             return None
         if not ((opening.holds_for == changes and now < opening.until) or opening.confirmed(now, changes)):
             return None
-        content = self._manager.contents.get(opening.key)
+        content = self._manager.memory.get(opening.key)
         if content is None:
             return None
         record, version = opening.record, opening.version
@@ -345,11 +354,11 @@ class FileSystem:
     def _used(self, path: Path, record: Record, *, wanted: bool = False) -> None:
         """Report the use of a content to readahead. wanted: it is not cached, and is loaded next."""
         record.ahead = False
-        self._manager.accessed(path, record, wanted=wanted)
+        self._contents.accessed(path, record, wanted=wanted)
 
     def _note(self, inode: Inode, path: Path, record: Record) -> None:
         """Keep what an inode was opened as with it, while a lease lasts."""
-        lease = self._manager.lease(record)
+        lease = self._tree.lease(record)
         inode.note = None if lease is None else Opening(path, record, record.inode_version, lease)
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:

@@ -13,7 +13,8 @@ from cachetools import LRUCache
 from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Path
-from bbfs.resources.manager import ResourceManager
+from bbfs.resources.contents import Contents
+from bbfs.resources.tree import Tree
 from bbfs.vfs.file_handles import OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 
@@ -31,13 +32,15 @@ class KernelCache:
 
     def __init__(
         self,
-        manager: ResourceManager,
+        tree: Tree,
+        contents: Contents,
         inodes: InodeTable,
         files: OpenFiles,
         invalidate: Callable[[int, bytes], None],
         invalidate_below: Callable[[Change], None],
     ) -> None:
-        self._manager = manager
+        self._tree = tree
+        self._contents = contents
         self._inodes = inodes
         self._files = files
         self._invalidate = invalidate
@@ -104,7 +107,7 @@ class KernelCache:
         if self._inodes.held(directory, DIRECTORY_VERSION) is None:
             return False
         try:
-            node = self._manager.cached(directory)
+            node = self._tree.cached(directory)
         except NotFound:
             return False
         return node is not None and node.kind == "directory"
@@ -114,11 +117,11 @@ class KernelCache:
 
         A directory that loses its entry has no path any more: getcwd(2) fails in it.
         """
-        if len(directory) == 1 and self._manager.has_source(directory[0]):
+        if len(directory) == 1 and self._tree.has_root(directory[0]):
             return False
         known = self._inodes.held(directory, DIRECTORY_VERSION) is not None
         try:
-            is_there = self._manager.cached(directory) is not None
+            is_there = self._tree.cached(directory) is not None
             return (is_there or unknown) and is_there != known
         except NotFound:
             return known
@@ -131,7 +134,7 @@ class KernelCache:
         for opened in self._files.below(place):
             told = opened.path if below else place
             if opened.wake is not None and not opened.record.invalidated:
-                self._manager.begin_learning(opened.record)
+                self._contents.begin_learning(opened.record)
             if not opened.changed and self._is_outdated(opened, told):
                 opened.changed = True
                 wake, opened.wake = opened.wake, None
@@ -145,7 +148,7 @@ class KernelCache:
             return True
         for place in (told, opened.path):  # a directory that is gone takes its entries with it
             try:
-                node = self._manager.cached(place)
+                node = self._tree.cached(place)
             except (NotFound, NotADirectory):
                 return True
             if node is None:

@@ -18,6 +18,7 @@ from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, Outdated
 from bbfs.model.values import ResourceMetadata
+from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import (
     DIRECTORY,
     DIRECTORY_VERSION,
@@ -31,7 +32,6 @@ from bbfs.resources.catalog.record import (
 )
 from bbfs.resources.documents import SEARCH
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.publish import ABSENT_FOR
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.sources import mime_type_of_name
 from bbfs.vfs.file_handles import Attributes, OpenFiles
@@ -127,7 +127,10 @@ class Names:
         files: OpenFiles,
         note_absent: Callable[[Path, bytes], None],
     ) -> None:
-        self._manager = manager
+        self._tree = manager.tree
+        self._contents = manager.contents
+        self._grants = manager.grants
+        self._roots = manager.roots
         self._inodes = inodes
         self._files = files
         self._note_absent = note_absent
@@ -163,14 +166,14 @@ class Names:
         except UnicodeDecodeError:
             return self._absence(directory, raw_name, ABSENT_FOR)
         try:
-            node = self._manager.cached(path) if len(path) > 1 else self._root_entry(path[0])
+            node = self._tree.cached(path) if len(path) > 1 else self._root_entry(path[0])
             if node is None:
                 node = after(ended, self._find_soon, path)
         except (NotFound, NotADirectory):
             return self._no_entry(path, raw_name)
         if type(node) is Wait:
             return node
-        new = None if node is None else self._manager.may_be_new(path, node)
+        new = None if node is None else self._grants.may_be_new(path, node)
         if node is not None and new is None:
             return self.counted(path, node)
         if node is not None and new is not None:
@@ -197,7 +200,7 @@ class Names:
             return Attributes(ino, "file", 0, self.started_ns, 0.0, 0.0, writable=True)
         if aim is Aim.MAKES:  # the request that makes it waits for the source
             return self._absence(path[:-1], raw_name, 0.0)
-        found = self.counted(path, node or self._manager.last_cached(path) or DIRECTORY)
+        found = self.counted(path, node or self._tree.last_cached(path) or DIRECTORY)
         found.entry_timeout = found.attr_timeout = 0.0
         return found
 
@@ -215,20 +218,20 @@ class Names:
             return node
         if isinstance(exists, Wait) or exists is None:
             return exists
-        return self._manager.cached(path) or node if exists else self.left(path)
+        return self._tree.cached(path) or node if exists else self.left(path)
 
     def left(self, path: Path) -> Node:
         """Return the directory that a name is, though the source has no resource of it, as something below is known.
 
         Raise NotFound.
         """
-        node = self._manager.cached(path)
+        node = self._tree.cached(path)
         if node is None or node.kind != "directory" or node.candidate is not None:
             raise NotFound("/".join(path))
         return node
 
     def _aim(self, path: Path, asker: Asker | None, ended: Ended) -> Aim | Wait:
-        return Aim.OTHER if asker is None or not self._manager.may_create(path) else after(ended, asker)
+        return Aim.OTHER if asker is None or not self._grants.may_create(path) else after(ended, asker)
 
     def decide_created(self, path: Path, ended: Ended) -> Wait:
         """Wait until the source has said what a name leads to that a program may create. Raise Outdated then."""
@@ -236,42 +239,42 @@ class Names:
             node = self.find(path, ended)
             if isinstance(node, Wait):
                 return node
-            new = self._manager.may_be_new(path, node)
-            exists = after(ended, self._manager.exists, new) if new is not None else None
+            new = self._grants.may_be_new(path, node)
+            exists = after(ended, self._contents.exists, new) if new is not None else None
             if isinstance(exists, Wait):
                 return exists
         raise Outdated("/".join(path))
 
     async def _find_soon(self, path: Path) -> Node | None:
-        """As `ResourceManager.find`; None if the source does not answer within `LOOKUP_WAIT`."""
+        """As `Tree.find`; None if the source does not answer within `LOOKUP_WAIT`."""
         with trio.move_on_after(LOOKUP_WAIT):
-            return await self._manager.find(path)
+            return await self._tree.find(path)
         return None
 
     async def _exists_soon(self, record: Record) -> bool | None:
         """Return whether the source has a resource that a template makes; None if it does not say in time."""
         with trio.move_on_after(LOOKUP_WAIT):
-            return await self._manager.exists(record)
+            return await self._contents.exists(record)
         return None
 
     def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
         """Return the node at a path. Raise NotFound or the source's error."""
         if len(path) > 1:
-            node = self._manager.cached(path)
-            return after(ended, self._manager.find, path) if node is None else node
+            node = self._tree.cached(path)
+            return after(ended, self._tree.find, path) if node is None else node
         return self._root_entry(path[0]) if path else DIRECTORY
 
     def roots(self) -> dict[str, Node]:
         """Return the entries of the mount's root."""
-        files = {name: self._root_entry(name) for name in self._manager.root_files}
-        return files | dict.fromkeys(sorted(self._manager.roots()), DIRECTORY)
+        files = {name: self._root_entry(name) for name in self._tree.root_files}
+        return files | dict.fromkeys(sorted(self._roots.directories()), DIRECTORY)
 
     def _root_entry(self, name: str) -> Node:
-        if self._manager.has_source(name) or name in self._manager.roots():
+        if self._tree.has_root(name) or name in self._roots.directories():
             return DIRECTORY
-        if name in self._manager.root_files:
-            return self._manager.cached((name,)) or DIRECTORY
-        target = self._manager.root_link(name)
+        if name in self._tree.root_files:
+            return self._tree.cached((name,)) or DIRECTORY
+        target = self._roots.link(name)
         if target is None:
             raise NotFound(f"no such source: {name}")
         return Node("symlink", target=target)
@@ -284,7 +287,7 @@ class Names:
         if len(path) == 1 and path[0] in self.passed:
             return Attributes(self.passed[path[0]], "directory", 0, self.started_ns, SHORT, 0.0, writable=True)
         ino = self._inodes.remember(path, self._entry_version(path, node))
-        if self._manager.is_lower and (pinned := self._files.latest(ino)) is not None and node.draft is None:
+        if self._grants.is_lower and (pinned := self._files.latest(ino)) is not None and node.draft is None:
             return pinned.attributes
         if isinstance(node.draft, Draft):
             self.drafts[ino] = node.draft
@@ -304,15 +307,15 @@ class Names:
         ino = self._inodes.number(path, version)
         if not self._files.holds(ino):
             return version
-        if self._manager.is_lower:  # while programs have it open, all have that version
+        if self._grants.is_lower:  # while programs have it open, all have that version
             pinned = self._files.latest(ino)
             return version if pinned is None else pinned.version
         if loads_each_open(node.record):
             return version
-        return version if self._manager.resolved(node.record) else version + STAND_IN
+        return version if self._contents.resolved(node.record) else version + STAND_IN
 
     def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
-        most = self._manager.absence(path) if len(path) > 1 else ABSENT_FOR
+        most = self._tree.absence(path) if len(path) > 1 else ABSENT_FOR
         return self._absence(path[:-1], raw_name, most)
 
     def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
@@ -325,7 +328,7 @@ class Names:
 
     def validity(self, directory: Path, most: float = FOREVER) -> float:
         """Return the seconds for which the kernel may cache a name of a directory, or its absence."""
-        return most if directory == ROOT else min(most, self._manager.validity((*directory, "")))
+        return most if directory == ROOT else min(most, self._tree.validity((*directory, "")))
 
     def attributes(self, ino: int, path: Path, node: Node) -> Attributes:
         """Return the attributes as cached. A size that only a load can tell has no validity (S9)."""
@@ -353,17 +356,17 @@ class Names:
             modified = record.modified_ns if record is not None else self.started_ns
             entry_timeout = entry_timeout if node.candidate is None else 0.0  # it is a directory again in a moment
             return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
-        writable = bool(path) and path[0] in self._manager.writable_roots
+        writable = bool(path) and path[0] in self._grants.roots
         if node.kind == "directory":
             modified = record.modified_ns if record is not None else self.started_ns
             if node.candidate is not None:  # the next walk decides again, at no cost while the answer is cached
                 return Attributes(ino, "directory", 0, modified, 0.0, 0.0, writable)
             return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout, writable)
         assert record is not None
-        size, validity = self._manager.size_now(record) or (record.best_size(), 0.0)
+        size, validity = self._contents.size_now(record) or (record.best_size(), 0.0)
         # The name leads to a version, so the kernel is to look it up again when that may have changed.
         entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
-        writable = writable and self._manager.replaceable(record)
+        writable = writable and self._grants.replaceable(record)
         modified, changed = record.modified_ns, record.written_ns
         return Attributes(ino, "file", size, modified, entry_timeout, validity, writable, changed_ns=changed)
 
@@ -375,7 +378,7 @@ class Names:
         """
         if node.candidate is None or node.candidate.on_open:
             return None
-        exists = after(ended, self._manager.exists, node.candidate)
+        exists = after(ended, self._contents.exists, node.candidate)
         return exists if isinstance(exists, Wait) else None
 
     def shown(self, path: Path, node: Node | None) -> Attributes:

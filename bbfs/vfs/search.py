@@ -14,14 +14,15 @@ from urllib.parse import quote, unquote
 
 from cachetools import LRUCache
 
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.uri_paths import hide_component, show_component
-from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, SourceState
-from bbfs.resources.catalog.record import Path
+from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata
+from bbfs.resources.catalog.record import Node, Path
 from bbfs.resources.commands.search import described
 from bbfs.resources.documents import SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.engine import WITHIN, Found, SearchAnswer
+from bbfs.resources.tree import SourceView
 from bbfs.sources import MemoryContent
 
 HOLDS = 10.0
@@ -34,11 +35,15 @@ MARKDOWN, NDJSON = "results.md", "results.ndjson"
 _NAME_MAX = 255
 _EXTENSION = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,12}\Z")
 _TRIPLET = re.compile(r"%(?=[0-9A-Fa-f]{2})")
+_HIT = re.compile(r"[0-9]{2,} ")
+"""The beginning of the name of a hit in the directory of a query: its rank."""
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|!&~])")
 
 
-class SearchHandler:
+class SearchHandler(SourceView):
     """The source of the directories of searches. The segments of its URIs are those of a path on the mount."""
+
+    roots = marks = (SEARCH,)
 
     def __init__(self, manager: ResourceManager) -> None:
         policy = Policy(timeout=3 * WITHIN, listing_ttl=HOLDS, content_ttl=HOLDS, max_stale=0.0, disk=False)
@@ -48,9 +53,32 @@ class SearchHandler:
         self._manager = manager
         self._kept: LRUCache[Path, tuple[SearchAnswer, float]] = LRUCache(KEPT)
 
-    @property
-    def state(self) -> SourceState:
-        return SourceState("up")
+    def owns(self, path: Path) -> bool:
+        """Return whether a path with the name `SEARCH` is a search. A source that may list the name is asked first."""
+        at = path.index(SEARCH)
+        if at == 0:
+            return True
+        source, below = self._manager.roots.place(path[: at + 1])
+        if source.data.base_prefix not in self._manager.sources:
+            return False
+        try:
+            if source.catalog.cached(below) is not None:
+                return False
+        except (NotFound, NotADirectory):
+            return True
+        return at + 1 < len(path) and source.catalog.last_cached(below) is None
+
+    async def follows(self, path: Path, error: BbfsError) -> bool:
+        return path[-1] == SEARCH
+
+    def expected(self, path: Path) -> Node | None:
+        """Return a link for a hit even before its search has ended.
+
+        Otherwise the kernel would give up an open: it looks a name up again only once, which the file that the link
+        leads to may need.
+        """
+        is_hit = path[-3:-2] == (SEARCH,) and _HIT.match(path[-1]) and self.owns(path)
+        return Node("symlink", target="") if is_hit else None
 
     async def find(self, path: Path, name: str) -> ResourceMetadata:
         """Return a directory on the way to a query, or that of a query. This asks nothing. Raise NotFound."""
@@ -90,7 +118,7 @@ class SearchHandler:
 
     async def _ask(self, path: Path) -> SearchAnswer:
         above = _above(path)
-        answer = await self._manager.search(_query(path), below=[above] if above else (), limit=SHOWN)
+        answer = await self._manager.searches.search(_query(path), below=[above] if above else (), limit=SHOWN)
         self._kept[path] = answer, self._manager.clock()
         return answer
 

@@ -4,13 +4,15 @@ They are a source of their own, which no configuration names; the segments of it
 A text is made when a program asks for its size or opens it, and made again when the document has another version.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
+import trio
 from cachetools import LRUCache, TTLCache
 
 from bbfs.model.digest import version_of
-from bbfs.model.errors import BbfsError, NotFound, ProtocolViolation, TooLarge
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import (
     Change,
@@ -20,14 +22,16 @@ from bbfs.model.values import (
     Part,
     Policy,
     ResourceMetadata,
-    SourceState,
     Unchanged,
 )
+from bbfs.resources.catalog.base import View
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.documents import TEXT
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.resources.tree import SourceView
 from bbfs.sources import MemoryContent
-from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, kind_of
+from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
 MARKDOWN = "text/markdown"
 _FORM = "1"
@@ -40,7 +44,7 @@ _REFUSED = 300.0
 """Seconds for which a version of a document that was refused is not read again: each attempt may take its bounds."""
 
 
-class TextHandler:
+class TextHandler(SourceView):
     """The source of the texts. A conversion ends with the last program that waits for it."""
 
     loads_while_wanted = True
@@ -58,9 +62,47 @@ class TextHandler:
         self._opening: set[Path] = set()
         self._sink: Callable[[Change], None] = lambda _change: None
 
-    @property
-    def state(self) -> SourceState:
-        return SourceState("up")
+    def stands_in(self, path: Path) -> bool:
+        return self._document(path) is not None
+
+    async def follows(self, path: Path, error: BbfsError) -> bool:
+        """Find the document whose text a path may be. Raise the error of the document's source."""
+        name = path[-1].removesuffix(TEXT_SUFFIX)
+        if not isinstance(error, NotFound) or name == path[-1]:
+            return False
+        with suppress(NotFound):
+            if is_document_name(name):
+                await self._manager.tree.find((*path[:-1], name))
+            return self._document(path) is not None
+        return False
+
+    async def names(self, path: Path, source: Source, view: View) -> Sequence[str]:
+        """Return the names of the texts in a directory, where the source has them listed."""
+        if source.data.text != "listed" or source.data.base_prefix not in self._manager.sources:
+            return ()
+        found: set[str] = set()
+        names: set[str] = set()
+        for portion, _ in view.portions():
+            await trio.lowlevel.checkpoint()
+            for name, shown in zip(portion.names, portion.shown, strict=True):
+                metadata = view.metadata(shown)
+                names.add(name)
+                if metadata is not None and kind_of(metadata) is not None:
+                    found.add(name + TEXT_SUFFIX)
+        return sorted(found - names)
+
+    def _document(self, path: Path) -> Record | None:
+        """Return the document whose text a path names, by what is cached, or None."""
+        name = path[-1].removesuffix(TEXT_SUFFIX)
+        if name in ("", path[-1]) or len(path) == 1:
+            return None
+        try:
+            source, below = self._manager.roots.place((*path[:-1], name))
+            node = source.catalog.last_cached(below) if source.data.text != "off" else None
+        except (NotFound, NotADirectory):
+            return None
+        record = node.record if node is not None and node.kind == "file" else None
+        return record if record is not None and kind_of(record.metadata) is not None else None
 
     async def list_directory(self, path: Path) -> Listing:
         """List nothing: each text is found by its name."""
@@ -69,7 +111,7 @@ class TextHandler:
     async def find(self, path: Path, name: str) -> ResourceMetadata:
         """Return the text of this name, or a directory on the way to one."""
         uri = "/".join((*path, hide_component(name)))
-        record = self._manager.text_of(_shown(uri))
+        record = self._document(_shown(uri))
         return ResourceMetadata(uri, uri, name, kind="directory") if record is None else _described(uri, record)
 
     async def load(self, native_uri: str) -> Loaded:
@@ -87,23 +129,23 @@ class TextHandler:
         document = (*path[:-1], path[-1].removesuffix(TEXT_SUFFIX))
         self._opening.add(document)  # its load may find another version, which is the one that is converted
         try:
-            record = (await self._manager.find(document)).record
+            record = (await self._manager.tree.find(document)).record
             kind = None if record is None else kind_of(record.metadata)
             if record is None or kind is None:
                 raise NotFound("/".join(path))
-            content = await self._manager.open(record)
+            content = await self._manager.contents.open(record)
         finally:
             self._opening.discard(document)
         self._made[document] = native_uri
         metadata, made = _described(native_uri, record), version_of([_FORM, kind, content.version])
-        ttl = self._manager.fresh_for(record)
+        ttl = self._manager.contents.fresh_for(record)
         if made == version:
             return Unchanged(ttl, metadata)
         if (refusal := self._refused.get((native_uri, made))) is not None:
             raise refusal()
         convert = partial(self._reader.text, content, kind, owner=record.source_id, what=document[-1])
         try:
-            text = await self._manager.text(record, made, convert)
+            text = await self._manager.contents.text(record, made, convert)
         except (TooLarge, ProtocolViolation) as error:
             self._refused[native_uri, made] = partial(type(error), *error.args)
             raise

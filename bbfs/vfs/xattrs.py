@@ -5,12 +5,14 @@ Between two awaits a task is alone; nothing here locks or waits.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bbfs.resources.catalog.record import Node, Path, Record
-from bbfs.resources.manager import ResourceManager
+from bbfs.resources.contents import Contents
+from bbfs.resources.documents import directory_document
+from bbfs.resources.tree import Tree
 
 PREFIX = "user.bbfs."
 LIMIT = 65536
@@ -142,8 +144,10 @@ class _Description:
 class XattrCache:
     """The extended attributes of inodes; those of the last files are cached."""
 
-    def __init__(self, manager: ResourceManager) -> None:
-        self._manager = manager
+    def __init__(self, tree: Tree, contents: Contents, clock: Callable[[], float]) -> None:
+        self._tree = tree
+        self._contents = contents
+        self._clock = clock
         self._kept: dict[int, _Description] = {}
 
     def again(self, ino: int) -> ExtendedAttributes | None:
@@ -151,29 +155,29 @@ class XattrCache:
         kept = self._kept.get(ino)
         if kept is None:
             return None
-        if self._manager.clock() < kept.until and _state(kept.record) == kept.state:
+        if self._clock() < kept.until and _state(kept.record) == kept.state:
             return kept.values
         del self._kept[ino]
         return None
 
     def make(self, ino: int, path: Path, node: Node) -> ExtendedAttributes:
         """Return the current attributes of anything but the mount's root."""
-        manager = self._manager
         if len(path) == 1 and node.kind == "directory":
-            source = manager.place(path)[0]
+            source = self._tree.place(path)[0]
             count = (
                 {} if source.is_passed else {"resources": source.resources}
             )  # bbfs lists no folder that it passes on
-            return ExtendedAttributes.of(attributes({**manager.source_document(path), **count}))
+            return ExtendedAttributes.of(attributes({**source.document, **count}))
         if node.kind == "symlink":
             return ExtendedAttributes.of({})
         if node.record is None:
-            document = manager.directory_document(path)
+            source, below = self._tree.place(path)
+            document = directory_document(source.catalog.templates(below))
             return ExtendedAttributes.of(attributes(document) if document else {})
         while len(self._kept) >= AT_ONCE:
             del self._kept[next(iter(self._kept))]
-        values = ExtendedAttributes.of_resource(attributes(manager.document(path, node.record)))
-        self._kept[ino] = _Description(node.record, _state(node.record), manager.clock() + HELD, values)
+        values = ExtendedAttributes.of_resource(attributes(self._contents.document(path, node.record)))
+        self._kept[ino] = _Description(node.record, _state(node.record), self._clock() + HELD, values)
         return values
 
 

@@ -37,7 +37,7 @@ def manager(timeout: float) -> ResourceManager:
 
     data = SimpleNamespace(id="mcp-server+x", policy=SimpleNamespace(timeout=timeout))
     source = SimpleNamespace(handler=Endless(), data=data, waiters=nullcontext(), slots=SimpleNamespace(ask=ask))
-    return cast(ResourceManager, SimpleNamespace(place=lambda _: (source, ())))
+    return cast(ResourceManager, SimpleNamespace(tree=SimpleNamespace(place=lambda _: (source, ()))))
 
 
 @pytest.mark.parametrize(("timeout", "longest"), [(5.0, LONGEST), (2 * LONGEST, 2 * LONGEST)])

@@ -21,10 +21,10 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import Capabilities, Content, DataSource
+from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.record import JUST_NOW, Record
-from bbfs.resources.manager import LoadedResource
-from bbfs.resources.publish import ERROR_KEPT
+from bbfs.resources.loading.publish import ERROR_KEPT
 from bbfs.resources.requests import WAITERS_PER_SOURCE
 
 ROOT = "mcp-server+docs/x/"
@@ -35,7 +35,7 @@ def flat(**contents: bytes) -> FlatSource:
 
 
 async def record(world: World, path: str) -> Record:
-    node = await world.manager.find(tuple(path.split("/")))
+    node = await world.manager.tree.find(tuple(path.split("/")))
     assert node.record is not None
     return node.record
 
@@ -47,7 +47,7 @@ def everything(content: Content) -> bytes:
 
 
 async def load(world: World, name: str = "a") -> bytes:
-    return everything(await world.manager.open(await record(world, ROOT + name)))
+    return everything(await world.manager.contents.open(await record(world, ROOT + name)))
 
 
 # -- one load ----------------------------------------------------------------------------------------------------------
@@ -62,12 +62,12 @@ async def test_concurrent_readers_of_one_resource_cause_one_load(nursery: trio.N
         a = await record(world, ROOT + "a")
 
         async def read() -> None:
-            found.append(everything(await world.manager.open(a)))
+            found.append(everything(await world.manager.contents.open(a)))
 
         async with trio.open_nursery() as readers:
             for _ in range(9):
                 readers.start_soon(read)
-            readers.start_soon(world.manager.learn, a)
+            readers.start_soon(world.manager.contents.learn, a)
             await settled()
             source.release("x://a")
     assert found == [b"bytes"] * 9
@@ -81,14 +81,14 @@ async def test_a_killed_reader_leaves_the_load_to_the_others(nursery: trio.Nurse
     async with World(nursery, source) as world:
         a = await record(world, ROOT + "a")
         async with trio.open_nursery() as readers:
-            readers.start_soon(world.manager.open, a)
+            readers.start_soon(world.manager.contents.open, a)
             await settled()
             readers.cancel_scope.cancel()
         assert source.cancelled == []
         assert world.manager.sources["mcp-server+docs"].waiters.count == 0
         source.release("x://a")
         await settled()
-        assert everything(await world.manager.open(a)) == b"bytes"
+        assert everything(await world.manager.contents.open(a)) == b"bytes"
         assert source.loaded == ["x://a"]
 
 
@@ -102,7 +102,7 @@ async def test_past_the_deadline_the_caller_gets_an_error_and_the_request_is_can
         a = await record(world, ROOT + "a")
         started = trio.current_time()
         with pytest.raises(DeadlineExceeded):
-            await world.manager.open(a)
+            await world.manager.contents.open(a)
         assert trio.current_time() - started == 5.0
         await settled()
         assert source.cancelled == ["x://a"]
@@ -147,7 +147,7 @@ async def test_asking_for_metadata_and_loading_have_one_deadline_together(
         nursery.start_soon(answer_late)
         started = trio.current_time()
         with pytest.raises(DeadlineExceeded):
-            await world.manager.learn(a)
+            await world.manager.contents.learn(a)
         assert tree.stated == tree.loaded == ["file:./a"]
         assert trio.current_time() - started == 5.0
 
@@ -162,14 +162,14 @@ async def test_a_listing_has_a_deadline_too(nursery: trio.Nursery, autojump_cloc
         for root in ("mcp-server+docs", "bb-scripted+tree+file"):
             started = trio.current_time()
             with pytest.raises(DeadlineExceeded):
-                await world.manager.children((root,))
+                await world.manager.tree.children((root,))
             assert trio.current_time() - started == 5.0
 
 
 async def test_no_more_requests_are_in_flight_than_the_source_takes(nursery: trio.Nursery) -> None:
     source = FlatSource(data_source(concurrency=3), contents=dict.fromkeys(uris(20), b""))
     async with World(nursery, source) as world:
-        loaded = await world.manager.load_resources(
+        loaded = await world.manager.by_uri.load_many(
             "direct", direct_uris=[f"mcp-server+docs+{uri}" for uri in source.contents]
         )
         assert [item.error for item in loaded] == [None] * 20
@@ -186,13 +186,13 @@ async def test_a_source_that_hangs_takes_a_bounded_number_of_places(
         a = await record(world, ROOT + "a")
         async with trio.open_nursery() as readers:
             for _ in range(WAITERS_PER_SOURCE):
-                readers.start_soon(world.manager.learn, a)
+                readers.start_soon(world.manager.contents.learn, a)
             await settled()
             with pytest.raises(Busy):
-                await world.manager.open(a)
-            assert everything(await world.manager.open(await record(world, "mcp-server+other/x/a"))) == b"fine"
+                await world.manager.contents.open(a)
+            assert everything(await world.manager.contents.open(await record(world, "mcp-server+other/x/a"))) == b"fine"
             source.release("x://a")
-        assert everything(await world.manager.open(a)) == b""
+        assert everything(await world.manager.contents.open(a)) == b""
 
 
 # -- freshness of contents ---------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ async def test_an_update_ends_the_validity_of_content_at_once(nursery: trio.Nurs
         assert source.watched == {"x://a", "x://b"}
         source.contents["x://a"] = b"22"
         source.announce("x://a")
-        assert world.manager.size_now(await record(world, ROOT + "a")) is None
+        assert world.manager.contents.size_now(await record(world, ROOT + "a")) is None
         assert await load(world) == b"22"
         await load(world, "b")
         source.announce("x://never heard of")
@@ -247,13 +247,13 @@ async def test_a_load_under_way_when_its_update_comes_is_not_taken_for_the_new_c
     async with World(nursery, source) as world:
         a = await record(world, ROOT + "a")
         source.hold("x://a")
-        nursery.start_soon(world.manager.open, a)
+        nursery.start_soon(world.manager.contents.open, a)
         await settled()
         source.contents["x://a"] = b"new"
         source.announce("x://a")
         source.release("x://a")
         await settled()
-        assert everything(await world.manager.open(a)) == b"new"
+        assert everything(await world.manager.contents.open(a)) == b"new"
 
 
 @pytest.mark.semantics("S18", "S5")
@@ -306,7 +306,7 @@ async def test_what_is_cached_is_served_to_load_resource_too(nursery: trio.Nurse
         await load(world)
         source.down = Unreachable("gone")
         world.clock.advance(50.0)
-        item = await world.manager.load_resource("mcp-server+docs+x://a")
+        item = await world.manager.by_uri.load("mcp-server+docs+x://a")
         assert [everything(part.content) for part in item.parts] == [b"kept"]
 
 
@@ -398,10 +398,10 @@ async def test_what_the_configuration_does_not_grant_is_not_done(nursery: trio.N
     )
     async with World(nursery, source) as world:
         with pytest.raises(NotSupported):
-            await world.manager.load_resource("mcp-server+docs+x://a")
+            await world.manager.by_uri.load("mcp-server+docs+x://a")
         with pytest.raises(NotSupported):
-            await world.manager.list_resources("docs")
-        assert world.manager.by_id("docs").capabilities == []
+            await world.manager.by_uri.list_below("docs")
+        assert world.manager.roots.named("docs").capabilities == []
         assert source.loaded == source.listed == []
 
 
@@ -439,7 +439,7 @@ async def test_a_version_that_was_replaced_leaves_memory_and_who_has_it_open_kee
             source.contents["x://a"] = b"version %d" % number
             source.announce("x://a")
             await world.kernel.cat("mcp-server+docs/x/a")
-        contents = world.manager.contents
+        contents = world.manager.memory
         assert (len(contents), contents.bytes) == (1, len("version 4"))
         assert await world.kernel.read(handle) == b"one"
         world.files.release(handle)
@@ -464,10 +464,10 @@ async def test_memory_stays_within_its_budget_and_an_open_file_keeps_what_it_pin
         handle = await world.kernel.open("mcp-server+docs/x/d/0000")
         for number in range(40):
             await world.kernel.cat(f"mcp-server+docs/x/d/{number:04}")
-            assert world.manager.contents.bytes <= 500
+            assert world.manager.memory.bytes <= 500
         assert await world.kernel.read(handle) == b"x://d/0000" * 5
         world.files.release(handle)
-        assert world.manager.contents.evictions > 0
+        assert world.manager.memory.evictions > 0
 
 
 # -- listing and loading by URI ----------------------------------------------------------------------------------------
@@ -483,7 +483,7 @@ async def test_listing_by_path_and_depth(nursery: trio.Nursery, prefix: str) -> 
 
         async def below(path: str, depth: int | None = None) -> list[str]:
             path = "/".join(filter(None, (start, path)))
-            return sorted(m.native_uri for m in await world.manager.list_resources("docs", path, depth))
+            return sorted(m.native_uri for m in await world.manager.by_uri.list_below("docs", path, depth))
 
         assert await below("") == listed
         assert await below("", 1) == ["x://a"]
@@ -501,7 +501,7 @@ async def test_listing_by_path_and_depth(nursery: trio.Nursery, prefix: str) -> 
 async def test_listing_a_hierarchical_source(nursery: trio.Nursery) -> None:
     source = TreeSource(contents={"file:./a": b"", "file:./d/b": b"", "file:./d/e/c": b""})
     async with World(nursery, source) as world:
-        found = await world.manager.list_resources("tree")
+        found = await world.manager.by_uri.list_below("tree")
         assert sorted((m.native_uri, m.kind) for m in found) == [
             ("file:./a", "resource"),
             ("file:./d", "directory"),
@@ -509,16 +509,16 @@ async def test_listing_a_hierarchical_source(nursery: trio.Nursery) -> None:
             ("file:./d/e", "directory"),
             ("file:./d/e/c", "resource"),
         ]
-        assert [m.native_uri for m in await world.manager.list_resources("tree", "d/e", 1)] == ["file:./d/e/c"]
-        assert len(await world.manager.list_resources("tree", depth=1)) == 2
+        assert [m.native_uri for m in await world.manager.by_uri.list_below("tree", "d/e", 1)] == ["file:./d/e/c"]
+        assert len(await world.manager.by_uri.list_below("tree", depth=1)) == 2
 
 
 @pytest.mark.parametrize("name", ["docs", "mcp-server+docs"])
 async def test_a_source_is_found_by_any_of_its_names(nursery: trio.Nursery, name: str) -> None:
     async with World(nursery, flat()) as world:
-        assert world.manager.by_id(name).data.id == "docs"
+        assert world.manager.roots.named(name).data.id == "docs"
         with pytest.raises(NotFound, match="there are: docs"):
-            world.manager.by_id("elsewhere")
+            world.manager.roots.named("elsewhere")
 
 
 async def test_loading_one_resource_listed_or_not(nursery: trio.Nursery) -> None:
@@ -528,7 +528,7 @@ async def test_loading_one_resource_listed_or_not(nursery: trio.Nursery) -> None
     async with World(nursery, source) as world:
         for uri, data in (("mcp-server+docs+x://a", b"listed"), ("mcp-server+docs+x://hidden", b"not")):
             for _ in range(2):
-                item = await world.manager.load_resource(uri)
+                item = await world.manager.by_uri.load(uri)
                 assert [everything(part.content) for part in item.parts] == [data]
                 assert item.metadata is not None
                 assert (item.metadata.uri, item.metadata.size, item.uri) == (uri, len(data), uri)
@@ -537,11 +537,11 @@ async def test_loading_one_resource_listed_or_not(nursery: trio.Nursery) -> None
         assert source.loads == {"x://a": 1, "x://hidden": 1}
         source.contents["x://hidden"] = b"changed"
         source.announce("x://hidden")
-        item = await world.manager.load_resource("mcp-server+docs+x://hidden")
+        item = await world.manager.by_uri.load("mcp-server+docs+x://hidden")
         assert everything(item.parts[0].content) == b"changed"
         for bad, error in (("nonsense", InvalidUri), ("mcp-server+else+x://a", NotFound)):
             with pytest.raises(error):
-                await world.manager.load_resource(bad)
+                await world.manager.by_uri.load(bad)
 
 
 @pytest.mark.semantics("S5")
@@ -549,7 +549,7 @@ async def test_loading_a_resource_of_several_contents_gives_them_all_each_time(n
     source = FlatSource(contents={"x://a": several(("x://a/p", b"1"), ("x://a/q", b"2"))})
     async with World(nursery, source) as world:
         for _ in range(2):
-            item = await world.manager.load_resource("mcp-server+docs+x://a")
+            item = await world.manager.by_uri.load("mcp-server+docs+x://a")
             assert [(p.native_uri, everything(p.content)) for p in item.parts] == [("x://a/p", b"1"), ("x://a/q", b"2")]
         assert source.loaded == ["x://a"]
 
@@ -565,17 +565,17 @@ async def test_loading_many_in_direct_mode_gives_each_its_content_or_its_error(n
         asked = [
             f"mcp-server+docs+x://{name}" if name.isalpha() else name for name in ("b", "none", "", "a", "denied", "b")
         ]
-        items = await world.manager.load_resources("direct", direct_uris=asked)
+        items = await world.manager.by_uri.load_many("direct", direct_uris=asked)
         assert [item.uri for item in items] == asked
         assert [outcome(item) for item in items] == [b"2", NotFound, InvalidUri, b"1", Denied, b"2"]
         assert source.loads["x://b"] == 1
-        assert await world.manager.load_resources("direct") == []
+        assert await world.manager.by_uri.load_many("direct") == []
 
 
 async def test_loading_many_in_template_mode(nursery: trio.Nursery) -> None:
     source = flat(**{"a": b"1", "d/e": b"2"})
     async with World(nursery, source) as world:
-        items = await world.manager.load_resources(
+        items = await world.manager.by_uri.load_many(
             "template",
             uri_template="mcp-server+docs+x://{+path}",
             template_resources=[{"path": "a"}, {"path": "d/e"}, {"path": "none"}, {}],
@@ -601,7 +601,7 @@ async def test_arguments_that_do_not_fit_the_mode_are_refused(
 ) -> None:
     async with World(nursery, flat(a=b"")) as world:
         with pytest.raises(NotSupported):
-            await world.manager.load_resources(mode, **arguments)  # type: ignore[arg-type]
+            await world.manager.by_uri.load_many(mode, **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.semantics("S18.6")

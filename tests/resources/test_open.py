@@ -90,7 +90,7 @@ async def test_all_ends_within_one_deadline(
     places = tmp_path / "metadata.sqlite", tmp_path / "index.sqlite"
     async with trio.open_nursery() as nursery:
         async with resource_manager(Config(), Composition((source,)), *places) as manager:
-            await manager.load_resource("mcp-server+docs+x://a")
+            await manager.by_uri.load("mcp-server+docs+x://a")
             source.announce()
             nursery.start_soon(pass_time)
             leaving.set()

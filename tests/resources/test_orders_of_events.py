@@ -9,10 +9,10 @@ import trio
 from fakes import FlatSource, World, settled, until
 
 from bbfs.model.errors import Unreachable
-from bbfs.resources import tiers as tiered
 from bbfs.resources.cache.disk import DiskCache, Key
 from bbfs.resources.cache.tier import Cached
-from bbfs.resources.source import fingerprint
+from bbfs.resources.loading import tiers as tiered
+from bbfs.resources.source.fingerprint import fingerprint
 
 A = "mcp-server+docs/x/a"
 URI = "mcp-server+docs+x://a"
@@ -87,7 +87,7 @@ async def test_a_change_that_is_told_while_a_large_content_waits_for_the_disk(
         source.hold("x://a")
         nursery.start_soon(world.kernel.cat, A)
         await until(lambda: "x://a" in source.loaded)
-        _, record = await world.manager.record_of(URI)
+        _, record = world.manager.by_uri.record_of(URI)
 
         async def change() -> None:
             source.release("x://a")
@@ -128,13 +128,13 @@ async def test_a_change_that_is_told_of_a_resource_that_is_listed_while_it_is_lo
     async with World(nursery, source, disk=disk) as world:
         await world.kernel.ls("mcp-server+docs/x")
         source.hold("x://a")
-        nursery.start_soon(world.manager.load_resource, URI)
+        nursery.start_soon(world.manager.by_uri.load, URI)
         await until(lambda: source.loaded)
-        _, unlisted = await world.manager.record_of(URI)
+        _, unlisted = world.manager.by_uri.record_of(URI)
         source.unlisted.clear()
         source.announce()
         await settled()
-        _, listed = await world.manager.record_of(URI)
+        _, listed = world.manager.by_uri.record_of(URI)
         assert listed is not unlisted
         source.announce("x://a")
         source.release("x://a")
@@ -154,7 +154,7 @@ async def test_what_stands_in_is_asked_for_again_although_it_was_opened_before(
             await world.kernel.cat(A)
         await world.manager.flush()
         disk.expire([(fingerprint(source.source), "x://a")])  # by another mount, which was told of a change
-        world.manager.contents.clear()
+        world.manager.memory.clear()
         source.down = Unreachable("gone")
         world.forgotten()
         assert await world.kernel.cat(A) == b"old"

@@ -12,10 +12,10 @@ from shared_machines import whole
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Loaded, McpServer, Part
-from bbfs.resources import shared_tier as shared_contents
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.tier import EVERYTHING, Cached
-from bbfs.resources.source import fingerprint
+from bbfs.resources.loading import shared_tier as shared_contents
+from bbfs.resources.source.fingerprint import fingerprint
 from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
@@ -105,7 +105,7 @@ async def both(
         async with World(nursery, other, shared=two, clock=clock, **second) as there:
             await here.kernel.ls("mcp-server+docs/x")
             for uri in source.contents:
-                await here.manager.load_resource(f"mcp-server+docs+{uri}")
+                await here.manager.by_uri.load(f"mcp-server+docs+{uri}")
             await settled()
             source.loaded.clear()
             clock.advance(1)
@@ -185,7 +185,7 @@ async def test_what_is_back_is_asked_of_the_source_whatever_others_tell(nursery:
         other.contents["x://a"] = b"newer"
         other.announce()
         await settled()
-        await there.manager.find(("mcp-server+docs", "x", "a"))
+        await there.manager.tree.find(("mcp-server+docs", "x", "a"))
         assert shared.heard is not None
         shared.heard(EVERYTHING, None)
         assert await there.kernel.cat(A) == b"newer"
@@ -241,7 +241,7 @@ async def test_a_version_that_is_older_than_the_known_one_is_not_taken(nursery: 
         await there.kernel.cat(A)
         await settled()
         shared.entries.update(before)  # as by a machine that was late
-        there.manager.contents.clear()
+        there.manager.memory.clear()
         assert await there.kernel.cat(A) == b"newer"
         await settled()
         assert whole(shared.entries[fingerprint(other.source), "x://a"]) == (b"newer",)
@@ -260,7 +260,7 @@ async def test_what_others_may_have_told_is_asked_of_the_tier(nursery: trio.Nurs
         assert there.forgotten() == ["a"]
         for _ in range(2):
             assert await there.kernel.cat(A) == b"old"
-            assert not (await there.manager.record_of("mcp-server+docs+x://a"))[1].invalidated
+            assert not (there.manager.by_uri.record_of("mcp-server+docs+x://a"))[1].invalidated
         assert (other.loaded, mine.loaded) == ([], ["x://m"])
 
 
@@ -300,7 +300,7 @@ async def test_what_is_never_shared(nursery: trio.Nursery, disk: DiskCache) -> N
     async with both(nursery, source, other, disk=disk, memory=1000) as (_, there, shared):
         assert [uri for _, uri in shared.entries] == ["x://b"]
         for uri in other.contents:
-            await there.manager.load_resource(f"mcp-server+docs+{uri}")
+            await there.manager.by_uri.load(f"mcp-server+docs+{uri}")
         await there.manager.flush()
         assert other.loaded == list(other.contents)
         assert disk.usage()[1][0].resources == 1

@@ -8,8 +8,8 @@ import pytest
 
 from bbfs.config.interpolation import Interpolator
 from bbfs.model.values import DataSource, McpServer
-from bbfs.resources.shared_tier import may_be_shared
-from bbfs.resources.source import fingerprint, place
+from bbfs.resources.loading.shared_tier import may_be_shared
+from bbfs.resources.source.fingerprint import fingerprint, place
 
 PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")
 PROGRAM = McpServer("stdio", command="/usr/bin/server", args=("--all",))

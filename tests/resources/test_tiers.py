@@ -12,7 +12,7 @@ from bbfs.model.errors import NotFound, TooLarge, Unreachable
 from bbfs.model.values import Part
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
-from bbfs.resources.tiers import UNEXPIRED
+from bbfs.resources.loading.tiers import UNEXPIRED
 from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
@@ -71,7 +71,7 @@ async def test_what_has_changed_is_not_fresh_for_anybody(
         for name in "ab":
             await world.kernel.cat(f"mcp-server+docs/x/{name}")
         await world.manager.flush()
-        world.manager.contents.clear()
+        world.manager.memory.clear()
         source.contents["x://a"] = b"newer"
         match how:
             case "announced":
@@ -102,7 +102,7 @@ async def test_what_is_announced_while_it_is_loaded_is_not_kept_as_fresh(
         await until(lambda: source.loaded)
         source.announce(None if missed else "x://a", missed=missed)
         source.contents["x://a"] = b"new"
-        _, record = await world.manager.record_of("mcp-server+docs+x://a")
+        _, record = world.manager.by_uri.record_of("mcp-server+docs+x://a")
         source.release("x://a")
         await until(lambda: record.fetched_at is not None)
         assert record.invalidated
@@ -152,19 +152,19 @@ async def test_a_source_that_is_down_is_stood_in_for_as_long_as_may_be(
     if seen == "unlisted":
         source.unlisted.add("x://a")
     async with World(nursery, source, store=store, disk=disk) as world:
-        assert (await world.manager.load_resource(uri)).parts[0].content.size == 5
+        assert (await world.manager.by_uri.load(uri)).parts[0].content.size == 5
         async with await remounted(world, source, nursery, disk) as again:
             again.clock.advance(200)
             source.down = Unreachable("gone")
-            found = await again.manager.load_resource(uri)
+            found = await again.manager.by_uri.load(uri)
             assert found.parts[0].content.read(0, 9) == b"bytes"
-            _, record = await again.manager.record_of(uri)
+            _, record = again.manager.by_uri.record_of(uri)
             assert record.stale
             assert not record.fresh(again.clock())
-            again.manager.contents.clear()
+            again.manager.memory.clear()
             again.clock.advance(3600)
             with pytest.raises(Unreachable):
-                await again.manager.load_resource(uri)
+                await again.manager.by_uri.load(uri)
 
 
 @pytest.mark.semantics("S20")
@@ -201,7 +201,7 @@ async def test_what_is_over_the_memory_budget_is_served_from_disk(
         assert [await world.kernel.cat(f"mcp-server+docs/x/c/{name}") for name in names] == [large, large]
         with pytest.raises(TooLarge, match=r"\[cache\] disk"):
             await world.kernel.cat("mcp-server+docs/x/b")
-        assert world.manager.contents.bytes <= 1000
+        assert world.manager.memory.bytes <= 1000
 
 
 async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
@@ -209,12 +209,12 @@ async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery,
     async with World(nursery, source, disk=disk) as world:
         await world.kernel.cat(A)
         await world.manager.flush()
-        world.manager.contents.clear()
+        world.manager.memory.clear()
         source.announce("x://a")
         source.contents["x://a"] = NotFound("x://a")
         for _ in range(2):
             with pytest.raises(NotFound):
-                await world.manager.load_resource("mcp-server+docs+x://a")
+                await world.manager.by_uri.load("mcp-server+docs+x://a")
 
 
 @pytest.mark.semantics("S7", "S17", "S19")

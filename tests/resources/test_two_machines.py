@@ -38,12 +38,12 @@ class Machine:
         self.world = World(nursery, self.source, clock=clock, shared=self.tier)
 
     async def record(self, uri: str = URI) -> Record:
-        node = await self.world.manager.find(("mcp-server+docs", "x", uri[-1]))
+        node = await self.world.manager.tree.find(("mcp-server+docs", "x", uri[-1]))
         assert node.record is not None
         return node.record
 
     async def load(self, uri: str = URI) -> bytes:
-        content: Content = await self.world.manager.open(await self.record(uri))
+        content: Content = await self.world.manager.contents.open(await self.record(uri))
         data = content.read(0, content.size)
         assert data is not None
         return data

@@ -271,7 +271,7 @@ async def test_what_nobody_foresaw_is_in_the_log(
 
     async with service(folder("local", local)) as served, Client(served) as client:
         with monkeypatch.context() as patched:
-            patched.setattr("bbfs.resources.manager.ResourceManager.load_resources", fail)
+            patched.setattr("bbfs.resources.by_uri.ByUri.load_many", fail)
             with pytest.raises(MCPError):
                 await client.call_tool("load_resources", direct("bb-filesystem+local+file:./package.json"))
         assert "nobody foresaw this" in caplog.text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, TooLarge
 from bbfs.model.values import Part
-from bbfs.resources.manager import LoadedResource
+from bbfs.resources.by_uri import LoadedResource
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import CODES, Fault, code_of, described
 from bbfs.server.walk import page_token, place_of

@@ -15,8 +15,7 @@ DOCS, TREE = "mcp-server+docs", "bb-scripted+tree+file"
 
 
 async def described(world: World, *, agents: bool = False) -> World:
-    about = AboutHandler(world.manager, agents=agents)
-    await world.manager.add_description(ABOUT, about.source, about)
+    await world.manager.add_view(AboutHandler(world.manager, agents=agents))
     return world
 
 

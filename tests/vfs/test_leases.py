@@ -25,9 +25,9 @@ def flat(**contents: Any) -> FlatSource:
 
 
 async def lease(world: World, path: str) -> tuple[Record, Lease]:
-    record = (await world.manager.find(tuple(path.split("/")))).record
+    record = (await world.manager.tree.find(tuple(path.split("/")))).record
     assert record is not None
-    found = world.manager.lease(record)
+    found = world.manager.tree.lease(record)
     assert found is not None
     return record, found
 
@@ -50,12 +50,12 @@ async def test_a_listing_promises_its_names_until_it_expires_or_the_source_says_
         source.announce()
         assert promised.until == 0.0
         await settled()
-        assert world.manager.lease(record) is promised, "the listing is the same"
+        assert world.manager.tree.lease(record) is promised, "the listing is the same"
         assert promised.until == world.clock() + 100.0
         source.contents["x://b"] = b"2"
         source.announce()
         await settled()
-        renewed = world.manager.lease(record)
+        renewed = world.manager.tree.lease(record)
         assert renewed is not None
         assert promised.until == 0.0 < renewed.until
         world.manager.refresh(tuple(DOCS[:-1].split("/")))
@@ -65,8 +65,8 @@ async def test_a_listing_promises_its_names_until_it_expires_or_the_source_says_
 async def test_what_no_listing_holds_is_promised_by_none(nursery: trio.Nursery) -> None:
     async with World(nursery, flat(a=b"1")) as world:
         await world.kernel.ls(DOCS[:-1])
-        _, record = await world.manager.record_of("mcp-server+docs+x://unlisted")
-        assert world.manager.lease(record) is None
+        _, record = world.manager.by_uri.record_of("mcp-server+docs+x://unlisted")
+        assert world.manager.tree.lease(record) is None
 
 
 @pytest.mark.semantics("S17", "S21")
@@ -101,14 +101,14 @@ async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
         assert isinstance(world.core.open(ino), Wait), "nothing is known of it yet"
         files.release(await files.open(ino))
         with monkeypatch.context() as patch:
-            patch.setattr(world.manager, "cached", None)
+            patch.setattr(world.manager.tree, "cached", None)
             handle = world.core.open(ino)
             assert isinstance(handle, int)
             assert world.core.read(handle, 0, 10) == b"bytes"
             files.release(handle)
         world.clock.advance(101)
         with monkeypatch.context() as patch:
-            patch.setattr(world.manager, "cached", lambda path: None)
+            patch.setattr(world.manager.tree, "cached", lambda path: None)
             assert isinstance(world.core.open(ino), Wait), "the promise is over, and the source has to say where it is"
         with pytest.raises(Outdated):
             world.core.open(12345)

@@ -10,7 +10,7 @@ from fakes import FlatSource, World, settled
 
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound, Outdated, Unreachable
 from bbfs.model.values import Loaded, Part
-from bbfs.resources.publish import RESULT_KEPT
+from bbfs.resources.loading.publish import RESULT_KEPT
 from bbfs.sources.content.memory import MemoryContent
 
 ROOT = "mcp-server+docs"
@@ -65,9 +65,9 @@ async def test_nothing_but_an_open_loads_it(nursery: trio.Nursery) -> None:
             assert (found.kind, found.size, found.attr_timeout) == ("file", 0, 0.0)
         assert await kernel.xattr(RUN, "user.bbfs.uri") == f"{ROOT}+{URI}"
         assert await world.files.listxattr((await kernel.walk(RUN)).ino)
-        source_, record = await world.manager.record_of(f"{ROOT}+{URI}")
-        await world.manager.learn(record)
-        assert world.manager.document(("x",), record)["name"] == "t?x=1"
+        source_, record = world.manager.by_uri.record_of(f"{ROOT}+{URI}")
+        await world.manager.contents.learn(record)
+        assert world.manager.contents.document(("x",), record)["name"] == "t?x=1"
         assert source_.handler is source
         assert source.runs == 0
 
@@ -209,7 +209,7 @@ async def test_a_part_that_memory_has_lost_is_no_reason_to_run_again(nursery: tr
     async with World(nursery, source) as world:
         with pytest.raises(IsADirectory):
             await world.kernel.open(RUN)
-        world.manager.contents.clear()
+        world.manager.memory.clear()
         with pytest.raises((NotADirectory, NotFound)):
             await world.kernel.cat(f"{RUN}/1.txt")
         assert (await world.kernel.stat(RUN)).kind == "file"
@@ -244,12 +244,12 @@ async def test_a_load_by_uri_is_a_load(nursery: trio.Nursery) -> None:
         uri = f"{ROOT}+{URI}"
         await world.kernel.ls(ROOT)
         for number in (1, 2):
-            loaded = await world.manager.load_resource(uri)
+            loaded = await world.manager.by_uri.load(uri)
             assert loaded.parts[0].content.read(0, 100) == f"{'run ' * number}{number}".encode()
         source.answer = several
-        loaded = await world.manager.load_resource(uri)
+        loaded = await world.manager.by_uri.load(uri)
         assert len(loaded.parts) == 4
         assert source.runs == 3
-        one = await world.manager.load_resource(f"{uri}/1.txt")
+        one = await world.manager.by_uri.load(f"{uri}/1.txt")
         assert one.parts[0].content.read(0, 100) == b"text 3"
         assert source.runs == 3

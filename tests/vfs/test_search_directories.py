@@ -15,8 +15,7 @@ DOCS, TREE = "mcp-server+docs", "bb-scripted+tree+file"
 
 
 async def searching(world: World) -> World:
-    handler = SearchHandler(world.manager)
-    await world.manager.add_searches(handler.source, handler)
+    await world.manager.add_view(SearchHandler(world.manager))
     return world
 
 

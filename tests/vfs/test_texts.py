@@ -38,7 +38,7 @@ class Reader(DocumentReader):
 async def with_texts(world: World) -> Reader:
     reader = Reader()
     handler = TextHandler(world.manager, reader)
-    await world.manager.add_texts(handler.source, handler)
+    await world.manager.add_view(handler)
     return reader
 
 

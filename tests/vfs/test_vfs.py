@@ -570,7 +570,8 @@ async def test_a_resource_found_to_be_a_directory_or_a_file_is_listed_as_what_it
         source.contents["x://a"], source.contents["x://b"] = source.contents["x://b"], b"1"
         world.clock.advance(11.0)
         await world.kernel.stat(ROOT + "a")
-        await world.manager.learn(next(r for r in world.manager.by_id("docs").catalog.records.values() if r.parts))
+        records = world.manager.roots.named("docs").catalog.records.values()
+        await world.manager.contents.learn(next(record for record in records if record.parts))
         kinds = {name: found.kind for name, found, _ in world.files.readdir(handle, 2)}
         now = {name.encode(): (await world.kernel.stat(ROOT + name)).kind for name in ("a", "b")}
         assert kinds == now
@@ -738,7 +739,7 @@ async def test_the_uri_of_each_of_several_contents_leads_to_it(nursery: trio.Nur
         assert sorted(names) == ["p", "q r"]
         for name in names:
             uri = await world.kernel.xattr(f"{ROOT}a/{name}", "user.bbfs.uri")
-            loaded = await world.manager.load_resource(uri)
+            loaded = await world.manager.by_uri.load(uri)
             assert loaded.parts[0].content.read(0, 10) == await world.kernel.cat(f"{ROOT}a/{name}")
 
 

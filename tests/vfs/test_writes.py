@@ -523,7 +523,7 @@ async def test_what_a_program_reads_from_the_kernels_cache_is_what_its_write_rep
     source.etags = False
     path = f"{TREE}/a.txt"
     assert await program.cat(path) == b"first"
-    node = await world.manager.find((TREE, "a.txt"))
+    node = await world.manager.tree.find((TREE, "a.txt"))
     assert node.record is not None
     node.record.invalidate()
     handle = await program.begin(path, os.O_RDWR)
@@ -609,7 +609,7 @@ async def test_a_read_has_what_was_written_before_it_while_a_close_hands_over(tr
 async def test_a_pending_write_shows_at_once_under_a_name_that_was_absent(tree: Tree) -> None:
     source, program, world = tree
     told: list[tuple[str, ...]] = []
-    world.manager.writer.told = told.append
+    world.manager.changes.subscribe(lambda change: told.extend(change.paths) if change.own else None)
     source.refused["file:./new.txt"] = Unreachable("down")
     with pytest.raises(Unreachable):
         await program.save(f"{TREE}/new.txt", b"mine")
@@ -1263,11 +1263,11 @@ async def test_what_a_command_writes_while_the_source_is_listed_is_found(flat: F
     gate = source.hold(source.LISTING)
     [found] = world.manager.sources.values()
     told = trio.Event()
-    world.manager.writer.told = lambda _: told.set()
+    world.manager.changes.subscribe(lambda change: told.set() if change.own else None)
     async with trio.open_nursery() as nursery:
         found.catalog.expire()
         await until(lambda: source.under_way > 0)
-        nursery.start_soon(world.manager.write_resource, "mcp-server+docs+test://new", b"new", Expected(exists=False))
+        nursery.start_soon(world.manager.by_uri.write, "mcp-server+docs+test://new", b"new", Expected(exists=False))
         await told.wait()
         gate.set()
     assert await program.ls(FLAT) == ["a.txt", "d", "new"]
@@ -1638,12 +1638,12 @@ async def test_a_file_whose_open_tells_that_it_is_gone_is_created(flat: tuple[Wr
 async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(tree: Tree) -> None:
     source, program, world = tree
     await program.ls(TREE)
-    node = world.manager.cached((TREE, "a.txt"))
+    node = world.manager.tree.cached((TREE, "a.txt"))
     assert node is not None
     record = node.record
     assert record is not None
     record.invalidate()
-    overlay = world.manager.source_of(record).overlay
+    overlay = world.manager.roots.of(record).overlay
     assert overlay is not None
     stat, gone = source.stat, source.contents.pop("file:./a.txt")
 
@@ -1659,7 +1659,7 @@ async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(t
 
     before = len(source.stated)
     source.stat = stated
-    await world.manager.learn(record)
+    await world.manager.contents.learn(record)
     assert await program.cat(f"{TREE}/a.txt") == gone
 
 
@@ -1669,7 +1669,7 @@ async def test_a_file_of_a_listed_directory_that_somebody_else_has_removed_can_b
 ) -> None:
     source, program, world = tree
     assert await program.cat(f"{TREE}/a.txt") == b"first"
-    node = world.manager.cached((TREE, "a.txt"))
+    node = world.manager.tree.cached((TREE, "a.txt"))
     assert node is not None
     assert node.record is not None
     node.record.invalidate()  # as after a save that the source did not take

@@ -312,7 +312,9 @@ async def test_a_save_that_is_older_than_one_whose_answer_was_lost_is_a_conflict
         seen = Expected(exists=True, etag=store.etag(FILE).strip('"'))
         uri = f"webdav://127.0.0.1:{store.port}/{FILE}"
         with pytest.raises(Unreachable):
-            await world.manager.writer.write(world.manager.by_id("far"), uri, MemoryContent(b"first theirs mine"), seen)
+            await world.manager.writer.write(
+                world.manager.roots.named("far"), uri, MemoryContent(b"first theirs mine"), seen
+            )
         with pytest.raises(Conflict):
             await program.close(older)
         assert store.files == {FILE: b"first theirs mine"}

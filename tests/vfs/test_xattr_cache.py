@@ -16,13 +16,13 @@ ROOT = "mcp-server+docs/x/"
 def counted(world: World) -> list[Path]:
     """The paths of the documents that are made from now on."""
     made: list[Path] = []
-    document = world.manager.document
+    document = world.manager.contents.document
 
     def counting(path: Path, record: Record) -> dict[str, Any]:
         made.append(path)
         return document(path, record)
 
-    world.manager.document = counting  # type: ignore[method-assign]
+    world.manager.contents.document = counting  # type: ignore[method-assign]
     return made
 
 

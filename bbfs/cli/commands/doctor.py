@@ -254,7 +254,7 @@ def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Che
     import trio  # noqa: PLC0415 - a tenth of a second
 
     from bbfs.resources.cache.shared import connection  # noqa: PLC0415 - trio
-    from bbfs.resources.shared_tier import may_be_shared  # noqa: PLC0415 - only needed here
+    from bbfs.resources.loading.shared_tier import may_be_shared  # noqa: PLC0415 - only needed here
 
     try:
         found = trio.run(connection.probe, shared)

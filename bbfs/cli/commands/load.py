@@ -16,7 +16,8 @@ from bbfs.model.errors import InvalidUri
 if TYPE_CHECKING:
     from bbfs.cli.target.operand import Trees
     from bbfs.model.values import Part
-    from bbfs.resources.manager import LoadedResource, ResourceManager
+    from bbfs.resources.by_uri import LoadedResource
+    from bbfs.resources.manager import ResourceManager
 
 Values = dict[str, str | Sequence[str]]
 
@@ -112,9 +113,9 @@ def load(
         opened.progress.note = lambda: f"{manager.loads} of {total} loaded" if manager.loads else waited_for()
         await tree.list_all({uri.partition(":")[0] for uri in (uris if template is None else (template,))})
         if template is None:
-            loaded = await manager.load_resources("direct", direct_uris=uris)
+            loaded = await manager.by_uri.load_many("direct", direct_uris=uris)
         else:
-            loaded = await manager.load_resources("template", uri_template=template, template_resources=mappings)
+            loaded = await manager.by_uri.load_many("template", uri_template=template, template_resources=mappings)
         return [await _as_json(manager, one) for one in loaded]
 
     if template is not None:
@@ -148,8 +149,8 @@ async def _as_json(manager: "ResourceManager", loaded: "LoadedResource") -> dict
         error = loaded.error
         described = {"class": type(error).__name__, "errno": output.errno_name(error), "message": str(error)}
         return {"uri": loaded.uri, "error": described}
-    _, record = await manager.record_of(loaded.uri)
-    metadata: Mapping[str, Any] = manager.document((), record)
+    _, record = manager.by_uri.record_of(loaded.uri)
+    metadata: Mapping[str, Any] = manager.contents.document((), record)
     return {
         "uri": loaded.uri,
         "metadata": {key: value for key, value in metadata.items() if key != "path"},

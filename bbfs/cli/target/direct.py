@@ -26,7 +26,8 @@ from bbfs.model.values import Expected
 if TYPE_CHECKING:
     from bbfs.model.values import Content
     from bbfs.resources.catalog.record import Node, Record
-    from bbfs.resources.manager import ResourceManager, Source
+    from bbfs.resources.manager import ResourceManager
+    from bbfs.resources.source import Source
 
 _CHUNK = 1 << 20
 _MOST_LINKS = 40
@@ -45,12 +46,12 @@ class DirectTree:
 
         Raise NoSuchSource, or ConfigError if several have the name.
         """
-        if source in self.manager.roots():
+        if source in self.manager.roots.directories():
             return (source,)
         base = next((base for base in self.manager.sources if source.startswith(base + "+")), None)
         if base is not None and source in await self._roots(base):
             return (source,)
-        link = self.manager.root_link(source)
+        link = self.manager.roots.link(source)
         if link is not None:
             return components(link)
         known = [s.data for s in self.manager.sources.values()]
@@ -73,7 +74,7 @@ class DirectTree:
                 source = self.manager.sources[base]
                 if source.data.scheme is not None and source.data.type != "filesystem":
                     nursery.start_soon(self._listed, source)
-        return sorted(self.manager.roots())
+        return sorted(self.manager.roots.directories())
 
     async def list_all(self, prefixes: Iterable[str]) -> None:
         """List the sources that have one of these URI prefixes: only a listing has all metadata of a resource."""
@@ -84,7 +85,7 @@ class DirectTree:
 
     async def _listed(self, source: "Source") -> None:
         with suppress(BbfsError):  # a read of it reports the error
-            await self.manager.below(source, ())
+            await self.manager.tree.below(source, ())
 
     async def locate(self, uri: str) -> Path:
         parsed = parse_data_source_uri(uri)
@@ -94,7 +95,7 @@ class DirectTree:
         return await self._located(source, uri, parsed.original_uri)
 
     async def _located(self, source: "Source", uri: str, native: str) -> Path:
-        await self.manager.below(source, ())
+        await self.manager.tree.below(source, ())
         record = source.catalog.records.get(native)
         if record is None:
             return await self.resolved(path_by_rule(uri))
@@ -112,7 +113,7 @@ class DirectTree:
                     raise Denied("leads out of its source")
                 done = done[:-1]
                 continue
-            node = await (self.manager.find if rest else self.manager.find_certain)((*done, name))
+            node = await (self.manager.tree.find if rest else self.manager.contents.find_certain)((*done, name))
             if node.kind != "symlink":
                 done = (*done, name)
                 continue
@@ -129,8 +130,8 @@ class DirectTree:
         if not path:
             return [self._root_entry(name) for name in await self._roots()]
         path = await self.resolved(path)
-        node = await self.manager.find_certain(path) if len(path) > 1 else None
-        nodes = await self.manager.children(path)
+        node = await self.manager.contents.find_certain(path) if len(path) > 1 else None
+        nodes = await self.manager.tree.children(path)
         if not nodes and node is not None and node.candidate is not None:
             raise NotFound("/".join(path))
         if not exact:
@@ -147,7 +148,7 @@ class DirectTree:
             for name, node in nodes.items():
                 if node.kind == "file" and node.record is not None:
                     nursery.start_soon(learn, name, node.record)
-        nodes = await self.manager.children(path)
+        nodes = await self.manager.tree.children(path)
         return [self._entry((*path, name), node, problems.get(name)) for name, node in nodes.items()]
 
     async def described(self, entries: list[TreeEntry]) -> list[TreeEntry]:
@@ -155,15 +156,15 @@ class DirectTree:
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         path = await self.resolved(path)
-        node = await self.manager.find_certain(path)
+        node = await self.manager.contents.find_certain(path)
         if node.kind == "file" and node.record is not None and (exact or node.record.provisional):
             await self._learnt(node.record)
-            node = await self.manager.find(path)
+            node = await self.manager.tree.find(path)
         return self._entry(path, node)
 
     async def _learnt(self, record: "Record") -> None:
-        if self.manager.size_now(record) is None:
-            await self.manager.learn(record)
+        if self.manager.contents.size_now(record) is None:
+            await self.manager.contents.learn(record)
 
     def _root_entry(self, name: str) -> TreeEntry:
         return TreeEntry((name,), "directory")
@@ -172,7 +173,7 @@ class DirectTree:
         record = node.record
         if record is None:
             return TreeEntry(path, node.kind, target=node.target)
-        known = self.manager.size_now(record) if node.kind == "file" else None
+        known = self.manager.contents.size_now(record) if node.kind == "file" else None
         metadata = record.metadata
         return TreeEntry(
             path,
@@ -192,8 +193,8 @@ class DirectTree:
             if len(path) > 1:
                 return {"path": "/".join(path), "kind": "directory"}
             with suppress(BbfsError):  # the document has it
-                await self.manager.children(path)
-            return {**self.manager.source_document(path), "kind": "directory"}
+                await self.manager.tree.children(path)
+            return {**self.manager.tree.place(path)[0].document, "kind": "directory"}
         kind, problem = record.metadata.kind, {}
         try:
             if kind == "resource":
@@ -202,7 +203,7 @@ class DirectTree:
             if isinstance(error, NotFound):
                 raise
             problem = {"error": str(error)}
-        document = problem | self.manager.document(path or (), record)
+        document = problem | self.manager.contents.document(path or (), record)
         if not path:
             del document["path"]
         is_directory = kind == "directory" or record.parts is not None
@@ -215,11 +216,11 @@ class DirectTree:
         """
         try:
             path = await self.resolved(await target.located())
-            return (await self.manager.find_certain(path)).record, path
+            return (await self.manager.contents.find_certain(path)).record, path
         except NotFound:
             if target.uri is None:
                 raise
-        return (await self.manager.record_of(target.uri))[1], None
+        return (self.manager.by_uri.record_of(target.uri))[1], None
 
     async def copy(self, target: Target, write: Callable[[bytes], object]) -> None:
         if target.uri is not None:
@@ -229,9 +230,9 @@ class DirectTree:
             if record is None or record.metadata.kind == "directory":
                 raise IsADirectory("is a directory")
             if record.parent is not None:
-                return await _copy_content(await self.manager.open(record), write)
+                return await _copy_content(await self.manager.contents.open(record), write)
             uri = record.metadata.uri
-        for part in (await self.manager.load_resource(uri)).parts:
+        for part in (await self.manager.by_uri.load(uri)).parts:
             await _copy_content(part.content, write)
         return None
 
@@ -255,10 +256,10 @@ class DirectTree:
         if record is not None and not replace:
             raise Exists("is there already")
         data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
-        expected = Expected(exists=False) if record is None else self.manager.state_of(record)
+        expected = Expected(exists=False) if record is None else self.manager.by_uri.state_of(record)
         before = pending_ids()
         try:
-            await self.manager.write_resource(uri, data, expected)
+            await self.manager.by_uri.write(uri, data, expected)
         except BbfsError as error:
             raise kept_write(before, uri=uri) or error from error
 
@@ -267,7 +268,7 @@ class DirectTree:
         self._require_written(uri)
         if record is None:
             raise NotFound("is not there")
-        await self.manager.remove_resource(uri, self.manager.state_of(record))
+        await self.manager.by_uri.remove(uri, self.manager.by_uri.state_of(record))
 
     async def _resource(self, target: Target) -> "tuple[str, Record | None]":
         """Return the URI of a resource, and its record if the source has it."""
@@ -276,14 +277,14 @@ class DirectTree:
         except NotFound:
             record = None
         unlisted = record is not None and (record.provisional or not record.path)
-        if record is not None and unlisted and not await self.manager.exists(record):
+        if record is not None and unlisted and not await self.manager.contents.exists(record):
             record = None
         if target.uri is not None:
             return target.uri, record
         if record is not None:
             return record.metadata.uri, record
         directory, *below = await target.located()
-        return await self.manager.uri_for((*await self.source_directory(directory), *below)), None
+        return await self.manager.tree.uri_for((*await self.source_directory(directory), *below)), None
 
     async def why(self, path: Path, error: OSError) -> str | None:
         return None  # the error itself has the source's reason
@@ -297,14 +298,14 @@ class DirectTree:
             if timeout is not None:
                 with trio.move_on_after(timeout) as bound:
                     try:
-                        await self.manager.below(source, ())
-                        await self.manager.list_resources(source.data.uri_prefix)
+                        await self.manager.tree.below(source, ())
+                        await self.manager.by_uri.list_below(source.data.uri_prefix)
                         counted = source.resources
                     except BbfsError as error:
                         problem = str(error)
                 if bound.cancelled_caught and source.state.state != "up":
                     problem = f"did not answer within {timeout:g} s"
-            document = self.manager.source_document((source.data.uri_prefix,))
+            document = source.document
             document.update(resources=counted, mount=None)
             if problem is not None:
                 document.setdefault("error", problem)

@@ -153,7 +153,7 @@ class Trees:
             composed = compose(_lazy(config))
             manager = await self._stack.enter_async_context(resource_manager(config, composed, index=index_path()))
             neighbours = Neighbours()
-            manager.writer.told = neighbours.tell
+            manager.changes.subscribe(neighbours.changed)
             self._stack.push_async_callback(neighbours.tell_all)
             self._direct = DirectTree(manager)
         return self._direct

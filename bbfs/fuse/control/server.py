@@ -291,8 +291,8 @@ class _Client:
         """Return the metadata of one path, bounded as the attribute that has them. Raise BbfsError."""
         if len(paths) != 1 or not paths[0]:
             raise ProtocolViolation("expected the path of a source, or one below it")
-        node = await self._manager.find(paths[0])
-        attributes = XattrCache(self._manager).make(0, paths[0], node)
+        node = await self._manager.tree.find(paths[0])
+        attributes = XattrCache(self._manager.tree, self._manager.contents, self._manager.clock).make(0, paths[0], node)
         return cast(dict[str, Any], json.loads(attributes.values.get(_METADATA, b"{}")))
 
     async def _answer_with_room(self, message: dict[str, Any]) -> None:

@@ -232,10 +232,10 @@ class View:
         names = sorted({*entries, *beyond})
         return cls(portions(names, lambda name: entries[name] if name in entries else beyond[name]), len(names))
 
-    def beside(self, name: str, node: Node) -> "View":
-        """Return a view that has one more name, before the others."""
-        portions = chain((Portion((name,), (node,)),), (portion for portion, _ in self.portions()))
-        return View(portions, self._count + 1, self.listed, self._directory, self.modified_ns)
+    def preceded_by(self, nodes: Mapping[str, Node]) -> "View":
+        """Return a view that has more names, before the others."""
+        more = chain(portions(nodes, nodes.__getitem__), (portion for portion, _ in self.portions()))
+        return View(more, self._count + len(nodes), self.listed, self._directory, self.modified_ns)
 
     def followed_by(self, nodes: Mapping[str, Node]) -> "View":
         """Return a view that has more names, after the others."""

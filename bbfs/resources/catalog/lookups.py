@@ -19,7 +19,7 @@ from bbfs.sources import CanFind
 
 NAMES_KEPT = 10_000
 ABSENT_FOR = 5.0
-"""Seconds for which the absence of a name is fresh."""
+"""Seconds for which the absence of a name, or of an unlisted resource, is fresh."""
 _PROBES = frozenset(
     """
     .git .hg .svn .bzr .jj .pijul .src _darcs _MTN {arch} CVS RCS SCCS .fslckout _FOSSIL_ .sl

@@ -68,7 +68,7 @@ class Calls:
         name = request.get("source")
         if not isinstance(name, str):
             raise ProtocolViolation("source must be a string")
-        return self._manager.place((name,))[0]
+        return self._manager.tree.place((name,))[0]
 
 
 def described(part: Part) -> dict[str, Any]:

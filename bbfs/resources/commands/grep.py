@@ -24,7 +24,7 @@ from bbfs.resources.catalog.base import Shown
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.covered import CoveredDirectory
-from bbfs.resources.search.index.store import Candidates
+from bbfs.resources.search.index.entries import Candidates
 from bbfs.resources.search.literals import Query, Syntax, plan
 from bbfs.resources.source import Source
 
@@ -103,7 +103,7 @@ class Grep:
     async def _directory(self, path: Path) -> tuple[CoveredDirectory, Candidates]:
         """Return a directory as it is listed now, and the documents of its source that may match. Raise BbfsError."""
         manager, index = self._manager, self._manager.index
-        source = manager.place(path)[0] if path else None
+        source = manager.tree.place(path)[0] if path else None
         candidates = await self._possible(source)
         known = None if index is None else index.covered.get(path, candidates.state, manager.clock())
         if known is not None and candidates.uris is not None:
@@ -111,7 +111,7 @@ class Grep:
         candidates = await self._possible(source, versions=candidates.uris is not None)
         versions = candidates.versions or {}
         entries = await self._entries(path)
-        directory = CoveredDirectory(candidates.state, manager.names_lease(path) if path else None)
+        directory = CoveredDirectory(candidates.state, manager.tree.names_lease(path) if path else None)
         for number, (name, shown) in enumerate(entries):
             if number % PAGE == PAGE - 1:
                 await trio.lowlevel.checkpoint()
@@ -128,9 +128,9 @@ class Grep:
     async def _entries(self, directory: Path) -> list[tuple[str, Shown]]:
         manager = self._manager
         if directory:
-            return list(await manager.view(directory))
-        files = [(name, await manager.find((name,))) for name in manager.root_files]
-        return [*files, *((name, DIRECTORY) for name in sorted(manager.roots()))]
+            return list(await manager.tree.view(directory))
+        files = [(name, await manager.tree.find((name,))) for name in manager.tree.root_files]
+        return [*files, *((name, DIRECTORY) for name in sorted(manager.roots.directories()))]
 
     async def _possible(self, source: Source | None, *, versions: bool = False) -> Candidates:
         """Return the documents of a source that may match, asked for once; all if the index fails or has none of it."""

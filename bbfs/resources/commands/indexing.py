@@ -16,8 +16,8 @@ from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.search.index.entries import Indexed, Remove
 from bbfs.resources.search.index.local import MOST_WAITING, LocalIndex, stamp_of
-from bbfs.resources.search.index.store import Indexed, Remove
 from bbfs.resources.source import Source
 
 CONTINUED_FOR = 86400.0
@@ -67,7 +67,7 @@ async def walk(
         await source.catalog.refresh()  # what was listed a moment ago may be gone
     else:
         source.catalog.expire()
-    listed = [each for each in await manager.list_resources(source.data.id) if _may_be_text(index, each)]
+    listed = [each for each in await manager.by_uri.list_below(source.data.id) if _may_be_text(index, each)]
     wanted = [each for each in listed if not _is_unchanged(known.get(each.native_uri), each, since)]
     walked.resources, walked.to_load = len(listed), len(wanted)
     walked.unchanged, walked.bytes = len(listed) - len(wanted), sum(each.size or 0 for each in wanted)
@@ -120,7 +120,7 @@ async def _load(
         nonlocal next_told
         for metadata in pending:
             try:
-                loaded = await manager.load_resource(metadata.uri)
+                loaded = await manager.by_uri.load(metadata.uri)
                 record = source.catalog.record(metadata.native_uri)
                 while index.waiting >= MOST_WAITING // 2:
                     await index.flush()
@@ -149,6 +149,6 @@ async def indexed(
     name = request.get("source")
     if not isinstance(name, str):
         raise ProtocolViolation("source must be a string")
-    source = manager.place((name,))[0]
+    source = manager.tree.place((name,))[0]
     walked = await walk(manager, source, lambda some: told(some.document), dry_run=request.get("dryRun") is True)
     return walked.document

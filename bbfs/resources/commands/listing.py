@@ -36,7 +36,7 @@ async def entries(manager: ResourceManager, request: dict[str, Any]) -> Iterator
         raise ProtocolViolation("path must be that of a source, or below it")
     if len(names) > MAX_DEPTH + 1:
         raise NameTooLong(f"a path of more than {MAX_DEPTH + 1} names")
-    return _pages(manager, names, await manager.view(names))
+    return _pages(manager, names, await manager.tree.view(names))
 
 
 def _pages(manager: ResourceManager, path: Path, view: View) -> Iterator[list[dict[str, Any]]]:
@@ -55,17 +55,17 @@ def _pages(manager: ResourceManager, path: Path, view: View) -> Iterator[list[di
 
 
 def _described(manager: ResourceManager, path: Path, view: View, shown: Shown) -> dict[str, Any]:
-    """Return the metadata of a name as `manager.document` has it. Makes no record."""
+    """Return the metadata of a name as `manager.contents.document` has it. Makes no record."""
     metadata = view.metadata(shown)
     if metadata is None:
         return {}
     if isinstance(shown, str):
         size, modified_ns = view.stated(shown)
-        if size is not None and not manager.stated_validity(path):
+        if size is not None and not manager.tree.stated_validity(path):
             size = None
     else:
         assert shown.record is not None
-        size, modified_ns = manager.last_size(shown.record), shown.record.modified_ns
+        size, modified_ns = manager.contents.last_size(shown.record), shown.record.modified_ns
     fields = {
         "size": size,
         "lastModified": timestamp(modified_ns),

@@ -112,7 +112,7 @@ async def _files(
         "syntax": "fixed" if fixed else "extended",
         "ignoreCase": ignore_case,
     }
-    node = await manager.find(start) if len(start) > 1 else None
+    node = await manager.tree.find(start) if len(start) > 1 else None
     if node is not None and node.kind == "file":
         yield [start]
         return
@@ -137,10 +137,10 @@ async def _loaded(manager: ResourceManager, paths: Sequence[Path]) -> list[tuple
     async def load(path: Path) -> None:
         nonlocal room
         with suppress(BbfsError):
-            record = (await manager.find(path)).record
+            record = (await manager.tree.find(path)).record
             if record is None or record.on_open or (record.metadata.size or 0) > LARGEST:
                 return
-            content = await manager.open(record)
+            content = await manager.contents.open(record)
             if content.size <= min(LARGEST, room):
                 room -= content.size
                 found[path] = record, await content.read_waiting(0, content.size)

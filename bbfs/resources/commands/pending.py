@@ -44,7 +44,7 @@ async def retry(manager: ResourceManager, request: dict[str, Any]) -> dict[str, 
     path = known.path if known is not None and known.path else None
     await manager.writer.write(source, item.native_uri, content, expected, path=path, again=item)
     if path is None:
-        await manager.relist(source, item.path)
+        await manager.by_uri.relist(source, item.path)
     return {"uri": item.uri, "size": item.size}
 
 

@@ -38,7 +38,7 @@ class Puts:
         if request.get("remove"):
             source, native_uri = await self._target(request)
             await _taking(source).remove(native_uri)
-            await self._manager.relist(source)
+            await self._manager.by_uri.relist(source)
             return {}
         key = repr(request.get("id"))
         data = self._under_way.pop(key, None) or bytearray()
@@ -55,7 +55,7 @@ class Puts:
         put = await handler.put(
             native_uri, bytes(data), mime_type=request.get("mimeType"), description=request.get("description")
         )
-        await self._manager.relist(source)
+        await self._manager.by_uri.relist(source)
         return {"uri": put.uri, "size": put.size}
 
     async def _target(self, request: dict[str, Any]) -> tuple[Source, str]:
@@ -69,14 +69,14 @@ class Puts:
         path = tuple(name for name in (request.get("path") or "").split("/") if name)
         if not path:
             raise ProtocolViolation("neither path nor uri")
-        source, below = self._manager.place(path)
+        source, below = self._manager.tree.place(path)
         _taking(source)
         return source, await self._native_uri(source, path, below)
 
     async def _native_uri(self, source: Source, path: Path, below: Path) -> str:
         """Return the native URI of the resource at a path, or the one that the rule (S2) gives an unused path."""
         try:
-            node = await self._manager.find(path)
+            node = await self._manager.tree.find(path)
             if node.record is not None:
                 return node.record.metadata.native_uri
         except (NotFound, NotADirectory):

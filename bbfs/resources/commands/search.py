@@ -28,7 +28,7 @@ async def search(manager: ResourceManager, request: dict[str, Any], paths: Colle
         raise ProtocolViolation("query must be a string, limit an integer, and mode words, meaning or both")
     if type(within) not in (int, float) or not math.isfinite(within) or not 0 < within <= LONGEST:
         raise ProtocolViolation(f"within must be a number of seconds from 0 to {LONGEST:g}")
-    answer = await manager.search(query, below=paths, limit=limit, mode=mode, within=within)
+    answer = await manager.searches.search(query, below=paths, limit=limit, mode=mode, within=within)
     return [
         *({"hit": described(found)} for found in answer.hits),
         *({"problem": problem} for problem in answer.problems),

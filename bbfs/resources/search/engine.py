@@ -6,7 +6,7 @@ its resource now. No content is loaded for that.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -23,6 +23,7 @@ from bbfs.resources.catalog import Catalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
+from bbfs.resources.source.roots import Roots
 from bbfs.sources import CanSearch, SearchesByMeaning
 from bbfs.sources.abilities import LONGEST_QUERY
 
@@ -45,9 +46,12 @@ Mode: TypeAlias = Way | Literal["both"]
 
 
 class Searcher(Protocol):
-    """An index of the contents of some sources. without_meaning: why it finds nothing by meaning, or None."""
+    """An index of the contents of some sources."""
 
-    without_meaning: str | None
+    @property
+    def without_meaning(self) -> str | None:
+        """Why it finds nothing by meaning, or None."""
+        ...
 
     def covers(self, source_id: str) -> bool:
         """Return whether the index has, or is getting, the contents of a source."""
@@ -114,21 +118,30 @@ class _Asked:
 
 
 class Search:
-    """The search of one ResourceManager. mounted: returns the path from the mount's root of a path of a catalog."""
+    """One search in all sources. searchers: the indexes that it asks beside the sources."""
 
-    def __init__(self, flights: SingleFlight, mounted: Callable[[Source, Path], Path]) -> None:
+    def __init__(self, flights: SingleFlight, roots: Roots) -> None:
         self._flights = flights
-        self._mounted = mounted
+        self._roots = roots
         self.searchers: list[Searcher] = []
 
     async def search(
-        self, query: str, sources: Sequence[Source], *, below: Collection[Path], limit: int, mode: Mode, within: float
+        self,
+        query: str,
+        *,
+        below: Collection[Path] = (),
+        limit: int = LIMIT,
+        mode: Mode = "both",
+        within: float = WITHIN,
     ) -> SearchAnswer:
-        """Search some sources. Raise InvalidUri, TooLarge for a query or limit that cannot be.
+        """Return the best hits at and below some paths from the mount's root, by default everywhere.
 
-        below: paths from the mount's root; a hit is at or below one of them.
+        within: seconds. Raise NotFound for a path without a source, InvalidUri, TooLarge. A source that fails costs
+        only its own hits, and the answer says so.
         """
-        asked = _Asked(_checked(query, limit), limit, mode, below, within)
+        scope = () if () in below else below
+        sources = self._sources(scope)
+        asked = _Asked(_checked(query, limit), limit, mode, scope, within)
         async with trio.open_nursery() as nursery:
             for source in sources:
                 asked.rankings[source.data.id] = []
@@ -139,6 +152,13 @@ class Search:
                     asked.rankings[index, way] = []
                     nursery.start_soon(self._of_index, asked, index, covered, way)
         return SearchAnswer(_merged(asked), (*asked.problems.values(), *self._left_out(asked, sources)))
+
+    def _sources(self, scope: Collection[Path]) -> list[Source]:
+        """Return the sources at or above some paths; all without a path. Raise NotFound."""
+        if not scope:
+            return [*self._roots.sources.values()]
+        found = {source.data.id: source for source, _ in map(self._roots.place, scope)}
+        return [source for source in found.values() if source.data.base_prefix in self._roots.sources]
 
     @staticmethod
     def _handler(source: Source, mode: Mode) -> CanSearch | None:
@@ -269,13 +289,13 @@ class Search:
             scheme = None if isinstance(catalog, FlatCatalog) else source.data.scheme
             path = known.path if known is not None else ()
             path = path or uri_paths.plain_path(hit.native_uri, scheme).path
-            mounted = self._mounted(source, path)
+            mounted = self._roots.mounted(source, path)
             if not asked.includes(mounted):
                 return None
             path, record = await _record(catalog, path, hit.native_uri)
         if record is None or isinstance(record.error, NotFound):
             return None
-        mounted = self._mounted(source, path)
+        mounted = self._roots.mounted(source, path)
         uri = source_uri(source.data.base_prefix, hit.native_uri)
         title = hit.title or _text(_title(record), LONGEST_TITLE) or path[-1]
         return Found(mounted, uri, hit.native_uri, source.data.id, title, hit.snippet, hit.where, 0.0)

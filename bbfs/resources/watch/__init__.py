@@ -54,7 +54,7 @@ class Watch:
         scopes: dict[str, list[Scope]] = {}
         for path in self._paths:
             scope = await self._scope(path)
-            sources = [self._manager.place(path)[0]] if path else self._manager.sources.values()
+            sources = [self._manager.tree.place(path)[0]] if path else self._manager.sources.values()
             for source in sources:
                 if source.data.base_prefix not in self._manager.sources:
                     raise NotSupported(f"{source.data.uri_prefix} cannot be watched")
@@ -70,17 +70,17 @@ class Watch:
     async def _scope(self, path: Path) -> Scope:
         if len(path) < 2:
             if path:
-                self._manager.place(path)
+                self._manager.tree.place(path)
             return Scope(path, single=False, recursive=self._recursive)
-        node = await self._manager.find(path)
+        node = await self._manager.tree.find(path)
         record = node.candidate or node.record
         if record is not None and (node.candidate is not None or record.provisional):
             try:  # a template makes the name: only a load shows if the resource exists
-                await self._manager.learn(record)
+                await self._manager.contents.learn(record)
             except NotFound:
                 if node.kind != "directory":
                     raise
-            node = await self._manager.find(path)
+            node = await self._manager.tree.find(path)
         if node.kind == "symlink":
             raise NotSupported(f"{'/'.join(path)} is a symbolic link: watch what it leads to")
         several = node.record is not None and node.record.parts is not None

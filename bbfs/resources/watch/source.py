@@ -207,7 +207,7 @@ class SourceWatch:
     async def _meet_singles(self) -> None:
         for scope in self._scopes:
             if scope.single and scope.path not in self._leaves:
-                record = (await self._manager.find(scope.path)).record
+                record = (await self._manager.tree.find(scope.path)).record
                 if record is None:
                     raise NotFound(f"{'/'.join(scope.path)} is no file any more")
                 self._leaves[scope.path] = _Leaf(record, _version(record), self._manager.clock(), single=True)
@@ -236,7 +236,7 @@ class SourceWatch:
             if number % INDEXED_AT_ONCE == INDEXED_AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
             record = self._listed.get(uri)
-            path = self._manager.mounted(record) if record is not None else None
+            path = self._manager.roots.path_of(record) if record is not None else None
             if record is None or path is None or not any(scope.covers(path) for scope in self._scopes):
                 continue
             if len(found) >= WATCHED:
@@ -255,7 +255,7 @@ class SourceWatch:
         while pending:
             directory = pending.pop()
             try:
-                children = await self._manager.children(directory)
+                children = await self._manager.tree.children(directory)
             except (NotFound, NotADirectory):
                 continue  # removed during the walk
             for name, node in children.items():
@@ -335,7 +335,7 @@ class SourceWatch:
         before = _version(record) if seen else None
         async with limiter:
             try:
-                await self._manager.learn(record)
+                await self._manager.contents.learn(record)
             except BbfsError as error:  # a later change is reported all the same
                 log.debug("%s: %s", record.metadata.uri, error)
         leaf.version, leaf.looked_at = _version(record), trio.current_time()
@@ -375,7 +375,7 @@ class SourceWatch:
         before = leaf.version
         if not record.fresh(self._manager.clock()):
             try:
-                await self._manager.learn(record)
+                await self._manager.contents.learn(record)
             except NotFound:
                 return
             self._require_answer(record)
@@ -389,11 +389,11 @@ class SourceWatch:
         """Check a file that is watched by itself, listed or made from a template."""
         leaf.looked_at = trio.current_time()
         try:
-            record = (await self._manager.find(path)).record
+            record = (await self._manager.tree.find(path)).record
             if record is None:
                 raise NotFound("/".join(path))
             if not record.fresh(self._manager.clock()):
-                await self._manager.learn(record)
+                await self._manager.contents.learn(record)
                 self._require_answer(record)
         except (NotFound, NotADirectory):
             if leaf.there:

@@ -36,11 +36,11 @@ from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.lookups import publish_description
 from bbfs.resources.catalog.record import Path, Record, record_node
-from bbfs.resources.loader import ContentLoader
-from bbfs.resources.publish import Publisher
+from bbfs.resources.loading.loader import ContentLoader
+from bbfs.resources.loading.publish import Publisher
+from bbfs.resources.loading.tiers import Load
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
-from bbfs.resources.tiers import Load
 from bbfs.resources.writing.buffer import BufferSpace, Written
 from bbfs.resources.writing.comparison import (
     LARGEST_ATTEMPT,
@@ -115,8 +115,8 @@ class HandedOver(NamedTuple):
 class Writer:
     """Writes to the sources of one manager.
 
-    changed: called with a source and the changed paths of its catalog. mounted: the path of a catalog from the mount's
-    root. clock: seconds since the epoch.
+    changed: called with a source and the changed paths of its catalog. wrote: as `changed`, for what the writer itself
+    has changed. mounted: the path of a catalog from the mount's root. clock: seconds since the epoch.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class Writer:
         pending: PendingStore,
         *,
         changed: Callable[[Source, list[Path]], None],
+        wrote: Callable[[Source, list[Path]], None],
         mounted: Callable[[Source, Path], Path],
         clock: Callable[[], float],
     ) -> None:
@@ -137,13 +138,12 @@ class Writer:
         self.space = BufferSpace(pending.directory)
         self.staging = Staging(self._do)
         self._changed = changed
+        self._wrote = wrote
         self._mounted = mounted
         self._clock = clock
         self._count = 0
         self._attempts = Attempts()
         self._turns: WeakValueDictionary[tuple[str, str], trio.Lock] = WeakValueDictionary()
-        self.told: Callable[[Path], None] | None = None
-        """Called with each path from the mount's root that was written, to tell other mounts."""
 
     # -- the changes -------------------------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class Writer:
                     source.overlay.drop_below(path)
                     source.overlay.drop_below(to_path)
                     source.overlay.drop(to_path)
-                self._note(source, [path, to_path])
+                self._wrote(source, [path, to_path])
             else:
                 self._loader.overwrite(source, to, self._clock())
                 await self._stored(source, metadata, None, to_path, version)
@@ -397,7 +397,7 @@ class Writer:
             record = Record(source.data.id, replace(metadata, kind="directory"), path, self._clock())
             if source.overlay is not None:
                 source.overlay.put(path, record_node(record), stored=True)
-            self._note(source, [path])
+            self._wrote(source, [path])
 
         await self._change(source, f"{native_uri}: not made", make, [path])
         return True
@@ -441,7 +441,7 @@ class Writer:
             if source.overlay is not None:
                 source.overlay.drop_below(path)
                 source.overlay.put(path, None, stored=True)
-            self._note(source, [path])
+            self._wrote(source, [path])
 
         await self._change(source, f"{native_uri}: not removed", remove, [path])
         return True
@@ -606,7 +606,7 @@ class Writer:
             written = overlaid is not None and overlaid.node is not None and overlaid.node.draft is not None
             if source.overlay is not None and not written:
                 source.overlay.put(path, record_node(record), stored=True)
-            self._note(source, [path, *self._above(source, native_uri, path, is_there=True)])
+            self._wrote(source, [path, *self._above(source, native_uri, path, is_there=True)])
         return record
 
     def _above(self, source: Source, native_uri: str, path: Path, *, is_there: bool) -> list[Path]:
@@ -627,13 +627,6 @@ class Writer:
             self._loader.overwrite(source, record.metadata.native_uri, self._clock())
         return [record.path for record in found if record.path]
 
-    def _note(self, source: Source, paths: list[Path]) -> None:
-        """Notify all who follow, and the other mounts."""
-        self._changed(source, paths)
-        if self.told is not None:
-            for path in paths:
-                self.told(self._mounted(source, path))
-
     def _gone(self, source: Source, native_uri: str, path: Path | None) -> None:
         self._loader.invalidate(source, native_uri, announced=True)
         source.catalog.written.forget(native_uri)
@@ -644,7 +637,7 @@ class Writer:
         if path is not None:
             if source.overlay is not None:
                 source.overlay.put(path, None, stored=True)
-            self._note(source, [path, *self._above(source, native_uri, path, is_there=False)])
+            self._wrote(source, [path, *self._above(source, native_uri, path, is_there=False)])
 
 
 def record_state(record: Record) -> Expected:

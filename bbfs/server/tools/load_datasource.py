@@ -96,7 +96,7 @@ class DataSources:
             error = failure
         data = source.data
         result = {
-            "dataSource": documents.data_source(self._manager, source),
+            "dataSource": source.document,
             "dataSourceId": data.id,
             "dataSourceName": data.name,
             "dataSourceType": data.type,
@@ -117,7 +117,7 @@ class DataSources:
             "resources": [
                 documents.directory(source, found.path)
                 if found.record is None
-                else documents.resource(self._manager, source, found.record, found.path)
+                else documents.resource(self._manager.contents, source, found.record, found.path)
                 for found in walk.found
             ]
         }

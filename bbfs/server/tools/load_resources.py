@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bbfs.model.errors import BbfsError
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.resources.manager import LoadedResource, ResourceManager
+from bbfs.resources.by_uri import LoadedResource
+from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, certain, described
@@ -110,9 +111,11 @@ class Resources:
 
     async def _loaded(self, given: ResourceArguments, some: slice) -> list[LoadedResource]:
         if given.mode == "direct":
-            return await self._manager.load_resources("direct", direct_uris=(given.directUris or [])[some])
+            return await self._manager.by_uri.load_many("direct", direct_uris=(given.directUris or [])[some])
         values = (given.templateResources or [])[some]
-        return await self._manager.load_resources("template", uri_template=given.uriTemplate, template_resources=values)
+        return await self._manager.by_uri.load_many(
+            "template", uri_template=given.uriTemplate, template_resources=values
+        )
 
     async def _outcome(
         self, loaded: LoadedResource, blocks: list[types.ContentBlock], budget: Budget
@@ -125,8 +128,8 @@ class Resources:
             items = await items_of(loaded, parsed.base_prefix, budget)
         except BbfsError as error:
             return self._failure(loaded.uri, certain(self._manager, loaded.uri, error), blocks)
-        source, record = await self._manager.record_of(loaded.uri)
-        metadata = documents.resource(self._manager, source, record, record.path)
+        source, record = self._manager.by_uri.record_of(loaded.uri)
+        metadata = documents.resource(self._manager.contents, source, record, record.path)
         contents: list[dict[str, Any]] = []
         for item in items:
             facts = {"size": len(item.data), "contentIndex": len(blocks)}

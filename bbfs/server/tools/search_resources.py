@@ -80,8 +80,8 @@ class Searches:
         """Return the result: a text with all hits for a model, and a link to each resource."""
         try:
             found = [source_called(self._manager, called) for called in given.sources or ()]
-            below = [(name,) for name, source in self._manager.roots().items() if source in found]
-            answer = await self._manager.search(given.query, below=below, limit=given.limit, mode=given.mode)
+            below = [(name,) for name, source in self._manager.roots.directories().items() if source in found]
+            answer = await self._manager.searches.search(given.query, below=below, limit=given.limit, mode=given.mode)
         except (BbfsError, Fault) as error:
             failed = {"hits": [], "problems": [], "error": described(error)}
             return types.CallToolResult(

@@ -77,7 +77,7 @@ class Writings:
         """Return the structured result. The client keeps a content that its source does not take."""
         try:
             expected = await self._expected(given)
-            written = await self._manager.write_resource(given.uri, given.data(), expected, keep=False)
+            written = await self._manager.by_uri.write(given.uri, given.data(), expected, keep=False)
             return {"uri": written.uri, "metadata": await self._metadata(written)}
         except BbfsError as error:
             return self._failure(given.uri, error)
@@ -88,23 +88,23 @@ class Writings:
         The version is that of this write where its answer tells one: a later one may be that of another client.
         """
         uri = written.uri
-        source, record = await self._manager.record_of(uri)
+        source, record = self._manager.by_uri.record_of(uri)
         if written.etag is not None:
-            known = documents.resource(self._manager, source, record, record.path)
+            known = documents.resource(self._manager.contents, source, record, record.path)
             return {**known, "size": written.size, "version": written.etag}
         if record.metadata.etag is None and (record.digest is None or record.invalidated):
             try:
-                await self._manager.load_resource(uri)
+                await self._manager.by_uri.load(uri)
             except BbfsError:
-                known = documents.resource(self._manager, source, record, record.path)
+                known = documents.resource(self._manager.contents, source, record, record.path)
                 return {key: value for key, value in known.items() if key not in ("size", "version")}
-            source, record = await self._manager.record_of(uri)
-        return documents.resource(self._manager, source, record, record.path)
+            source, record = self._manager.by_uri.record_of(uri)
+        return documents.resource(self._manager.contents, source, record, record.path)
 
     async def remove(self, given: RemoveArguments) -> dict[str, Any]:
         """Return the structured result."""
         try:
-            await self._manager.remove_resource(given.uri, await self._expected(given))
+            await self._manager.by_uri.remove(given.uri, await self._expected(given))
         except BbfsError as error:
             return self._failure(given.uri, error)
         return {"uri": given.uri}
@@ -115,10 +115,10 @@ class Writings:
             return Expected()
         if given.ifMatch in ("", "*"):
             return Expected(exists=given.ifMatch == "*")
-        _, record = await self._manager.record_of(given.uri)
+        _, record = self._manager.by_uri.record_of(given.uri)
         if record.metadata.etag is None and record.digest is None:  # only a load tells which of the two there will be
             try:
-                await self._manager.load_resource(given.uri)
+                await self._manager.by_uri.load(given.uri)
             except NotFound as error:
                 raise Conflict(f"{given.uri}: it is gone: {error}") from error
         etag = record.metadata.etag

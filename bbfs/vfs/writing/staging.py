@@ -20,7 +20,8 @@ class StagedDrafts:
     """Stages the drafts of one mount, and removes from the sources what no rename needs any more."""
 
     def __init__(self, manager: ResourceManager) -> None:
-        self._manager = manager
+        self._tree = manager.tree
+        self._begin = manager.begin
         self._staging = manager.writer.staging
 
     async def stage(self, draft: Draft) -> None:
@@ -33,7 +34,7 @@ class StagedDrafts:
             return
         source = draft.source
         with suppress(BbfsError):
-            native_uri = await self._manager.native_uri_for(source, draft.below)
+            native_uri = await self._tree.native_uri_for(source, draft.below)
             if self._staging.can(source, native_uri) and not draft.is_staged_once:
                 staged = draft.staged = Staged(draft.edits)
                 draft.is_staged_once = True
@@ -79,7 +80,7 @@ class StagedDrafts:
         async def drop(place: str) -> None:
             await self._staging.drop(draft.source, place)
 
-        self._manager.begin(drop, place)
+        self._begin(drop, place)
 
     @staticmethod
     def _unwanted(draft: Draft) -> str | None:

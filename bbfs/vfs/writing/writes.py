@@ -77,6 +77,10 @@ class Writes:
 
     def __init__(self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names) -> None:
         self._manager = manager
+        self._tree = manager.tree
+        self._contents = manager.contents
+        self._grants = manager.grants
+        self._mounted = manager.roots.mounted
         self._writer = manager.writer
         self._staged = StagedDrafts(manager)
         self._inodes = inodes
@@ -184,19 +188,19 @@ class Writes:
         """
         was_seen = record.digest is not None
         if record.invalidated or (was_seen and not record.fresh(self._manager.clock())):
-            await self._manager.open(record)
-        elif not self._manager.resolved(record):
-            await self._manager.learn(record)
+            await self._contents.open(record)
+        elif not self._contents.resolved(record):
+            await self._contents.learn(record)
 
     def _change(self, source: Source, path: Path, below: Path, node: Node, version: str) -> Draft:
         """Begin to change a resource. version: of the inode that a program opens."""
         record = node.record
         if node.kind == "directory":
             raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
-        if record is None or not self._manager.replaceable(record):
+        if record is None or not self._grants.replaceable(record):
             raise NotSupported(f"{'/'.join(path)}: the source cannot replace it")
         if record.inode_version != version.removesuffix(STAND_IN):
-            self._manager.send_on(record)
+            self._contents.send_on(record)
             raise Outdated("/".join(path))
         draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
         draft.version, draft.modified_ns = version, record.modified_ns
@@ -210,7 +214,7 @@ class Writes:
         """Begin a file under a name that leads to nothing."""
         handler, _ = _writable(source)
         hidden, expected = self._hidden(path)
-        native_uri = await self._manager.native_uri_for(source, below) if hidden is None else hidden.metadata.native_uri
+        native_uri = await self._tree.native_uri_for(source, below) if hidden is None else hidden.metadata.native_uri
         temporary = hidden is None and is_temporary(path[-1])
         if not temporary and "create" not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot create it")
@@ -247,7 +251,7 @@ class Writes:
             record,
             record.inode_version,
             expected,
-            self._manager.open,
+            self._contents.open,
             self._writer.space,
             self._manager.clock,
         )
@@ -462,14 +466,14 @@ class Writes:
         if draft.owns_inode and await _has(record, content, state.etag):
             record.store_as(draft.version, draft.changed_ns, is_stated=state.etag is not None)
         draft.dirty, draft.record, draft.native_uri, draft.expected = False, record, native_uri, state
-        self._aside.pop(self._manager.mounted_at(draft.source, below), None)
+        self._aside.pop(self._mounted(draft.source, below), None)
 
     async def _doubt(self, record: Record, error: BbfsError) -> None:
         """Ask for what a source has after it did not take a write: the kernel looks a name up again only once."""
         record.invalidate()
         if isinstance(error, Conflict) and record.path:
             with suppress(BbfsError):
-                await self._manager.learn(record)
+                await self._contents.learn(record)
 
     # -- attributes --------------------------------------------------------------------------------------------------
 
@@ -490,7 +494,7 @@ class Writes:
             else:
                 node = await answered(self._names.find(path), self._names.find, path)
                 if node.record is not None and node.kind == "file":
-                    await self._writer.set_time(self._manager.source_of(node.record), node.record, wanted.modified_ns)
+                    await self._writer.set_time(self._manager.roots.of(node.record), node.record, wanted.modified_ns)
         if draft is not None:
             return self.attributes(ino, draft)
         node = await answered(self._names.find(path), self._names.find, path)
@@ -499,7 +503,7 @@ class Writes:
     def require_written(self, ino: int) -> None:
         """Raise ReadOnly unless an inode is of a source that is written. The directory of such a source is."""
         path, _ = self._inodes.get(ino)
-        if len(path) != 1 or path[0] not in self._manager.writable_roots:
+        if len(path) != 1 or path[0] not in self._grants.roots:
             self._place(path)
 
     async def _truncate(self, ino: int, handle: int | None, size: int) -> Attributes:
@@ -587,7 +591,7 @@ class Writes:
         if is_base is None:
             return
         record = None if node is None or node.draft is not None else node.record
-        if not is_base(path, {} if record is None else stated(self._manager.described(record))):
+        if not is_base(path, {} if record is None else stated(self._contents.described(record))):
             raise Conflict(f"{'/'.join(path)}: somebody else has changed it")
 
     async def _remove_stored(self, source: Source, record: Record | None, below: Path) -> None:
@@ -627,7 +631,7 @@ class Writes:
         if draft.hides is None:
             return
         below, record, expected = draft.hides
-        path = self._manager.mounted_at(draft.source, below)
+        path = self._mounted(draft.source, below)
         if self._aside.get(path) is draft:
             _, overlay = _writable(draft.source)
             there = overlay.get(below)
@@ -657,7 +661,7 @@ class Writes:
         _, overlay = _writable(source)
         if await self._found(path) is not None:
             raise Exists("/".join(path))
-        native_uri = await self._manager.native_uri_for(source, below)
+        native_uri = await self._tree.native_uri_for(source, below)
         ino = self._inodes.remember(path, DIRECTORY_VERSION)  # the kernel need not be told of what its answer tells
         try:
             if not await self._writer.make_directory(source, native_uri, below):
@@ -674,12 +678,12 @@ class Writes:
         node = await self._there(path)
         if node.kind != "directory":
             raise NotADirectory("/".join(path))
-        if len(await self._manager.view(path)):
+        if len(await self._tree.view(path)):
             raise NotEmpty("/".join(path))
         made = overlay.is_made(below)
         native_uri = node.record.metadata.native_uri if node.record is not None else None
         if native_uri is None and not made:
-            native_uri = await self._manager.native_uri_for(source, below)
+            native_uri = await self._tree.native_uri_for(source, below)
         if made or native_uri is None or not await self._writer.remove_directory(source, native_uri, below):
             overlay.unshow(below)
 
@@ -722,7 +726,7 @@ class Writes:
         if there is not None and there.kind != "directory":
             raise NotADirectory("/".join(to_below))
         native_uri = node.record.metadata.native_uri if node.record is not None else None
-        to_uri = await self._manager.native_uri_for(source, to_below)
+        to_uri = await self._tree.native_uri_for(source, to_below)
         _, overlay = _writable(source)
         drafts = [draft for draft in overlay.drafts_below(below) if isinstance(draft, Draft)]
         async with AsyncExitStack() as locks:
@@ -743,20 +747,20 @@ class Writes:
         if draft.hides is not None:
             hidden, record, expected = draft.hides
             at = (*to_below, *hidden[len(below) :])
-            self._aside.pop(self._manager.mounted_at(source, hidden), None)
-            self._aside[self._manager.mounted_at(source, at)] = draft
+            self._aside.pop(self._mounted(source, hidden), None)
+            self._aside[self._mounted(source, at)] = draft
             draft.hides = at, await self._record_at(source, record, at), expected
             overlay.put(at, None)
         draft.below = (*to_below, *draft.below[len(below) :])
-        draft.path = self._manager.mounted_at(source, draft.below)
+        draft.path = self._mounted(source, draft.below)
         draft.record = await self._record_at(source, draft.record, draft.below)
         draft.native_uri = draft.record.metadata.native_uri
         overlay.put(draft.below, Node("file", draft.record, draft=draft))
 
     async def _record_at(self, source: Source, record: Record, below: Path) -> Record:
         """Return the record that a resource has after its directory was renamed."""
-        native_uri = await self._manager.native_uri_for(source, below)
-        moved = self._unstored(source, native_uri, self._manager.mounted_at(source, below), below)
+        native_uri = await self._tree.native_uri_for(source, below)
+        moved = self._unstored(source, native_uri, self._mounted(source, below), below)
         known = moved.metadata
         moved.metadata = replace(record.metadata, uri=known.uri, native_uri=native_uri, name=known.name)
         moved.recall(record.to_remember())
@@ -843,9 +847,9 @@ class Writes:
                     await self._store(draft, native_uri, expected, to_below, buffer, staged=staged)
 
                 await self._staged.use(draft, store)
-                if not self._manager.resolved(draft.record):  # a stat by descriptor is not tried again after ESTALE
+                if not self._contents.resolved(draft.record):  # fstat(2) is not tried again after ESTALE
                     with suppress(BbfsError):
-                        await self._manager.learn(draft.record)
+                        await self._contents.learn(draft.record)
         if replaced is not None:
             self._given_up(replaced)
             draft.record.salt += "~"  # the inode of the replaced one has other bytes
@@ -928,7 +932,7 @@ class Writes:
         else:
             record, expected = there.record, Expected() if there.record is None else record_state(there.record)
         if record is None:
-            return await self._manager.native_uri_for(source, to_below), Expected(exists=False)
+            return await self._tree.native_uri_for(source, to_below), Expected(exists=False)
         return record.metadata.native_uri, expected
 
     async def link(self, ino: int, parent: int, raw_name: bytes) -> Attributes:
@@ -956,7 +960,7 @@ class Writes:
             if draft.temporary:
                 expected = Expected(exists=False)
                 with trio.move_on_after(NAMED_WITHIN), suppress(BbfsError):
-                    native_uri = await self._manager.native_uri_for(draft.source, draft.below)
+                    native_uri = await self._tree.native_uri_for(draft.source, draft.below)
             try:
                 await self._writer.keep_left(draft.source, native_uri, draft.buffer.snapshot(), expected, draft.below)
             except BbfsError as error:
@@ -971,7 +975,7 @@ class Writes:
             return False
         if not draft.temporary:
             return draft.dirty and not draft.failed
-        hides = draft.hides is not None and self._aside.get(self._manager.mounted_at(draft.source, draft.hides[0]))
+        hides = draft.hides is not None and self._aside.get(self._mounted(draft.source, draft.hides[0]))
         return not draft.path[-1].startswith(KEEPING) and (draft.dirty or hides is not draft)
 
     # -- paths -------------------------------------------------------------------------------------------------------
@@ -986,8 +990,8 @@ class Writes:
 
     def _place(self, path: Path) -> tuple[Source, Path]:
         """Return the source that is written at a path, and the path in its catalog. Raise ReadOnly."""
-        if len(path) > 1 and path[0] in self._manager.writable_roots:
-            source, below = self._manager.place(path)
+        if len(path) > 1 and path[0] in self._grants.roots:
+            source, below = self._tree.place(path)
             if source.overlay is not None:
                 return source, below
         raise ReadOnly(f"{'/'.join(path)}: nothing can be written there")
@@ -996,12 +1000,12 @@ class Writes:
         """Return the node at a path, or None. One that only a template makes counts if the source has it."""
         try:
             node = await answered(self._names.find(path), self._names.find, path)
-            record = self._manager.may_be_new(path, node)
+            record = self._grants.may_be_new(path, node)
             if record is None and node.kind == "file" and node.draft is None:
                 record = node.record
             if record is None or not record.provisional:
                 return node
-            if not await self._manager.exists(record):
+            if not await self._contents.exists(record):
                 return self._names.left(path)
             return await answered(self._names.find(path), self._names.find, path)
         except NotFound:

@@ -70,7 +70,7 @@ async def test_a_listing_of_too_many_directories_is_refused(
     monkeypatch.setattr(inventory, "MAX_DIRECTORIES", 50)
     source = FlatSource(data_source(listing_ttl=1.0), contents={"x://a": b"a"})
     async with World(nursery, source) as world:
-        assert list(await world.manager.children(("mcp-server+docs", "x"))) == ["a"]
+        assert list(await world.manager.tree.children(("mcp-server+docs", "x"))) == ["a"]
         for number in range(3):  # a few at a time are added in place
             source.contents["x://b" + f"/{number}" * 20] = b"b"
         (served,) = world.manager.sources.values()
@@ -80,7 +80,7 @@ async def test_a_listing_of_too_many_directories_is_refused(
         with pytest.raises(TooLarge, match="more than 50 directories"):
             await catalog.refresh()
         assert "more than 50 directories" in (catalog.problem or "")
-        assert (await world.manager.find(("mcp-server+docs", "x", "a"))).kind == "file"
+        assert (await world.manager.tree.find(("mcp-server+docs", "x", "a"))).kind == "file"
 
 
 def test_directories_are_counted() -> None:
@@ -132,7 +132,7 @@ async def test_the_listings_of_a_hierarchical_source_have_a_bound_together(
     async with World(nursery, source) as world:
         (served,) = world.manager.sources.values()
         for name in "abcdef":
-            assert await world.manager.children(("bb-scripted+tree+file", name))
+            assert await world.manager.tree.children(("bb-scripted+tree+file", name))
             assert served.catalog.count() <= 60
 
 
@@ -146,5 +146,5 @@ async def test_listings_with_long_texts_count_as_more_entries(
     async with World(nursery, source) as world:
         (served,) = world.manager.sources.values()
         for name in "abcdef":
-            assert await world.manager.children(("bb-scripted+tree+file", name))
+            assert await world.manager.tree.children(("bb-scripted+tree+file", name))
         assert served.catalog.count() <= 10

@@ -15,7 +15,7 @@ def flat(*uris: str, **policy: Any) -> FlatSource:
 
 
 async def names(world: World, path: str = "mcp-server+docs/x") -> list[str]:
-    return list(await world.manager.children(tuple(path.split("/"))))
+    return list(await world.manager.tree.children(tuple(path.split("/"))))
 
 
 # -- freshness ---------------------------------------------------------------------------------------------------------
@@ -29,9 +29,9 @@ async def test_a_listing_is_asked_for_once_within_its_time_to_live(nursery: trio
         assert await names(world) == ["a", "b"]
         world.clock.advance(29.9)
         assert await names(world) == ["a", "b"]
-        assert (await world.manager.find(("mcp-server+docs", "x", "a"))).kind == "file"
+        assert (await world.manager.tree.find(("mcp-server+docs", "x", "a"))).kind == "file"
         with pytest.raises(NotFound):
-            await world.manager.find(("mcp-server+docs", "x", "none"))
+            await world.manager.tree.find(("mcp-server+docs", "x", "none"))
         assert len(source.listed) == 1
 
 
@@ -41,7 +41,7 @@ async def test_the_time_to_live_of_the_server_comes_first(nursery: trio.Nursery)
     source.listing_ttl = 100.0
     async with World(nursery, source) as world:
         await names(world)
-        assert world.manager.validity(("mcp-server+docs", "x", "a")) == 100.0
+        assert world.manager.tree.validity(("mcp-server+docs", "x", "a")) == 100.0
         world.clock.advance(99.0)
         await names(world)
         assert len(source.listed) == 1
@@ -94,7 +94,7 @@ async def test_a_name_that_an_expired_listing_lacks_is_asked_for(nursery: trio.N
         await names(world)
         source.contents["x://b"] = b""
         world.clock.advance(31.0)
-        assert (await world.manager.find(("mcp-server+docs", "x", "b"))).kind == "file"
+        assert (await world.manager.tree.find(("mcp-server+docs", "x", "b"))).kind == "file"
 
 
 # -- a source that is down ---------------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ async def test_a_source_that_never_answered_is_an_error_and_its_directory_is_the
     source = flat("x://a")
     source.down = kind("no")
     async with World(nursery, source) as world:
-        assert list(world.manager.roots()) == ["mcp-server+docs"]
-        assert world.manager.cached(("mcp-server+docs",)) is not None
+        assert list(world.manager.roots.directories()) == ["mcp-server+docs"]
+        assert world.manager.tree.cached(("mcp-server+docs",)) is not None
         with pytest.raises(kind):
             await names(world)
 
@@ -173,13 +173,13 @@ async def test_a_file_is_no_directory(nursery: trio.Nursery) -> None:
         with pytest.raises(NotADirectory):
             await names(world, "mcp-server+docs/x/a")
         with pytest.raises(NotADirectory):
-            await world.manager.find(("mcp-server+docs", "x", "a", "b"))
+            await world.manager.tree.find(("mcp-server+docs", "x", "a", "b"))
 
 
 @pytest.mark.semantics("S2")
 async def test_a_name_written_as_in_the_uri_leads_to_the_shown_one(nursery: trio.Nursery) -> None:
     async with World(nursery, flat("x://a%20b")) as world:
-        node = await world.manager.find(("mcp-server+docs", "x", "a%20b"))
+        node = await world.manager.tree.find(("mcp-server+docs", "x", "a%20b"))
         assert (node.kind, node.target) == ("symlink", "a b")
         assert await names(world) == ["a b"]
 
@@ -191,7 +191,7 @@ async def test_the_names_of_a_folder_are_what_they_are(nursery: trio.Nursery) ->
     async with World(nursery, tree) as world:
         assert await names(world, "bb-scripted+tree+file") == ["a%20b", "c d"]
         with pytest.raises(NotFound):
-            await world.manager.find(("bb-scripted+tree+file", "c%20d"))
+            await world.manager.tree.find(("bb-scripted+tree+file", "c%20d"))
 
 
 async def test_a_listing_too_long_for_the_event_loop_is_folded_in_a_thread(nursery: trio.Nursery) -> None:
@@ -206,12 +206,12 @@ async def test_a_listing_too_long_for_the_event_loop_is_folded_in_a_thread(nurse
 async def test_a_hierarchical_source_lists_only_what_is_looked_at(nursery: trio.Nursery) -> None:
     source = TreeSource(contents={"file:./a/b/c": b"1", "file:./a/d": b"2", "file:./e/f": b"3"})
     async with World(nursery, source) as world:
-        assert (await world.manager.find(("bb-scripted+tree+file", "a", "b", "c"))).kind == "file"
+        assert (await world.manager.tree.find(("bb-scripted+tree+file", "a", "b", "c"))).kind == "file"
         assert source.listed == [(), ("a",), ("a", "b")]
         with pytest.raises(NotFound):
-            await world.manager.find(("bb-scripted+tree+file", "a", "none"))
+            await world.manager.tree.find(("bb-scripted+tree+file", "a", "none"))
         with pytest.raises(NotADirectory):
-            await world.manager.find(("bb-scripted+tree+file", "a", "d", "c"))
+            await world.manager.tree.find(("bb-scripted+tree+file", "a", "d", "c"))
         assert source.listed == [(), ("a",), ("a", "b")]
 
 

@@ -121,7 +121,7 @@ async def test_a_directory_can_be_found_as_well(nursery: trio.Nursery) -> None:
         assert await world.kernel.ls(f"{ROOT}/by") == []
         assert await world.kernel.cat(f"{ROOT}/by/red/1") == b"one"
         with pytest.raises(NotADirectory):
-            await world.manager.find((ROOT, "by", "red", "1", "x"))
+            await world.manager.tree.find((ROOT, "by", "red", "1", "x"))
 
 
 @pytest.mark.semantics("S3", "S4")

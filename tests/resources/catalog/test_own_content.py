@@ -37,14 +37,14 @@ async def test_it_is_called_index_and_gives_way_to_what_has_that_name(nursery: t
     async with World(nursery, Store()) as world:
         uris = {
             name: node.record.metadata.native_uri
-            for name, node in (await world.manager.children((ROOT, "x"))).items()
+            for name, node in (await world.manager.tree.children((ROOT, "x"))).items()
             if node.record is not None
         }
         assert uris["index"] == "s3://x/index"
         assert uris["y"] == "s3://x/y"
         own = {uri for name, uri in uris.items() if name.startswith("index~")}
         assert own == {"s3://x", "s3://x/%2F"}
-        assert list(await world.manager.children((ROOT, "w"))) == ["index.html"]
+        assert list(await world.manager.tree.children((ROOT, "w"))) == ["index.html"]
 
 
 @pytest.mark.semantics("S25")
@@ -57,12 +57,12 @@ async def test_what_is_missing_from_a_directory_is_told_until_that_is_listed_who
 
     store = Cut()
     async with World(nursery, store) as world:
-        await world.manager.children((ROOT, "w"))
-        await world.manager.children((ROOT, "x"))
+        await world.manager.tree.children((ROOT, "w"))
+        await world.manager.tree.children((ROOT, "x"))
         assert await world.kernel.xattr(ROOT, "user.bbfs.error") == "cut"
         store.missing = None
         world.clock.advance(3600)
-        await world.manager.children((ROOT, "w"))
+        await world.manager.tree.children((ROOT, "w"))
         with pytest.raises(NoAttribute):
             await world.kernel.xattr(ROOT, "user.bbfs.error")
 
@@ -70,7 +70,7 @@ async def test_what_is_missing_from_a_directory_is_told_until_that_is_listed_who
 @pytest.mark.semantics("S5")
 async def test_it_is_found_and_loaded_by_its_name(nursery: trio.Nursery) -> None:
     async with World(nursery, Store()) as world:
-        node = await world.manager.find((ROOT, "w", "index.html"))
+        node = await world.manager.tree.find((ROOT, "w", "index.html"))
         assert node.record is not None
-        content = await world.manager.open(node.record)
+        content = await world.manager.contents.open(node.record)
         assert content.read(0, 99) == b"s3://w"

@@ -93,12 +93,12 @@ async def test_a_resource_is_one_by_its_path_and_by_its_uri(nursery: trio.Nurser
     source = database(content_ttl=3600.0, listing_ttl=3600.0)
     async with World(nursery, source) as world:
         assert await world.kernel.cat(f"{ROOT}/t/rows") == b"first"
-        loaded = await world.manager.load_resource("bb-scripted+tree+db://t/rows")
+        loaded = await world.manager.by_uri.load("bb-scripted+tree+db://t/rows")
         assert await loaded.parts[0].content.read_waiting(0, 99) == b"first"
         assert source.loaded == ["db://t/rows"]
         source.contents["db://t/rows"] = b"again"
         world.files.refresh((ROOT, "t"))
-        loaded = await world.manager.load_resource("bb-scripted+tree+db://t/rows")
+        loaded = await world.manager.by_uri.load("bb-scripted+tree+db://t/rows")
         assert await loaded.parts[0].content.read_waiting(0, 99) == b"again"
         assert await world.kernel.cat(f"{ROOT}/t/rows") == b"again"
         assert len(source.loaded) == 2

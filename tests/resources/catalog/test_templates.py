@@ -524,7 +524,7 @@ async def test_a_load_by_uri_finds_the_template_of_a_resource(nursery: trio.Nurs
     source.template("x://k/{slug}", mime_type="text/markdown")
     async with World(nursery, source) as world:
         await world.kernel.ls(ROOT)
-        loaded = await world.manager.load_resource("mcp-server+docs+x://k/a")
+        loaded = await world.manager.by_uri.load("mcp-server+docs+x://k/a")
         assert loaded.metadata is not None
         assert (loaded.metadata.uri_template, loaded.metadata.mime_type) == ("x://k/{slug}", "text/markdown")
         await world.kernel.cat(f"{ROOT}/x/k/a")

@@ -17,8 +17,9 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.commands.grep import Grep
 from bbfs.resources.commands.indexing import Walked, walk
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.search.index.entries import Document
 from bbfs.resources.search.index.local import LocalIndex
-from bbfs.resources.search.index.store import Document, IndexStore
+from bbfs.resources.search.index.store import IndexStore
 
 
 class Tree:
@@ -30,7 +31,7 @@ class Tree:
         self.clock = clock
 
     async def index(self, *, dry_run: bool = False) -> Walked:
-        source = self.manager.by_id(self.handler.source.id)
+        source = self.manager.roots.named(self.handler.source.id)
         return await walk(self.manager, source, lambda _: None, dry_run=dry_run)
 
     async def read(self, pattern: str, **options: Any) -> list[str]:
@@ -91,7 +92,7 @@ async def test_a_second_grep_walks_no_directory_again(tmp_path: Path, monkeypatc
             raise AssertionError(path)
 
         with monkeypatch.context() as patched:
-            patched.setattr(docs.manager, "view", no_walk)
+            patched.setattr(docs.manager.tree, "view", no_walk)
             assert await docs.read("nothing") == ["b", "c"]  # c is no text
             assert await docs.read("renew") == ["a", "c"]
         assert await docs.read("[", syntax="fixed") == ["a", "b", "c", "d"]  # no literal to look for
@@ -116,7 +117,7 @@ async def test_a_document_that_another_process_indexes_is_a_candidate_then(tmp_p
     async with tree(tmp_path / "index.sqlite", TEXTS) as docs:
         await docs.index()
         assert await docs.read("other") == ["c"]
-        source = docs.manager.by_id(docs.handler.source.id)
+        source = docs.manager.roots.named(docs.handler.source.id)
         other = IndexStore(tmp_path / "index.sqlite", 1 << 30)
         entry = Document(source.fingerprint, "docs://all/b", "another", None, "b", "b", "the other text")
         other.write([entry], 1.0)

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.resources.search.index import store as store_module
-from bbfs.resources.search.index.store import Document, Entry, IndexStore, Remove, Seen, Stale
+from bbfs.resources.search.index import reading
+from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale
+from bbfs.resources.search.index.store import IndexStore
 from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, chunks, decoded
 from bbfs.resources.search.literals import plan
 
@@ -216,7 +217,7 @@ def test_a_full_index_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_a_word_that_is_everywhere_costs_no_hit(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "MOST_RANKED", 3)
+    monkeypatch.setattr(reading, "MOST_RANKED", 3)
     store.write([document("old", "needle"), document("first", "the", source="two")], 1.0)
     store.write([document(str(number), f"the number {number} the") for number in range(9)], 1.0)
     assert set(found(store, "the", limit=3)) <= {"6", "7", "8"}  # the newest
@@ -286,7 +287,8 @@ def test_a_killed_writer_leaves_whole_documents(tmp_path: Path) -> None:
         """
         import itertools, sys
         from pathlib import Path
-        from bbfs.resources.search.index.store import Document, IndexStore
+        from bbfs.resources.search.index.entries import Document
+        from bbfs.resources.search.index.store import IndexStore
         store = IndexStore(Path(sys.argv[1]), 1 << 30)
         for batch in itertools.count():
             uris = [f"{batch}-{number}" for number in range(20)]

@@ -16,8 +16,9 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.commands.indexing import walk
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index import local
+from bbfs.resources.search.index.entries import Entry
 from bbfs.resources.search.index.local import LocalIndex
-from bbfs.resources.search.index.store import Entry, IndexStore
+from bbfs.resources.search.index.store import IndexStore
 from bbfs.resources.search.literals import plan
 from bbfs.sources.documents import converter
 from bbfs.sources.documents.converter import DocumentReader
@@ -35,7 +36,7 @@ class Indexed:
         return [hit.native_uri for _, hit in await self.index.search(query, 10, sources=[self.handler.source.id])]
 
     async def read(self, uri: str) -> None:
-        await self.manager.load_resource(f"{self.handler.source.base_prefix}+{uri}")
+        await self.manager.by_uri.load(f"{self.handler.source.base_prefix}+{uri}")
         await self.index.flush()
 
     def announce(self, uri: str) -> None:
@@ -79,7 +80,7 @@ async def test_an_announced_change_is_out_at_once_and_found_by_its_new_words(tmp
         docs.handler.contents["docs://a"] = b"newword"
         docs.announce("docs://a")
         assert await docs.search("oldword") == ["docs://b"]  # before anything is written
-        source = docs.manager.by_id(docs.handler.source.id)
+        source = docs.manager.roots.named(docs.handler.source.id)
         found = await docs.index.candidates(source, plan("nothing", "fixed"), versions=True)
         assert found is not None
         assert found.uris == {"docs://a"}
@@ -104,12 +105,12 @@ async def test_a_change_announced_during_a_load_keeps_its_content_out(tmp_path: 
 
 async def test_a_resource_that_is_not_listed_any_more_is_removed(tmp_path: Path) -> None:
     async with indexed(tmp_path / "index.sqlite", {"a": "word", "b": "word"}) as docs:
-        await docs.manager.list_resources(docs.handler.source.id)
+        await docs.manager.by_uri.list_below(docs.handler.source.id)
         await docs.read("docs://a")
         await docs.read("docs://b")
         del docs.handler.contents["docs://a"]
         docs.manager.refresh((docs.handler.source.uri_prefix,))
-        await docs.manager.list_resources(docs.handler.source.id)
+        await docs.manager.by_uri.list_below(docs.handler.source.id)
         await trio.testing.wait_all_tasks_blocked()
         await docs.index.flush()
         assert await docs.search("word") == ["docs://b"]
@@ -122,7 +123,7 @@ async def test_content_that_is_no_text_any_more_is_removed(tmp_path: Path) -> No
         docs.announce("docs://a")
         await docs.read("docs://a")
         assert await docs.search("word") == []
-        source = docs.manager.by_id(docs.handler.source.id)
+        source = docs.manager.roots.named(docs.handler.source.id)
         assert await docs.index.indexed(source) == {}
 
 
@@ -141,7 +142,7 @@ async def test_a_flood_of_documents_is_bounded(
     monkeypatch.setattr(local, "MOST_WAITING", 3)
     async with indexed(tmp_path / "index.sqlite", {str(number): "word" for number in range(10)}) as docs:
         prefix = docs.handler.source.base_prefix
-        await docs.manager.load_resources("direct", direct_uris=[f"{prefix}+docs://{number}" for number in range(10)])
+        await docs.manager.by_uri.load_many("direct", direct_uris=[f"{prefix}+docs://{number}" for number in range(10)])
         await docs.index.flush()
         assert len(await docs.search("word")) == 3
     assert [record.message for record in caplog.records] == [
@@ -153,7 +154,7 @@ async def test_an_index_that_cannot_be_opened_costs_only_searches(tmp_path: Path
     path = tmp_path / "index.sqlite"
     path.mkdir()
     async with indexed(path, {"a": "word"}) as docs:
-        loaded = await docs.manager.load_resource(f"{docs.handler.source.base_prefix}+docs://a")
+        loaded = await docs.manager.by_uri.load(f"{docs.handler.source.base_prefix}+docs://a")
         assert loaded.error is None
 
 
@@ -187,7 +188,7 @@ async def test_few_large_documents_are_written_at_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(IndexStore, "write", counted)
     async with indexed(tmp_path / "index.sqlite", {name: f"words of {name}" for name in "abc"}) as docs:
         for name in "abc":
-            await docs.manager.load_resource(f"{docs.handler.source.base_prefix}+docs://{name}")
+            await docs.manager.by_uri.load(f"{docs.handler.source.base_prefix}+docs://{name}")
         await docs.index.flush()
         assert batches == [1, 1, 1]
 
@@ -214,7 +215,7 @@ class Reader(DocumentReader):
 async def test_a_document_is_found_by_the_words_of_its_text(tmp_path: Path) -> None:
     reader = Reader()
     async with indexed(tmp_path / "index.sqlite", {"a.pdf": "one", "b": "words"}, documents=reader) as docs:
-        source = docs.manager.by_id(docs.handler.source.id)
+        source = docs.manager.roots.named(docs.handler.source.id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(docs.index.run)
             await docs.read("docs://a.pdf")

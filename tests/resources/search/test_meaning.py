@@ -19,9 +19,10 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import compose
 from bbfs.resources.search.engine import Way
-from bbfs.resources.search.index import local, vectors
+from bbfs.resources.search.index import local, meaning, vectors
+from bbfs.resources.search.index.entries import Document, Remove
 from bbfs.resources.search.index.local import LocalIndex
-from bbfs.resources.search.index.store import Document, IndexStore, Remove
+from bbfs.resources.search.index.store import IndexStore
 from bbfs.sources.embeddings.embedder import Embedder
 
 BOUND = 60.0
@@ -66,7 +67,7 @@ class Meant:
 
     async def read(self, *names: str) -> None:
         for name in names:
-            await self.manager.load_resource(f"{self.handler.source.base_prefix}+docs://{name}")
+            await self.manager.by_uri.load(f"{self.handler.source.base_prefix}+docs://{name}")
         await self.index.flush()
 
 
@@ -108,10 +109,10 @@ async def test_a_model_in_a_folder_finds_what_has_none_of_the_words(path: Path, 
     async with meant(path, embedder, runs=True) as docs:
         await docs.index.embed()
         assert await docs.found("expired", "words") == []
-        answer = await docs.manager.search("expired")
+        answer = await docs.manager.searches.search("expired")
         assert answer.hits[0].native_uri == "docs://tls"
         assert answer.hits[0].snippet == "renew certificate"
-        both = await docs.manager.search("coffee beans")
+        both = await docs.manager.searches.search("coffee beans")
         assert both.hits[0].native_uri == "docs://cup"
         assert both.hits[0].score > 1 / 61  # the sum of two ranks
         assert both.problems == ()
@@ -120,10 +121,10 @@ async def test_a_model_in_a_folder_finds_what_has_none_of_the_words(path: Path, 
 
 async def test_without_a_model_the_index_finds_words_and_says_so(path: Path) -> None:
     async with meant(path, None) as docs:
-        answer = await docs.manager.search("coffee", mode="meaning")
+        answer = await docs.manager.searches.search("coffee", mode="meaning")
         assert answer.hits == ()
-        assert answer.problems == (f"the index, by meaning: {local.WITHOUT_MODEL}",)
-        assert [hit.native_uri for hit in (await docs.manager.search("coffee")).hits] == ["docs://cup"]
+        assert answer.problems == (f"the index, by meaning: {meaning.WITHOUT_MODEL}",)
+        assert [hit.native_uri for hit in (await docs.manager.searches.search("coffee")).hits] == ["docs://cup"]
 
 
 async def test_a_missing_extension_is_said(
@@ -132,7 +133,7 @@ async def test_a_missing_extension_is_said(
     monkeypatch.setattr(vectors, "extended", lambda _db: False)
     async with meant(path, Model()) as docs:
         await docs.index.embed()
-        answer = await docs.manager.search("coffee", mode="meaning")
+        answer = await docs.manager.searches.search("coffee", mode="meaning")
         assert "needs the extra 'vector'" in answer.problems[0]
         assert await docs.found("coffee", "words") == ["cup"]
     assert "needs the extra 'vector'" in caplog.text
@@ -141,7 +142,7 @@ async def test_a_missing_extension_is_said(
 @pytest.mark.semantics("S37.2")
 async def test_an_announced_change_is_out_at_once_and_found_by_its_new_meaning(path: Path) -> None:
     async with meant(path, Model()) as docs:
-        await docs.manager.list_resources(docs.handler.source.id)
+        await docs.manager.by_uri.list_below(docs.handler.source.id)
         await docs.index.embed()
         assert (await docs.found("expired"))[0] == "tls"
         docs.handler.contents["docs://tls"] = b"brew beans"
@@ -154,7 +155,7 @@ async def test_an_announced_change_is_out_at_once_and_found_by_its_new_meaning(p
         assert {*(await docs.found("coffee"))[:2]} == {"tls", "cup"}
         del docs.handler.contents["docs://cup"]
         docs.manager.refresh((docs.handler.source.uri_prefix,))
-        await docs.manager.list_resources(docs.handler.source.id)
+        await docs.manager.by_uri.list_below(docs.handler.source.id)
         await trio.testing.wait_all_tasks_blocked()
         await docs.index.flush()
         assert (await docs.found("coffee"))[0] == "tls"
@@ -211,7 +212,7 @@ async def test_two_processes_with_two_models_do_not_replace_each_other_for_ever(
         await first.read("new")
         await first.index.embed()
         await second.embed()
-        answer = await first.manager.search("coffee", mode="meaning")
+        answer = await first.manager.searches.search("coffee", mode="meaning")
         assert "another process has taken it over with vectors of the model 'two'" in answer.problems[0]
         await second.aclose()
     assert "the model 'two'" in caplog.text
@@ -235,7 +236,7 @@ async def test_an_endpoint_that_answers_wrong_costs_only_the_meaning(
     async with meant(path, embedder) as docs:
         with pytest.raises((NotSupported, ProtocolViolation), match=message):
             await docs.index.embed()
-        answer = await docs.manager.search("coffee")
+        answer = await docs.manager.searches.search("coffee")
         assert [hit.native_uri for hit in answer.hits] == ["docs://cup"]
         assert [problem.partition(": ")[0] for problem in answer.problems] == ["the index, by meaning"]
         running.wrong = None
@@ -250,7 +251,7 @@ async def test_an_endpoint_that_is_slow_costs_only_the_meaning(path: Path, runni
     async with meant(path, embedder) as docs:
         await docs.index.embed()
         running.hang.clear()
-        answer = await docs.manager.search("brew coffee", within=0.5)
+        answer = await docs.manager.searches.search("brew coffee", within=0.5)
         assert [hit.native_uri for hit in answer.hits] == ["docs://cup"]
         assert answer.problems == ("the index, by meaning: no answer within 0.5 s",)
         running.hang.set()
@@ -267,7 +268,7 @@ async def test_what_could_not_be_made_is_made_later(
         await model.failed.wait()
         assert await docs.found("coffee", "words") == ["cup"]
         model.error = None
-        while not (answer := await docs.manager.search("expired", mode="meaning")).hits:
+        while not (answer := await docs.manager.searches.search("expired", mode="meaning")).hits:
             assert answer.problems == ("the index, by meaning: it has no vectors of the model 'words' yet",)
             await trio.sleep(0.01)
         assert answer.hits[0].native_uri == "docs://tls"
@@ -281,7 +282,7 @@ async def test_damaged_vectors_are_made_again(path: Path) -> None:
         connection.execute("UPDATE near_vector_chunks00 SET vectors = x'00'")
     connection.close()
     async with meant(path, Model()) as docs:
-        answer = await docs.manager.search("coffee")
+        answer = await docs.manager.searches.search("coffee")
         assert [hit.native_uri for hit in answer.hits] == ["docs://cup"]
         assert "its vectors are made again" in answer.problems[0]
         await docs.index.embed()

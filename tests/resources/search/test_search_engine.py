@@ -51,7 +51,7 @@ class Index:
 async def test_ranks_of_all_sources_are_merged_and_nothing_is_loaded(nursery: trio.Nursery) -> None:
     a, b = searching("a", "1", "2", "3"), searching("b", "1", "2")
     async with World(nursery, a, b) as world:
-        answer = await world.manager.search("some  words", limit=4)
+        answer = await world.manager.searches.search("some  words", limit=4)
         assert shown(answer) == [f"mcp-server+{each}" for each in ("a/x/1", "b/x/1", "a/x/2", "b/x/2")]
         assert answer.problems == ()
         assert [hit.score for hit in answer.hits] == [0.016393, 0.016393, 0.016129, 0.016129]
@@ -65,16 +65,16 @@ async def test_what_an_index_finds_as_well_comes_first_and_once(nursery: trio.Nu
     a, tree = searching("a", "1", "2"), TreeSource(contents={"file:./d/t.md": b"t"})
     index = Index(("a", "tree"), ("a", Hit("x://2")), ("tree", Hit("file:./d/t.md")), ("other", Hit("x://1")))
     async with World(nursery, a, tree) as world:
-        world.manager.searchers.append(index)
-        answer = await world.manager.search("word", mode="words")
+        world.manager.searches.searchers.append(index)
+        answer = await world.manager.searches.search("word", mode="words")
         assert shown(answer) == ["mcp-server+a/x/2", "mcp-server+a/x/1", "bb-scripted+tree+file/d/t.md"]
         assert answer.hits[0].snippet == "of a"
         assert index.asked == [({"a", "tree"}, "words")]
         assert tree.loaded == []
-        answer = await world.manager.search("word", below=[("bb-scripted+tree+file", "d")])
+        answer = await world.manager.searches.search("word", below=[("bb-scripted+tree+file", "d")])
         assert shown(answer) == ["bb-scripted+tree+file/d/t.md"]
         assert len(a.searched) == 1
-        await world.manager.search("word", below=[("bb-scripted+tree+file",)])
+        await world.manager.searches.search("word", below=[("bb-scripted+tree+file",)])
         assert index.limits == [LIMIT, MOST, LIMIT]
 
 
@@ -86,7 +86,7 @@ async def test_a_source_that_hangs_or_fails_costs_its_own_hits(
     hung.hold(SearchingSource.SEARCHING)
     async with World(nursery, a, hung, down, FlatSource(data_source("mcp-server+mute"))) as world:
         before = trio.current_time()
-        answer = await world.manager.search("word", within=3)
+        answer = await world.manager.searches.search("word", within=3)
         assert trio.current_time() - before == pytest.approx(3)
         assert shown(answer) == ["mcp-server+a/x/1"]
         assert answer.problems == (
@@ -103,7 +103,7 @@ async def test_a_listing_that_hangs_does_not_hold_the_search(
     a, slow = searching("a", "1"), searching("slow", "1")
     slow.hold(SearchingSource.LISTING)
     async with World(nursery, a, slow) as world:
-        answer = await world.manager.search("word", within=1)
+        answer = await world.manager.searches.search("word", within=1)
         assert shown(answer) == ["mcp-server+a/x/1"]
         assert answer.problems == ("slow: no answer within 1 s",)
         slow.release(SearchingSource.LISTING)
@@ -113,18 +113,18 @@ async def test_a_listing_that_hangs_does_not_hold_the_search(
 async def test_hits_are_below_the_asked_paths_and_exist(nursery: trio.Nursery) -> None:
     gone = searching("a", "d/1", "d/2", "e/1", hits=[Hit("x://gone"), Hit("x://e/1"), Hit("x://d/2")])
     async with World(nursery, gone) as world:
-        assert shown(await world.manager.search("word")) == ["mcp-server+a/x/e/1", "mcp-server+a/x/d/2"]
-        below = await world.manager.search("word", below=[("mcp-server+a", "x", "d")])
+        assert shown(await world.manager.searches.search("word")) == ["mcp-server+a/x/e/1", "mcp-server+a/x/d/2"]
+        below = await world.manager.searches.search("word", below=[("mcp-server+a", "x", "d")])
         assert shown(below) == ["mcp-server+a/x/d/2"]
         with pytest.raises(NotFound, match="no such source"):
-            await world.manager.search("word", below=[("mcp-server+b",)])
+            await world.manager.searches.search("word", below=[("mcp-server+b",)])
 
 
 async def test_a_resource_of_a_template_is_found_unlisted(nursery: trio.Nursery) -> None:
     a = searching("a", "listed", hits=[Hit("x://row/7")])
     a.template("x://row/{id}")
     async with World(nursery, a) as world:
-        assert shown(await world.manager.search("word")) == ["mcp-server+a/x/row/7"]
+        assert shown(await world.manager.searches.search("word")) == ["mcp-server+a/x/row/7"]
         assert a.loaded == []
 
 
@@ -134,7 +134,7 @@ async def test_a_resource_of_a_template_that_is_a_directory_as_well_is_found(nur
     for template in ("x://pets/{id}", "x://pets/{id}/photos"):
         a.template(template, mime_type="application/json")
     async with World(nursery, a) as world:
-        answer = await world.manager.search("word")
+        answer = await world.manager.searches.search("word")
         assert shown(answer) == [f"mcp-server+a/x/pets/7/{name}" for name in ("index.json", "photos")]
         assert a.loaded == []
 
@@ -142,11 +142,11 @@ async def test_a_resource_of_a_template_that_is_a_directory_as_well_is_found(nur
 async def test_a_mode_leaves_out_what_searches_otherwise(nursery: trio.Nursery) -> None:
     words, meaning = searching("words", "1"), searching("meaning", "1", by_meaning=True)
     async with World(nursery, words, meaning) as world:
-        assert shown(await world.manager.search("word", mode="words")) == ["mcp-server+words/x/1"]
-        answer = await world.manager.search("word", mode="meaning")
+        assert shown(await world.manager.searches.search("word", mode="words")) == ["mcp-server+words/x/1"]
+        answer = await world.manager.searches.search("word", mode="meaning")
         assert shown(answer) == ["mcp-server+meaning/x/1"]
         assert answer.problems == ("not searched: words (by words only)",)
-        assert len((await world.manager.search("word")).hits) == 2
+        assert len((await world.manager.searches.search("word")).hits) == 2
 
 
 @pytest.mark.semantics("S36.3")
@@ -154,22 +154,23 @@ async def test_an_index_is_asked_for_words_and_for_meaning_and_both_ranks_count(
     a = searching("a", "1", "2", hits=[])
     index = Index(("a",), ("a", Hit("x://2")), ("a", Hit("x://1")))
     async with World(nursery, a) as world:
-        world.manager.searchers.append(index)
-        answer = await world.manager.search("word", mode="meaning")
+        world.manager.searches.searchers.append(index)
+        answer = await world.manager.searches.search("word", mode="meaning")
         assert (answer.hits, index.asked) == ((), [])
         assert answer.problems[0] == "the index, by meaning: it has words only"
-        assert [hit.score for hit in (await world.manager.search("word")).hits] == [0.016393, 0.016129]
+        assert [hit.score for hit in (await world.manager.searches.search("word")).hits] == [0.016393, 0.016129]
         index.without_meaning = None
-        assert shown(await world.manager.search("word", mode="meaning")) == ["mcp-server+a/x/2", "mcp-server+a/x/1"]
-        assert [hit.score for hit in (await world.manager.search("word")).hits] == [0.032786, 0.032258]
+        answer = await world.manager.searches.search("word", mode="meaning")
+        assert shown(answer) == ["mcp-server+a/x/2", "mcp-server+a/x/1"]
+        assert [hit.score for hit in (await world.manager.searches.search("word")).hits] == [0.032786, 0.032258]
         assert sorted(way for _, way in index.asked) == ["meaning", "meaning", "words", "words"]
 
 
 async def test_a_source_of_which_nothing_is_indexed_yet_is_named(nursery: trio.Nursery) -> None:
     a, b, c = (searching(name, "1", searches=name == "c") for name in "abc")
     async with World(nursery, a, b, c) as world:
-        world.manager.searchers.append(Index(("a", "b", "c"), ("a", Hit("x://1")), empty=("b", "c")))
-        answer = await world.manager.search("word")
+        world.manager.searches.searchers.append(Index(("a", "b", "c"), ("a", Hit("x://1")), empty=("b", "c")))
+        answer = await world.manager.searches.search("word")
         assert answer.problems == ("nothing is indexed yet of: b ('bbfs index' reads all of it)",)
 
 
@@ -178,7 +179,7 @@ async def test_a_source_that_cannot_tell_yet_is_asked(nursery: trio.Nursery) -> 
     a, without = searching("a", "1", searches=None), searching("without", searches=None)
     async with World(nursery, a, without) as world:
         for _ in range(2):
-            answer = await world.manager.search("word")
+            answer = await world.manager.searches.search("word")
             assert shown(answer) == ["mcp-server+a/x/1"]
             assert answer.problems == ("cannot be searched: without (no search of their own, not indexed)",)
         assert (len(a.searched), len(without.searched)) == (2, 1)
@@ -191,7 +192,7 @@ async def test_a_source_that_has_nothing_to_search_by_now_is_told_as_one_without
     a, plain = searching("a", "1"), searching("plain", "1", down=NotSupported("no full-text index"))
     async with World(nursery, a, plain) as world:
         for _ in range(2):
-            answer = await world.manager.search("word")
+            answer = await world.manager.searches.search("word")
             assert answer.problems == ("cannot be searched: plain (no search of their own, not indexed)",)
         assert len(plain.searched) == 2, "it may have one by the next search"
 
@@ -199,7 +200,7 @@ async def test_a_source_that_has_nothing_to_search_by_now_is_told_as_one_without
 async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.Nursery) -> None:
     a = searching("a", "1", searches=False)
     async with World(nursery, a) as world:
-        answer = await world.manager.search("word")
+        answer = await world.manager.searches.search("word")
         assert (answer.hits, a.searched) == ((), [])
         assert answer.problems == ("cannot be searched: a (no search of their own, not indexed)",)
 
@@ -215,8 +216,8 @@ async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.N
 async def test_hostile_texts_and_scores_are_bounded(nursery: trio.Nursery, hit: Hit) -> None:
     a, b = searching("a", "1", hits=[hit] * 10_000), searching("b", "1", searches=False)
     async with World(nursery, a, b) as world:
-        world.manager.searchers.append(Index("b", *[("b", hit)] * 10_000))
-        found = (await world.manager.search("word")).hits
+        world.manager.searches.searchers.append(Index("b", *[("b", hit)] * 10_000))
+        found = (await world.manager.searches.search("word")).hits
         assert [each.source_id for each in found] == ["a", "b"]
         assert all(math.isfinite(each.score) for each in found)
         for text in (text or "" for each in found for text in (each.title, each.snippet, each.where)):
@@ -230,7 +231,7 @@ async def test_a_source_has_hits_of_its_own_only_and_not_too_many(nursery: trio.
     a, b = searching("a", *names), searching("b", "secret", hits=[])
     a.hits[:0] = [Hit("mcp-server+b+x://secret"), Hit("x://secret"), Hit("../secret"), Hit("x" * 100_000), Hit("")]
     async with World(nursery, a, b) as world:
-        answer = await world.manager.search("word", limit=MOST)
+        answer = await world.manager.searches.search("word", limit=MOST)
         assert {hit.source_id for hit in answer.hits} == {"a"}
         assert MOST - 5 <= len(answer.hits) <= MOST
 
@@ -243,7 +244,7 @@ async def test_an_answer_of_another_kind_is_a_problem_in_words(
     a = searching("a", "1")
     a.hits = hits
     async with World(nursery, a) as world:
-        answer = await world.manager.search("word")
+        answer = await world.manager.searches.search("word")
         assert answer.hits == ()
         assert all(problem.startswith("a: ") for problem in answer.problems)
     caplog.clear()
@@ -259,5 +260,5 @@ async def test_a_query_that_cannot_be_is_refused(
     a = searching("a", "1")
     async with World(nursery, a) as world:
         with pytest.raises(error):
-            await world.manager.search(query, limit=limit)
+            await world.manager.searches.search(query, limit=limit)
         assert a.searched == []

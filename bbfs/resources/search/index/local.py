@@ -6,13 +6,10 @@ The database is opened at the first use. Reading and writing happen in threads o
 is alone. Without a usable database everything else still works.
 """
 
-import fcntl
 import logging
-import os
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -21,27 +18,17 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, Unreachable
 from bbfs.model.values import Change, Content, Hit, ResourceMetadata
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.search.index.covered import CoveredDirectories
-from bbfs.resources.search.index.store import (
-    Candidates,
-    Document,
-    Entry,
-    Indexed,
-    IndexStore,
-    IndexUsage,
-    Remove,
-    Seen,
-    Stale,
-)
+from bbfs.resources.search.index.entries import Candidates, Document, Entry, Indexed, IndexUsage, Remove, Seen, Stale
+from bbfs.resources.search.index.meaning import Meaning
+from bbfs.resources.search.index.store import IndexStore
 from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
-from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
 from bbfs.resources.search.literals import Query
 from bbfs.resources.source import Source
-from bbfs.serving.private_files import open_own
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, kind_of
 
 if TYPE_CHECKING:
@@ -62,16 +49,8 @@ MOST_PATHS = 1000
 """Paths of one change that are looked up."""
 LOOKED_EVERY = 5.0
 """Seconds between two looks for sources that other processes have indexed."""
-EMBEDDED_AT_ONCE = 64
-"""Chunks whose vectors are asked for at once."""
-EMBEDDED_WITHIN = 60.0
-"""Seconds for the vectors of so many chunks."""
 AGAIN_AFTER, AGAIN_AT_LATEST = 5.0, 300.0
 """Seconds to the next attempt after a failure to make vectors: the first, and at most."""
-WITHOUT_MODEL = (
-    'nothing makes vectors of texts: set [embeddings] to url = "http://localhost:11434/v1" and model = "…", or to'
-    ' folder = "…"'
-)
 _COMPLAINED_EVERY = 60.0
 _TEXT_OF = "text of "
 """Begins the version of a document that is indexed as text."""
@@ -128,11 +107,7 @@ class LocalIndex:
         self._store: IndexStore | None = None
         self._opening = trio.Lock()
         self._flushing = trio.Lock()
-        self._embedder = embedder
-        self._embedding = trio.Lock()
-        self._has_put = False
-        self.without_meaning = WITHOUT_MODEL if embedder is None else None
-        """Why there is no search by meaning, or None."""
+        self._meaning = Meaning(path, embedder, self._writer, self._read, self._complain)
         self._reading = trio.CapacityLimiter(2)
         self._writing = trio.CapacityLimiter(1)
         self._waiting: deque[_Learnt | Entry] = deque()
@@ -149,6 +124,11 @@ class LocalIndex:
         self.covered = CoveredDirectories()
         self.follow: Callable[[], object] | None = None
         """Subscribes `changed` to the changes of all sources. It is called once, when there is something to index."""
+
+    @property
+    def without_meaning(self) -> str | None:
+        """Why there is no search by meaning, or None."""
+        return self._meaning.lacks
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -183,12 +163,7 @@ class LocalIndex:
                     self._store = await trio.to_thread.run_sync(IndexStore, self._path, self._max_bytes)
                 except (OSError, sqlite3.Error) as error:
                     raise Unreachable(f"the index: {error}") from error
-                if not self._store.has_vectors and self.without_meaning is None:
-                    self.without_meaning = (
-                        "it needs the extra 'vector' (pip install 'bbfs[vector]'), and a Python whose"
-                    )
-                    self.without_meaning += " SQLite loads extensions"
-                    self._complain(f"the index has no vectors: {self.without_meaning}")
+                self._meaning.check(self._store)
                 await self._look()
         return self._store
 
@@ -345,7 +320,7 @@ class LocalIndex:
     async def run(self) -> None:
         """Write what was learnt, and make its vectors, again and again, until cancelled."""
         async with trio.open_nursery() as nursery:
-            if self._embedder is not None:
+            if self._meaning.has_model:
                 nursery.start_soon(self._keep_embedding)
             if self._documents is not None:
                 nursery.start_soon(self._keep_reading)
@@ -384,51 +359,8 @@ class LocalIndex:
     async def embed(self) -> None:
         """Make the vectors that are missing, unless documents wait to be written. Raise BbfsError."""
         store = await self.open()
-        if store is None or self.without_meaning is not None:
-            return
-        async with self._embedding:
-            with self._alone() as alone:
-                while alone and not self._waiting and await self._embed_some(store):
-                    pass
-
-    @contextmanager
-    def _alone(self) -> Iterator[bool]:
-        """Yield whether this process makes the vectors now: a second one would pay for the same ones."""
-        try:
-            lock = open_own(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise Unreachable(f"the index: {error}") from error
-        try:
-            alone = True
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                alone = False
-            yield alone
-        finally:
-            os.close(lock)
-
-    async def _embed_some(self, store: IndexStore) -> bool:
-        """Make the next vectors. Return whether there were any to make."""
-        embedder = self._embedder
-        assert embedder is not None
-        chunks = await self._writer(partial(store.pending, embedder.name, EMBEDDED_AT_ONCE))
-        if not chunks.texts:
-            return False
-        vectors: Sequence[bytes] | None = None
-        with trio.move_on_after(EMBEDDED_WITHIN):
-            vectors = await embedder.embed([*chunks.texts.values()])
-        if vectors is None:
-            raise DeadlineExceeded(f"embeddings: no answer within {EMBEDDED_WITHIN:g} s")
-        if embedder.dimensions is None or embedder.dimensions > MOST_DIMENSIONS:
-            raise NotSupported(f"vectors of {embedder.dimensions} dimensions; there may be {MOST_DIMENSIONS}")
-        work = partial(store.put_vectors, embedder.name, chunks, vectors, first=not self._has_put)
-        other = await self._writer(work)
-        self._has_put = True
-        if other is not None:
-            self.without_meaning = f"another process has taken it over with vectors of the model {other!r}"
-            self._complain(f"the index: {self.without_meaning}")
-        return other is None
+        if store is not None:
+            await self._meaning.make(store, lambda: bool(self._waiting))
 
     async def flush(self) -> None:
         """Write all that waits. Raise BbfsError."""
@@ -531,28 +463,10 @@ class LocalIndex:
         asked = [self._sources[each].fingerprint for each in sources if each in self._sources]
         most = limit + min(sum(self._left.values()), limit)
         if mode == "meaning":
-            found = await self._nearest(store, query, most, asked)
+            found = await self._meaning.nearest(store, query, most, asked, SEARCH_WITHIN)
         else:
             found = await self._read(partial(store.search, query, most, asked, SEARCH_WITHIN))
         return [(self._ids[key], hit) for key, hit in found if not self._left[key, hit.native_uri]][:limit]
-
-    async def _nearest(
-        self, store: IndexStore, query: str, limit: int, fingerprints: Sequence[str]
-    ) -> list[tuple[str, Hit]]:
-        embedder = self._embedder
-        if embedder is None or self.without_meaning is not None:
-            raise NotSupported(self.without_meaning or WITHOUT_MODEL)
-        (vector,) = await embedder.embed([query])
-        try:
-            found = await self._read(
-                partial(store.nearest, embedder.name, vector, query, limit, fingerprints, SEARCH_WITHIN)
-            )
-        except Unreachable as error:
-            await self._writer(store.forget_vectors)
-            raise Unreachable(f"{error}: its vectors are made again") from error
-        if found is None:
-            raise Unreachable(f"it has no vectors of the model {embedder.name!r} yet")
-        return found
 
     async def candidates(self, source: Source, query: Query, *, versions: bool = False) -> Candidates | None:
         """Return the documents of a source that may match a pattern; None if it is not in the index. Raise BbfsError.

@@ -1,20 +1,18 @@
 """A data source at work: its state in the ResourceManager."""
 
-import json
 import logging
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import blake2b, scrypt
-from typing import Any, cast
+from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.overlay import Overlay
+from bbfs.resources.documents import source_document
 from bbfs.resources.requests import RequestSlots, Waiters
+from bbfs.resources.source.fingerprint import place
 from bbfs.sources import (
     CanList,
     CanListDirectory,
@@ -41,8 +39,6 @@ REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
 WRITES_KEPT = 10_000
 """Written resources whose time is kept; beyond that, all others count as written at the time of the oldest."""
-_PLACES = frozenset(("url", "root", "file", "document", "server", "servervariables", "endpoint", "baseurl", "account"))
-"""The options that say where a source is, without underscores and in small letters."""
 _UNSIZED = (
     'stat fails for {}, whose size only a load tells: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
 )
@@ -174,6 +170,12 @@ class Source:
         return {key: found for key, found in (("proposedSearch", search), ("proposedWrite", write)) if found}
 
     @property
+    def document(self) -> dict[str, Any]:
+        """The description of the source as one JSON object."""
+        described = source_document(self.data, self.state, self.problem, self.capabilities, self.offers)
+        return {**described, **self.proposals}
+
+    @property
     def may_search(self) -> CanSearch | None:
         """The handler, if the configuration grants its search and it has one, or if only a search tells."""
         handler = self.handler
@@ -230,83 +232,3 @@ class Source:
             "write": self.writes is not None,
         }
         return [name for name, held in can.items() if held]
-
-
-def fingerprint(source: DataSource) -> str:
-    """Return the name of a source where its contents are kept. Only the same definition is the same source.
-
-    The definition is all that decides what the source answers: the values that references gave included, so a source
-    that is asked with another user's token is another one, and so is a program that is started in another directory. It
-    is the same on every machine that is configured alike.
-    It is a hash, so nothing of the definition can be read from it; where secrets are part of it, one that is slow to
-    compute, since others may see it (`cache.shared`) and try out what it could be made from.
-    """
-    server, where = source.mcp, None
-    personal: dict[str, Any] = {"auth": dict(source.auth)}
-    secret = bool(source.auth)
-    if server is not None:
-        cwd = server.cwd or (_current_directory() if server.command is not None else None)
-        where = [server.transport, server.command, server.args, cwd, server.url, server.roots]
-        personal["env"] = dict(server.env)
-        personal["headers"] = {name.lower(): value for name, value in server.headers.items()}
-        in_url = server.url is not None and not {"?", "@"}.isdisjoint(server.url)
-        secret = bool(secret or server.env or server.headers or server.secrets or in_url)
-    if source.base is not None:
-        personal["base"] = source.base
-    elif _may_have_relative_path(source.config):
-        personal["base"] = _current_directory()
-    text = _canonical([source.uri_prefix, dict(source.config), where, source.tools, source.prompts, personal])
-    if secret:
-        text = scrypt(text, salt=b"bbfs source", n=1 << 12, r=8, p=1, dklen=32)
-    return f"{source.base_prefix} {blake2b(text, digest_size=12).hexdigest()}"
-
-
-def place(source: DataSource) -> str:
-    """Return a hash of where a source is, whatever user, token or bounds its definition has: these may be corrected."""
-    server = source.mcp
-    places = [*_places(source.config)]
-    if server is not None:
-        places += [server.command, list(server.args), _address(server.url or "")]
-    if server is not None and server.command is not None:
-        places.append(server.cwd or _current_directory())
-    elif _may_have_relative_path(places):
-        places.append(source.base or _current_directory())
-    return blake2b(_canonical([source.base_prefix, places]), digest_size=12).hexdigest()
-
-
-def _places(options: Mapping[str, Any]) -> Iterator[object]:
-    """Yield the options that say where a source is, and their names."""
-    for name, value in sorted(options.items()):
-        if name.replace("_", "").lower() in _PLACES:
-            yield name
-            yield _address(value) if isinstance(value, str) else value
-        elif isinstance(value, Mapping):
-            yield from _places(cast(Mapping[str, Any], value))
-
-
-def _address(text: str) -> str:
-    """Return a path, or a URL without what may be a secret or a setting: its user, its query and its fragment."""
-    scheme, is_url, rest = text.partition("://")
-    if not is_url:
-        return os.path.expanduser(text).rstrip("/")
-    host, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
-
-
-def _current_directory() -> str:
-    """Return the current directory, also one that is gone."""
-    return os.readlink("/proc/self/cwd")
-
-
-def _may_have_relative_path(value: object) -> bool:
-    """Return whether a text among options may be a path that starts at the current directory."""
-    if isinstance(value, str):
-        return not value.startswith(("/", "~")) and "://" not in value
-    if isinstance(value, Mapping):
-        return any(map(_may_have_relative_path, cast(Mapping[str, object], value).values()))
-    return isinstance(value, list | tuple) and any(map(_may_have_relative_path, cast(Iterable[object], value)))
-
-
-def _canonical(value: Any) -> bytes:
-    """Return equal bytes for equal values. Their `repr` does not: a string made from references shows them."""
-    return json.dumps(value, sort_keys=True, default=str).encode()

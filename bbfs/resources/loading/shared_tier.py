@@ -29,8 +29,8 @@ from cachetools import LRUCache
 
 from bbfs.model.values import DataSource, McpServer
 from bbfs.resources.cache.tier import Cached, SharedTier
+from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
-from bbfs.resources.tiers import Load
 from bbfs.sources import CanLogIn
 from bbfs.sources.content.memory import MemoryContent
 

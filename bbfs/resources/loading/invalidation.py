@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from bbfs.model.values import Change, ChangeEvent
 from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path
-from bbfs.resources.loader import ContentLoader
+from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.source import Source
 
 

@@ -28,17 +28,16 @@ from bbfs.model.values import Content, Loaded, Part, ResourceMetadata
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog import publish_description
+from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
-from bbfs.resources.tiers import Load
 from bbfs.sources.content.memory import MemoryContent
 
 log = logging.getLogger(__name__)
 
 ERROR_KEPT = 2.0
 """Seconds before a failed load is repeated: `ls -l` and the `cat` after it cost one request, not two."""
-ABSENT_FOR = 5.0
-"""Seconds before an unlisted resource is asked for again after the source answered that it does not exist."""
 RESULT_KEPT = 60.0
 """Seconds for which the several parts of what an open loaded stay a directory, as far as memory allows."""
 

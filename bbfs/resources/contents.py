@@ -1,0 +1,234 @@
+"""The sizes, versions and contents of resources: what is cached of them, and what their sources answer."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import trio
+
+from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreachable
+from bbfs.model.values import Content, Part, ResourceMetadata
+from bbfs.resources import documents
+from bbfs.resources.cache.memory import ContentCache
+from bbfs.resources.cache.tier import Cached
+from bbfs.resources.catalog import DirectoryCatalog
+from bbfs.resources.catalog.record import AWAITED, JUST_NOW, Node, Path, Record
+from bbfs.resources.documents import TEXT
+from bbfs.resources.loading.loader import ContentLoader, refuse_repeat
+from bbfs.resources.loading.publish import Publisher, content_key, require_current
+from bbfs.resources.loading.tiers import DiskTier, Load
+from bbfs.resources.readahead.scheduler import LoadAhead
+from bbfs.resources.requests import SingleFlight
+from bbfs.resources.source import Source
+from bbfs.resources.source.roots import Roots
+from bbfs.resources.tree import Tree
+from bbfs.sources import CanStat
+from bbfs.sources.content.memory import MemoryContent
+
+
+class Contents:
+    """The contents of all sources.
+
+    memory: those in memory. disk: those on disk, if configured. clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        roots: Roots,
+        tree: Tree,
+        flights: SingleFlight,
+        loader: ContentLoader,
+        publisher: Publisher,
+        ahead: LoadAhead,
+        memory: ContentCache[Content],
+        disk: DiskTier | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._roots = roots
+        self._tree = tree
+        self._flights = flights
+        self._loader = loader
+        self._publisher = publisher
+        self._ahead = ahead
+        self._memory = memory
+        self._disk = disk
+        self._clock = clock
+
+    # -- what is cached ----------------------------------------------------------------------------------------------
+
+    def size_now(self, record: Record) -> tuple[int, float] | None:
+        """Return the size in bytes and its validity in seconds, or None if only the source can tell."""
+        source = self._roots.of(record)
+        if source.misstates_sizes and record.digest is None:
+            return None  # `cp` and `tar` would report a file that changed while they read it
+        return record.cached_size(self._clock(), source.data.policy.listing_ttl)
+
+    def last_size(self, record: Record) -> int | None:
+        """Return the size in bytes that a load, or else the source, told last, however old it is; None if neither."""
+        size = self.size_now(record)
+        return record.size if size is None else size[0]
+
+    def resolved(self, record: Record) -> bool:
+        """Return whether the size is known, or was asked for just now."""
+        return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self._clock())
+
+    def lazy(self, record: Record) -> bool:
+        """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""
+        return record.on_open or self._roots.of(record).data.policy.sizes == "lazy"
+
+    def fresh_for(self, record: Record) -> float:
+        """Return the seconds for which the cached content is served without a request."""
+        now = self._clock()
+        return record.fetched_at + record.ttl - now if record.fetched_at is not None and record.fresh(now) else 0.0
+
+    def send_on(self, record: Record) -> None:
+        """Keep what was just loaded for the lookup that follows ESTALE, even if it is invalidated meanwhile.
+
+        The kernel retries only once, so a resource that changes faster could never be opened otherwise.
+        """
+        if record.loaded_within(JUST_NOW, self._clock()):
+            record.awaited_until = self._clock() + AWAITED
+
+    def just_changed(self, record: Record) -> bool:
+        """Return whether the kernel may be about to look up the version of the last load."""
+        return record.changed_within(JUST_NOW, self._clock())
+
+    def content_now(self, record: Record) -> Content | None:
+        """Return the content, if it is in memory, and fresh or just loaded; else None.
+
+        A part of what an open has loaded is valid as long as its directory exists.
+        """
+        kept = record.parent is not None and record.on_open
+        usable = record.fresh(self._clock()) or kept or self.just_changed(record)
+        return self._memory.get(content_key(record)) if usable and record.parts is None else None
+
+    # -- what a source answers ---------------------------------------------------------------------------------------
+
+    async def open(self, record: Record) -> Content:
+        """Return the content of a resource, from memory or by a load. Raises IsADirectory if it has several parts."""
+        content = self.content_now(record)
+        if content is not None:
+            return content
+        contents = await self._loader.contents(self._roots.of(record), record)
+        if record.parts is not None:
+            raise IsADirectory(f"{record.metadata.name} answered several contents")
+        require_current(record)
+        return contents[record.part] if record.parent is not None else contents[0]
+
+    async def learn(self, record: Record) -> None:
+        """Update size, version and time of the record: by asking the source for them, or by a load.
+
+        While the source is down, a learnt size stays valid (S20). Raises the source's error otherwise. Does nothing for
+        what only an open loads (S31).
+        """
+        if record.on_open:
+            return
+        source = self._roots.of(record)
+        deadline = trio.current_time() + source.data.policy.timeout
+        with source.waiters:
+            try:
+                refuse_repeat(record, self._clock())
+                if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
+                    key = ("stat", record.key)
+                    await self._loader.ask(source, record, key, lambda: self._confirm(source, record))
+                    if self.resolved(record):
+                        return
+                await self._loader.load(source, record, deadline)
+                require_current(record)
+            except (Unreachable, DeadlineExceeded):
+                known = record.size is not None and self._loader.within_stale(source, record)
+                if not known and await self._loader.last(source, record) is None:
+                    raise
+                record.stale = True
+
+    def begin_learning(self, record: Record) -> None:
+        """Begin to learn a record that expires now, without waiting: a program waits to hear of another content."""
+        left = record.fetched_at + record.ttl - self._clock() if record.fetched_at is not None else 0.0
+        if record.on_open or left > JUST_NOW:
+            return
+
+        async def learn() -> None:
+            await trio.sleep(max(0.0, left))  # until then `learn` would take what was loaded just now
+            await self.learn(record)
+
+        timeout = self._roots.of(record).data.policy.timeout
+        self._flights.begin(("learn", record.key), learn, timeout + JUST_NOW)
+
+    async def _confirm(self, source: Source, record: Record) -> None:
+        assert isinstance(source.catalog, DirectoryCatalog)
+        async with source.slots.ask():
+            load = Load(source, record)
+            for is_last in (False, True):  # the mount may change the name while the source is asked
+                asked_at = self._clock()
+                try:
+                    await source.catalog.confirm(record)
+                    return
+                except NotFound:
+                    if self._publisher.absent(load, asked_at) or is_last:
+                        raise
+
+    async def exists(self, record: Record) -> bool:
+        """Return whether the source has a resource, by a load. Raises any other error."""
+        try:
+            await self.learn(record)
+        except NotFound:
+            return False
+        return True
+
+    async def find_certain(self, path: Path) -> Node:
+        """As `Tree.find`, but ask the source if a name may be a resource or a directory."""
+        node = await self._tree.find(path)
+        if self._tree.opened_as_file(path, node) or (node.candidate is not None and await self.exists(node.candidate)):
+            node = await self._tree.find(path)
+        return node
+
+    async def text(self, record: Record, version: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return the text of a document from the disk cache, or else make it and cache it. Raise what `make` raises.
+
+        version: of the text. What is cached is true for as long as it is there: another text has another version.
+        """
+        source = self._roots.of(record)
+        disk = self._disk if source.data.policy.disk else None
+        key = source.fingerprint, f"{TEXT} {version} {record.metadata.native_uri}"
+        if disk is not None and (cached := await disk.recall(key)) is not None:
+            content = cached.parts[0].content
+            return await content.read_waiting(0, content.size)
+        text = await make()
+        if disk is not None:
+            disk.keep(key, Cached((Part(None, None, MemoryContent(text), "text"),), self._clock(), 0.0))
+        return text
+
+    def accessed(self, path: Path, record: Record, *, wanted: bool) -> None:
+        """Take note of an access for readahead.
+
+        Call this if the content is not cached (`wanted`: it is loaded next), or was loaded ahead (`Record.ahead`).
+        """
+        source, below = self._tree.place(path)
+        if record.source_id != TEXT:
+            self._ahead.accessed(source, below, record, wanted=wanted)
+
+    # -- metadata ----------------------------------------------------------------------------------------------------
+
+    def described(self, record: Record) -> ResourceMetadata:
+        """Return the metadata with the true size and the time of the last change."""
+        m = record.metadata
+        size = m.size if record.size is None else record.size
+        return replace(m, size=size, modified_ns=record.modified_ns, etag=m.etag or record.digest)
+
+    def document(self, path: Path, record: Record) -> dict[str, Any]:
+        """Return the metadata of a resource as one JSON object, without a request to its source."""
+        source, metadata = self._roots.of(record), record.metadata
+        if record.source_id == TEXT and metadata.properties is not None:
+            metadata = replace(metadata, native_uri=metadata.properties["text_of"])
+        fresh = record.fresh(self._clock()) and not record.stale
+        error = record.error or (record.parent.error if record.parent is not None else None)
+        return documents.resource_document(
+            metadata,
+            source.data,
+            path="/".join(path),
+            size=self.last_size(record),
+            modified_ns=record.modified_ns,
+            fetched_at=record.fetched_at,
+            cache="absent" if content_key(record) not in self._memory else "fresh" if fresh else "stale",
+            error=None if error is None else str(error),
+        )

@@ -1,0 +1,83 @@
+"""What is written to the local index, and what it answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document to be indexed. source: its fingerprint. stamp: `stamp_of` its description, or None."""
+
+    source: str
+    uri: str
+    version: str
+    stamp: str | None
+    title: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A document that has changed at its source: it is out of all results until it is indexed again."""
+
+    source: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A version or stamp that a source states of a document, or None. The document is stale if it is another one."""
+
+    source: str
+    uri: str
+    version: str | None
+    stamp: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The end of a document."""
+
+    source: str
+    uri: str
+
+
+Entry = Document | Stale | Seen | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The entry of one document in the index. at: when it was indexed or confirmed (seconds since the epoch)."""
+
+    version: str
+    stamp: str | None
+    at: float
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUsage:
+    """The documents of one source. source: its fingerprint. bytes: of their texts. stale: documents that have changed.
+
+    walking: when a walk began that has not ended (seconds since the epoch), or None.
+    """
+
+    source: str
+    documents: int
+    bytes: int
+    stale: int
+    walking: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The documents of a source that may match a pattern, by URI; None if every text may.
+
+    state: of the index. While it stays the same, the index does. versions: of all documents of the source that have not
+    changed, by URI; None if they were not asked for.
+    """
+
+    state: tuple[int, int]
+    uris: set[str] | None
+    versions: Mapping[str, str] | None = None

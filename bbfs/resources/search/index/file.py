@@ -1,0 +1,154 @@
+"""The local index as a file in SQLite: documents, their chunks, the words of the chunks (FTS5), and the terms.
+
+`terms` has each term once, with its trigrams; `grams` has the documents of each term. So a substring is looked up among
+the terms, whose number grows slower than the text, and the documents follow. Trigrams of the text itself would cost
+five times the time.
+"""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, connect, set_aside
+from bbfs.resources.search.index import vectors
+from bbfs.serving.private_files import own_directory
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_VERSION = 4
+_HASH = 8 << 20
+"""Bytes of new words that FTS5 gathers before it writes them: each time costs a merge with what is there."""
+_STEPS = 2000
+"""Instructions of SQLite between two looks at the clock."""
+_PAGES_IN_LOG = 8000
+"""Pages of 4 KiB in the write-ahead log before they go to the database: each time costs waits for the disk."""
+_SCHEMA = (
+    *(
+        f"DROP TABLE IF EXISTS {table}"
+        for table in ("words", "grams", "termgrams", "chunk", "document", "source", "generation", *vectors.TABLES)
+    ),
+    *(f"DROP {kind} IF EXISTS {name}" for kind, name in (("VIEW", "passage"), ("TABLE", "term"))),
+    "CREATE TABLE generation (number INTEGER NOT NULL)",  # of `term`: it grows when terms are removed
+    "INSERT INTO generation VALUES (0)",
+    "CREATE TABLE source (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, walking REAL)",
+    "CREATE TABLE document (id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, uri TEXT NOT NULL,"
+    " version TEXT NOT NULL, stamp TEXT, title TEXT NOT NULL, size INTEGER NOT NULL, indexed_at REAL NOT NULL,"
+    " stale INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
+    "CREATE INDEX document_folds ON document (source) WHERE folds",
+    "CREATE TABLE chunk (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, place TEXT NOT NULL,"
+    " text TEXT NOT NULL, markup TEXT)",
+    "CREATE INDEX chunk_document ON chunk (document)",
+    "CREATE VIEW passage AS SELECT chunk.id AS id, document.title AS title, chunk.text AS text"
+    " FROM chunk JOIN document ON document.id = chunk.document",
+    "CREATE VIRTUAL TABLE words USING fts5(title, text, content = 'passage', content_rowid = 'id',"
+    " tokenize = 'unicode61 remove_diacritics 2')",
+    "INSERT INTO words (words, rank) VALUES ('rank', 'bm25(4.0, 1.0)')",
+    "CREATE VIRTUAL TABLE grams USING fts5(terms, content = '', detail = 'none', tokenize = 'ascii')",
+    "CREATE TABLE term (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE)",
+    "CREATE VIRTUAL TABLE termgrams USING fts5(term, content = 'term', content_rowid = 'id', detail = 'none',"
+    " tokenize = 'trigram')",
+    *(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', {_HASH})" for table in ("words", "grams", "termgrams")),
+    *vectors.SCHEMA,
+)
+
+
+class IndexFile:
+    """An open index, for one writing thread and any reading ones. A damaged file is set aside and replaced.
+
+    Raises OSError if the file cannot be opened, and sqlite3.Error where the disk fails.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        """Open or make the index. max_bytes: of the database; when it has them, new documents are left out."""
+        self._path = path
+        self._max_bytes = max_bytes
+        self._reading, self._comparing = threading.Lock(), threading.Lock()
+        self._is_full = False
+        self._opened = 0
+        own_directory(path.parent)
+        self._open_or_replace()
+
+    def _open_or_replace(self) -> None:
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise OSError(f"{self._path}: {error}") from error
+            set_aside(self._path, error)
+            self._open()
+
+    def _open(self) -> None:
+        self._opened += 1
+        self._db = connect(str(self._path), _SCHEMA, _VERSION)
+        self._db.isolation_level = None
+        self._db.execute("PRAGMA cache_size = -32768")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_IN_LOG}")
+        self._db.execute("SELECT count(*) FROM source").fetchone()
+        self._reader, self._comparer = self._read_only(), self._read_only()  # words and vectors at the same time
+        self.has_vectors = vectors.extended(self._db) and vectors.extended(self._comparer)
+        """True if vectors can be written and searched."""
+
+    def _read_only(self) -> sqlite3.Connection:
+        reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
+        reader.execute("PRAGMA query_only = 1")
+        return reader
+
+    def close(self) -> None:
+        with self._reading, self._comparing:
+            self._close()
+
+    def _close(self) -> None:
+        for connection in (self._reader, self._comparer, self._db):
+            connection.close()
+
+    def _mending(self, work: Callable[[], T]) -> T:
+        """Do work; if the database turns out to be damaged, replace it and do the work again."""
+        try:
+            return work()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
+                raise
+            self._close()
+            if self._path.exists():
+                set_aside(self._path, error)
+            self._open()
+            return work()
+
+    @contextmanager
+    def _bounded(self, seconds: float, *, vectors: bool = False) -> Iterator[sqlite3.Connection]:
+        """Yield a reading connection. A statement that runs on after `seconds` raises TimeoutError.
+
+        vectors: the one that compares vectors.
+        """
+        until = time.monotonic() + seconds
+        with self._comparing if vectors else self._reading:
+            reader = self._comparer if vectors else self._reader
+            reader.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+            try:
+                yield reader
+            except sqlite3.OperationalError as error:
+                if time.monotonic() > until:
+                    raise TimeoutError("the index did not answer in time") from error
+                raise
+            finally:
+                reader.set_progress_handler(None, 0)
+
+    def bytes(self) -> int:
+        """Return the size of the database in bytes, without pages that are free again."""
+        pages, free, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
+
+    def _full(self) -> bool:
+        full = self.bytes() >= self._max_bytes
+        if full and not self._is_full:
+            log.warning("the index has its %d bytes ([cache] index): new documents are left out", self._max_bytes)
+        self._is_full = full
+        return full

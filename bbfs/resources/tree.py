@@ -1,0 +1,326 @@
+"""The tree of a mount: paths from its root, and the nodes that they lead to.
+
+A path leads to the source of its directory at the root. Over the catalog of that source lie the names that the mount
+has changed; beside both are the views. Between two awaits a task is alone; nothing here locks.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import trio
+
+from bbfs.model import uri_paths
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound
+from bbfs.model.uri import source_uri
+from bbfs.model.values import DataSource, SourceState
+from bbfs.resources.catalog import SERVED_STALE, DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog.base import View
+from bbfs.resources.catalog.lookups import ABSENT_FOR
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
+from bbfs.resources.source import Source
+from bbfs.resources.source.roots import Roots
+from bbfs.sources import StatesBeginning
+
+
+class SourceView:
+    """A handler whose resources bbfs shows beside those of the sources, and where.
+
+    The paths of its catalog begin at the mount's root.
+
+    root_files: its files at the root. roots: its directories at the root. marks: each path that it `owns` has one of
+    these names. comes_first: its names in a directory are before the others.
+    """
+
+    source: DataSource
+    root_files: Sequence[str] = ()
+    roots: Sequence[str] = ()
+    marks: Sequence[str] = ()
+    comes_first = False
+
+    @property
+    def state(self) -> SourceState:
+        return SourceState("up")
+
+    def owns(self, path: Path) -> bool:
+        """Return whether a path leads into the view, as far as can be told without a request."""
+        return False
+
+    def stands_in(self, path: Path) -> bool:
+        """Return whether the view has what the source of a path does not have, by what is cached."""
+        return False
+
+    async def follows(self, path: Path, error: BbfsError) -> bool:
+        """Return whether the view is to be asked for a path after the source has raised an error. Raise BbfsError."""
+        return False
+
+    def expected(self, path: Path) -> Node | None:
+        """Return what the view will have at a path of which nothing is cached, or None."""
+        return None
+
+    async def names(self, path: Path, source: Source, view: View) -> Sequence[str]:
+        """Return the names that the view may have in a directory of a source, besides those of `view`."""
+        return ()
+
+
+class Tree:
+    """The tree of a mount."""
+
+    def __init__(self, roots: Roots, clock: Callable[[], float]) -> None:
+        self.root_files: tuple[str, ...] = ()
+        """The names of the files at the root."""
+        self._roots = roots
+        self._clock = clock
+        self._views: list[tuple[SourceView, Source]] = []
+        self._marks: frozenset[str] = frozenset()
+        self._view_roots: frozenset[str] = frozenset()
+
+    def add(self, view: SourceView, source: Source) -> None:
+        """Add a view. Of two that have a name, the first one shows it."""
+        self._views.append((view, source))
+        self.root_files += tuple(sorted(view.root_files))
+        self._marks |= {*view.marks, *view.root_files, *view.roots}
+        self._view_roots |= {*view.roots}
+
+    # -- by what is cached -------------------------------------------------------------------------------------------
+
+    def has_root(self, name: str) -> bool:
+        """Return whether a directory at the root has this name for as long as the mount lasts (S6)."""
+        return self._roots.has(name) or name in self._view_roots
+
+    def place(self, path: Path) -> tuple[Source, Path]:
+        """Return the source of a path from the mount's root, and the path in its catalog. Raise NotFound."""
+        if not self._marks.isdisjoint(path):
+            for view, own in self._views:
+                if view.owns(path):
+                    return own, path
+        return self._roots.place(path)
+
+    def cached(self, path: Path) -> Node | None:
+        """Return the cached node at a path, or None if the source must be asked. Raise NotFound."""
+        source, below = self.place(path)
+        if len(path) == 1 and path[0] not in self.root_files:
+            return DIRECTORY
+        if source.overlay is not None and not (source.overlay.is_due(below) and _must_be_asked(source, below)):
+            overlaid = source.overlay.find(below)
+            if overlaid is not None:
+                return overlaid
+        try:
+            node = source.catalog.cached(below)
+        except NotFound:
+            stand_in = self._stand_in(path)
+            if stand_in is None:
+                raise
+        else:
+            if node is None or node.record is None or not self.gives_way(path, node.record):
+                return node
+            stand_in = self._stand_in(path)
+        return None if stand_in is None else stand_in.catalog.cached(path)
+
+    def last_cached(self, path: Path) -> Node | None:
+        """Return the node at a path by the last answer of the source, however old it is, or None."""
+        source, below = self.place(path)
+        try:
+            node = source.overlay.find(below) if source.overlay is not None else None
+            node = source.catalog.last_cached(below) if node is None else node
+        except (NotFound, NotADirectory):
+            node = None
+        if node is None and (stand_in := self._stand_in(path)) is not None:
+            node = stand_in.catalog.last_cached(path)
+        for view, _ in self._views if node is None else ():
+            node = node or view.expected(path)
+        return node
+
+    def _stand_in(self, path: Path) -> Source | None:
+        """Return the source of the view that has what the source of a path does not have, or None."""
+        return next((own for view, own in self._views if view.stands_in(path)), None)
+
+    def gives_way(self, path: Path, record: Record) -> bool:
+        """Return whether a name leads into a view: its source does not have what a template makes of the name."""
+        is_absent = record.provisional and self.absent_until(record) is not None
+        return is_absent and self._stand_in(path) is not None
+
+    def absent_until(self, record: Record) -> float | None:
+        """Return until when the source's word holds that a resource is absent; None if it has not said so."""
+        said_so = isinstance(record.error, NotFound) and self._clock() < record.error_until
+        return record.error_until if said_so else None
+
+    def opened_as_file(self, path: Path, node: Node) -> bool:
+        """Return whether opening a directory means a call, whose name could also lead on; for a moment it is a file."""
+        source, below = self.place(path)
+        is_call = node.kind == "directory" and node.candidate is not None and node.candidate.on_open
+        if not is_call or not isinstance(source.catalog, FlatCatalog):
+            return False
+        source.catalog.open_as_file(below)
+        return True
+
+    def link(self, source: Source, record: Record, native_uri: str) -> str | None:
+        """Return the target of a link in the directory of `record` to another resource of the source, or None."""
+        linked = source.catalog.record(native_uri)
+        path = linked.path if linked is not None and linked.path else uri_paths.plain_path(native_uri).path
+        try:
+            node = source.catalog.cached(path)
+        except (NotFound, NotADirectory):
+            return None
+        there = node.record or node.candidate if node is not None else None
+        if there is None or there.metadata.native_uri != native_uri or not record.path:
+            return None
+        start, end = self._roots.mounted(source, record.path), self._roots.mounted(source, path)
+        return os.path.relpath("/".join(("", *end)), "/".join(("", *start)))
+
+    # -- for how long it holds ---------------------------------------------------------------------------------------
+
+    def lease(self, record: Record) -> Lease | None:
+        """Return the promise that a listed resource stays at its path; None for an unlisted one."""
+        source = self._roots.of(record)
+        return source.catalog.lease(record) if record.parent is None and source.overlay is None else None
+
+    def names_lease(self, path: Path) -> Lease | None:
+        """Return the promise that the names of a directory do not change, or None."""
+        source, below = self.place(path)
+        return source.catalog.names_lease(below) if source.overlay is None else None
+
+    def stated_validity(self, path: Path) -> float:
+        """Return the seconds for which the sizes hold that the listing states in a directory."""
+        source, below = self.place(path)
+        # `cp` and `tar` would report a file that changed while they read it.
+        return 0.0 if source.misstates_sizes else source.catalog.validity((*below, ""))
+
+    def validity(self, path: Path) -> float:
+        """Return the seconds for which the names in the directory of `path` hold; a few while they are refreshed."""
+        source, below = self.place(path)
+        return max(SERVED_STALE, source.catalog.validity(below)) if len(path) > 1 else 60.0
+
+    def absence(self, path: Path) -> float:
+        """Return the seconds for which the kernel may cache the absence of a name."""
+        source, below = self.place(path)
+        return min(ABSENT_FOR, source.catalog.absence(below))
+
+    # -- after a listing if necessary --------------------------------------------------------------------------------
+
+    async def find(self, path: Path) -> Node:
+        """Return the node at a path, after a listing if necessary. Raise NotFound or the source's error."""
+        node = self.cached(path)
+        if node is not None:
+            return node
+        source, below = self.place(path)
+        try:
+            with source.waiters:
+                node = await _asked(source, below)
+            if node.record is not None and self.gives_way(path, node.record):
+                node = await self._in_views(path, NotFound("/".join(path)), source) or node
+        except BbfsError as error:
+            node = await self._in_views(path, error, source)
+            if node is None:
+                raise
+        return node
+
+    async def find_below(self, source: Source, below: Path) -> Node:
+        """As `find`, by the path in the catalog of a source."""
+        return await self.find(self._roots.mounted(source, below))
+
+    async def _in_views(self, path: Path, error: BbfsError, asked: Source) -> Node | None:
+        """Return the node of a view at a path for which a source has raised an error, or None. Raise BbfsError."""
+        for view, own in self._views:
+            node = await self._in_view(view, own, path, error) if own is not asked else None
+            if node is not None:
+                return node
+        return None
+
+    @staticmethod
+    async def _in_view(view: SourceView, own: Source, path: Path, error: BbfsError) -> Node | None:
+        if await view.follows(path, error):
+            with suppress(NotFound):
+                return await own.catalog.find(path)
+        return None
+
+    async def below(self, source: Source, path: Path) -> View:
+        """Return the names of a directory of the source's catalog."""
+        with source.waiters:
+            return await source.catalog.view(path)
+
+    async def view(self, path: Path) -> View:
+        """Return the names of a directory in readdir's order (sorted)."""
+        source, below = self.place(path)
+        try:
+            made = source.overlay is not None and source.overlay.is_made(below)
+            view = View.of({}) if made else source.catalog.cached_view(below)
+            if view is not None and not len(view) and (failure := source.catalog.failure(below)) is not None:
+                raise failure  # it is not empty, it could not be asked for
+            view = await self.below(source, below) if view is None else view
+        except NotFound:
+            if len(path) > 1 and not (source.overlay is not None and source.overlay.is_directory(below)):
+                raise
+            view = View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
+        if source.overlay is not None:
+            view = source.overlay.over(below, view)
+        for beside, own in self._views:
+            more: dict[str, Node] = {}
+            for name in await beside.names(path, source, view):
+                node = await self._in_view(beside, own, (*path, name), NotFound(name))
+                if node is not None:
+                    more[name] = node
+            if more:
+                view = view.preceded_by(more) if beside.comes_first else view.followed_by(more)
+        return view
+
+    async def children(self, path: Path) -> dict[str, Node]:
+        """Return the names of a directory with their nodes. Makes the records of all resources in it."""
+        view, records = await self.view(path), self.place(path)[0].catalog.records
+        found: dict[str, Node] = {}
+        for portion, _ in view.portions():
+            for name, shown in zip(portion.names, portion.shown, strict=True):
+                found[name] = record_node(records[shown]) if isinstance(shown, str) else shown
+            await trio.lowlevel.checkpoint()
+        return found
+
+    # -- names that lead to nothing yet ------------------------------------------------------------------------------
+
+    async def uri_for(self, path: Path) -> str:
+        """Return the bbfs URI for a name of the mount that leads to nothing yet. Raise NotFound for no source."""
+        source, below = self.place(path)
+        return source_uri(source.data.base_prefix, await self.native_uri_for(source, below))
+
+    async def native_uri_for(self, source: Source, below: Path) -> str:
+        """Return the native URI for a name that the source does not have: that of its directory, and the name."""
+        catalog = source.catalog
+        if not isinstance(catalog, DirectoryCatalog):
+            return catalog.native_uri(below) if isinstance(catalog, FlatCatalog) else uri_paths.native_of(below)
+        segments = [uri_paths.hide_component(name, literal=source.data.scheme == "file") for name in below]
+        for depth in range(len(below) - 1, 0, -1):
+            try:
+                directory = await self.find_below(source, below[:depth])
+            except NotFound:
+                continue  # it is new, too
+            if directory.record is not None:
+                return "/".join((directory.record.metadata.native_uri.rstrip("/"), *segments[depth:]))
+        if isinstance(source.handler, StatesBeginning):
+            return source.handler.beginning + "/".join(segments)
+        if catalog.beginning is None:
+            await catalog.view(())
+        if catalog.beginning is None:
+            return uri_paths.native_of(below, source.data.scheme)
+        return catalog.beginning + "/".join(segments)
+
+
+def _must_be_asked(source: Source, below: Path) -> bool:
+    """Return whether the catalog of a source knows nothing of a path without a request."""
+    try:
+        return source.catalog.cached(below) is None
+    except (NotFound, NotADirectory):
+        return False
+
+
+async def _asked(source: Source, below: Path) -> Node:
+    """Return the node at a path after a listing. What the mount has changed since, or what no listing showed, holds.
+
+    Raise NotFound or the source's error.
+    """
+    try:
+        node = await source.catalog.find(below)
+    except BbfsError:
+        overlaid = source.overlay.find(below) if source.overlay is not None else None
+        if overlaid is None:
+            raise
+        return overlaid
+    return (source.overlay.find(below) if source.overlay is not None else None) or node
