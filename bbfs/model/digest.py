@@ -13,5 +13,6 @@ def digest_of(data: bytes) -> str:
 
 
 def version_of(digests: Sequence[str]) -> str:
-    """Return the version of a resource with these contents: the digest of the only one, or one of all digests."""
+    """Return the version of a resource with these contents: the digest of the only content, or a digest of all
+    digests."""
     return digests[0] if len(digests) == 1 else digest_of("".join(digests).encode())

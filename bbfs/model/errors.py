@@ -27,7 +27,7 @@ class Denied(BbfsError):
 
 
 class LoginRequired(Denied):
-    """The source needs a login, or no longer accepts the one that it got."""
+    """The source needs a login, or no longer accepts the login that it got."""
 
 
 class Unreachable(BbfsError):
@@ -77,7 +77,7 @@ class Outdated(BbfsError):
 
 
 class Conflict(BbfsError):
-    """The source has another version than the one that a write replaces; the text says which."""
+    """The source has another version than the version that a write replaces; the text says which."""
 
     errno = _errno.ESTALE
 

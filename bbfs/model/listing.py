@@ -54,8 +54,8 @@ class Buckets(MutableMapping[str, T]):
 
     A dict of that size moves all its items when it grows, and sorting or copying it takes as long: 0.1 s and more in
     which no other task runs. Here the keys are in many small dicts, each of a range of keys, which are split as they
-    fill. So one step handles one bucket at most. The keys are in order but for those within a bucket; while there is
-    one bucket, they are in the order in which they came, as in a dict.
+    fill. So one step handles one bucket at most. The buckets are in the order of their keys, the keys within a bucket
+    are not; while there is one bucket, they are in the order in which they came, as in a dict.
 
     As with a dict, it must not change while an iterator of it is in use; `portions` may be.
     """
@@ -84,7 +84,7 @@ class Buckets(MutableMapping[str, T]):
         return self._recent
 
     def _split(self, key: str, value: T) -> None:
-        """Add a key to a full bucket: halve it, or begin a new one if the key is beyond all others."""
+        """Add a key to a full bucket: halve it, or begin a new bucket if the key is beyond all others."""
         place = bisect_right(self._lowest, key) - 1
         bucket = self._buckets[place]
         if place == len(self._buckets) - 1 and key > max(bucket):
@@ -159,7 +159,7 @@ class Buckets(MutableMapping[str, T]):
         return order
 
     def position(self, key: str) -> int | None:
-        """Return the number of keys before this one, or None if it is absent."""
+        """Return the number of keys before this key, or None if it is absent."""
         if key not in self._bucket(key):
             return None
         place = self._place
@@ -225,7 +225,7 @@ def value(description: Description, position: int) -> Any:
 
 
 def version(description: Description) -> tuple[Any, Any, Any]:
-    """Return size, time and etag. A change of one hints at a new content."""
+    """Return size, time and etag. A change of the version hints at a new content."""
     return value(description, SIZE), value(description, MODIFIED_NS), value(description, _ETAG)
 
 
@@ -254,11 +254,11 @@ class Rows(Sequence[ResourceMetadata]):
     # -- making ------------------------------------------------------------------------------------------------------
 
     def add(self, uri: str, description: Description) -> None:
-        """Add a row, unless this native URI has one. description: `trimmed`, and `shared` where that helps."""
+        """Add a row, unless this native URI has a row. description: `trimmed`, and `shared` where that helps."""
         self._descriptions.setdefault(uri, description)
 
     def shared(self, description: Description) -> Description:
-        """Return an equal description that the rows already hold, or this one."""
+        """Return an equal description that the rows already hold, or this description."""
         shared = self._shared
         try:
             if len(shared) >= _SHARED_AT_MOST:

@@ -152,7 +152,7 @@ MCP = SourceType("mcp", "bbfs.sources.mcp.handler:McpHandler", describes_itself=
 
 @cache
 def _added() -> Mapping[str, SourceType]:
-    """Return the types that installed packages add. None of them replaces a type of bbfs."""
+    """Return the types that installed packages add. No package replaces a type of bbfs."""
     points = entry_points(group=GROUP)
     return {point.name: SourceType(point.name, point.value) for point in points if point.name not in _OWN}
 
@@ -168,7 +168,7 @@ def of_source(source: DataSource) -> SourceType | None:
 
 
 def resource_type(source: DataSource) -> str:
-    """Return the type of a source's resources in the data model; `mcp` for those of every MCP server."""
+    """Return the type of a source's resources in the data model; `mcp` for the resources of every MCP server."""
     found = of_source(source)
     return source.type if found is None else found.resource_type or found.name
 
@@ -212,6 +212,7 @@ def fixed_scheme(type: str, config: Mapping[str, Any]) -> Any:
 
 
 def policy(type: str, **given: Any) -> Policy:
-    """Return the policy of a source: what is given, then the defaults of its type, then those of all types."""
+    """Return the policy of a source: the given fields, then the defaults of its type, then the defaults of all
+    types."""
     found = find(type)
     return Policy(**{**(found.policy if found is not None else {}), **given})

@@ -146,9 +146,8 @@ def index_name(mime_type: str | None) -> str:
 
 
 def names(segments: Iterable[str], *, literal: bool = False) -> dict[str, str]:
-    """Return the names of one directory of a hierarchical source: name to URI segment, in the given order.
-
-    The rules are those of `bbfs.resources.catalog.folding`. literal: as for `show_component`.
+    """Return the names of one directory of a hierarchical source: name to URI segment, in the given order. The rules of
+    `bbfs.resources.catalog.folding` apply. literal: as for `show_component`.
     """
     wanted: dict[str, list[str]] = {}
     for segment in dict.fromkeys(segments):

@@ -60,7 +60,7 @@ class Policy:
 class McpServer:
     """The address of one MCP server, and how to start it. Values that may be secret are kept out of `repr`.
 
-    secrets: the values that came into any of it by reference (`${env:…}`, `${file:…}`), to be kept out of every text.
+    secrets: the values that references (`${env:…}`, `${file:…}`) brought into these fields. No text may show them.
     start: `lazy` connects at the first use, `eager` at once and again whenever the connection is lost.
     idle_timeout: seconds without a request after which a connection that nothing is subscribed on is ended; 0 is never.
     roots: folders (absolute paths) that the server is told of when it asks for `roots/list`.
@@ -116,8 +116,8 @@ class RemoveTool:
 class WriteTool(RemoveTool):
     """The tool of an MCP server that creates a resource or replaces its content.
 
-    content: the argument that takes a text in UTF-8; "" if there is none. blob: the one that takes other bytes in
-    Base64. mime_type: the one that takes the MIME type of the name. max_size: bytes of a content.
+    content: the argument that takes a text in UTF-8; "" if there is none. blob: the argument that takes other bytes
+    in Base64. mime_type: the argument that takes the MIME type of the name. max_size: bytes of a content.
     """
 
     content: str = "content"
@@ -139,7 +139,8 @@ class DataSource:
     config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
         resolved. Neither is ever printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). search: the tool
-        that searches it; None is the one that declares to. write, remove: the tools that write, if any do.
+        that searches it; None stands for the tool that declares to search. write, remove: the tools that write and
+        remove.
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.loading.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
@@ -219,8 +220,8 @@ class SharedCache:
 class DocumentBounds:
     """The bounds of documents that are read as text.
 
-    max_size: bytes of a document. max_unpacked: bytes of all members of an archive, as most kinds are one. max_text:
-    bytes of the text. seconds: CPU time for one document.
+    max_size: bytes of a document. max_unpacked: bytes of all members of an archive. Most kinds of documents are
+    archives. max_text: bytes of the text. seconds: CPU time for one document.
     """
 
     max_size: int = 64 << 20
@@ -270,7 +271,8 @@ class ResourceTemplate:
 
     uri_template: of native URIs, exactly as the source gave it. on_open: as in `ResourceMetadata`, for each expansion.
     slashed, needed, choices: tell whether a slash in the query may stay as it is. slashed: the variables that take any
-    text. needed: those that every expansion has. choices: `VARIABLE=VALUE`, decoded, for those that take a few values.
+    text. needed: the variables that every expansion has. choices: `VARIABLE=VALUE`, decoded, for variables that take a
+    few values.
     refused: every load of an expansion is an error with a reason. Such a template makes names with a query, and no
     directory or description shows it.
     """
@@ -358,7 +360,7 @@ class Hit:
 class Completion:
     """Values of a template's variable, in the source's order.
 
-    more: the source has others besides. final: a request with a longer beginning brings none of those.
+    more: the source has others besides. final: a request with a longer beginning brings no further values.
     """
 
     values: tuple[str, ...] = ()

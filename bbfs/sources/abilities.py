@@ -231,7 +231,7 @@ class CanPut(Protocol):
 class CanWrite(Protocol):
     """Writes whole resources, where the configuration grants the capability `write`.
 
-    All methods take native URIs: that of a listed resource, or the one that the rule gives an unused name
+    All methods take native URIs: the URI of a listed resource, or the URI that the rule gives an unused name
     (`uri_paths.native_of`). A method returns once the source has stored the change, and raises BbfsError if it has not:
     Conflict, Exists, NotEmpty, NoSpace, Rejected, Denied, NotSupported … An error after which the source may have the
     change all the same is Unreachable, DeadlineExceeded or BbfsError. bbfs bounds the time of each.
@@ -240,7 +240,7 @@ class CanWrite(Protocol):
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         """Return the operations that the source has for a resource or a name. Asks the source nothing.
 
-        `create` and `replace` are `write`; each other one needs the method of that name.
+        `create` and `replace` are `write`; each other operation needs the method of its name.
         """
         ...
 
@@ -255,10 +255,10 @@ class CanWrite(Protocol):
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Create a resource or replace its content. Return its metadata after this write, as far as known.
 
-        The etag is the one that the answer to this write states, or None: never that of a later request, for another
-        program may have written in between, and its version would be taken for this one. The size is that of the stored
-        bytes, or None if the source may store other bytes than it is given. Metadata without a size or an etag makes
-        bbfs load the resource before it is written again.
+        The etag is the etag in the answer to this write, or None. It never comes from a later request: another program
+        may have written in between, and its version would count as this version. The size is the number of stored
+        bytes, or None if the source may store other bytes than it gets. Metadata without a size or an etag makes bbfs
+        load the resource before it is written again.
 
         content: `read_waiting` reads it, in pieces; the handler does not close it.
         """
@@ -275,7 +275,8 @@ class DetectsExisting(CanWrite, Protocol):
 
     @property
     def detects_existing(self) -> bool:
-        """Return whether a `write` that creates a resource (`expected.exists` is False) looks if there is one, itself.
+        """Return whether a `write` that creates a resource (`expected.exists` is False) looks itself if the resource
+        exists.
 
         Then bbfs does not ask before it. `write` raises Conflict.
         """

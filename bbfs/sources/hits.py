@@ -24,7 +24,7 @@ _LONGEST = {"title": 300, "snippet": 500, "where": 300}
 
 
 def looks_like_search(name: str) -> bool:
-    """Return whether the name of a tool or an operation is that of a search."""
+    """Return whether a tool or an operation is named like a search."""
     return _SEARCH.search(name) is not None
 
 

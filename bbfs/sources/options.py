@@ -62,7 +62,7 @@ def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) 
 
 
 def refuse_auth(source: DataSource) -> None:
-    """Raise ConfigError if the source has secrets. For types that use none."""
+    """Raise ConfigError if the source has secrets. For types that use no secrets."""
     if source.auth:
         key = min(source.auth)
         raise ConfigError(f"sources[{source.id}].auth.{key}: a source of type {source.type!r} takes no secrets")

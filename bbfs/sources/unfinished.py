@@ -22,19 +22,19 @@ def new_name() -> str:
 
 
 def is_left(name: str) -> bool:
-    """Return whether a name is that of a file whose writer was a process of this machine and has ended."""
+    """Return whether a name belongs to a file whose writer was a process of this machine and has ended."""
     found = _NAME.fullmatch(name)
     return found is not None and is_own(name) and not Path(f"/proc/{int(found[3], 16)}").exists()
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is that of a file whose writer is a process of this machine, or was one."""
+    """Return whether a name belongs to a file whose writer is or was a process of this machine."""
     found = _NAME.fullmatch(name)
     return found is not None and found[2] == _machine()
 
 
 def is_of_others(name: str) -> bool:
-    """Return whether a name is that of a file whose writer is a process of another machine, or of an earlier boot."""
+    """Return whether a name belongs to a file whose writer is a process of another machine, or of an earlier boot."""
     found = _NAME.fullmatch(name)
     return found is not None and found[2] != _machine()
 
@@ -42,8 +42,8 @@ def is_of_others(name: str) -> bool:
 def is_idle(modified: float, now: float) -> bool:
     """Return whether a file of another machine was not changed for so long that its writer has ended.
 
-    Both times (seconds) are of one clock: that of the file system with the file, which has just given `now` to a new
-    file. The time in the name is that of another machine.
+    Both times (seconds) are of the clock of the file system with the file, which has just given `now` to a new file.
+    The time in the name is of another machine's clock.
     """
     return now - modified > _LONGEST
 

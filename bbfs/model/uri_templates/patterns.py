@@ -41,8 +41,8 @@ _LONGEST_REST = 2048
 class Segment:
     """One component of a template's paths.
 
-    name: of a literal one, as shown. regex: of any other, over the encoded component (for `many`, over the rest of the
-    path), with a group for each variable. end: of this segment in `Pattern.beginning`. pieces: those of the regex.
+    name: of a literal segment, as shown. regex: of any other, over the encoded component (for `many`, over the rest of
+    the path), with a group for each variable. end: of this segment in `Pattern.beginning`. pieces: those of the regex.
     """
 
     name: str | None
@@ -54,7 +54,7 @@ class Segment:
 
     @property
     def only_variable(self) -> str | None:
-        """The variable of a segment with a single one, else None."""
+        """The only variable of a segment, or None."""
         names = {bound.name for bound in self.variables}
         return names.pop() if len(names) == 1 else None
 
@@ -98,7 +98,7 @@ class TemplateQuery(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The resource at a path. path: the one that the rule gives the URI; if it differs, the given path is an alias."""
+    """The resource at a path. path: the path that the rule gives the URI; if it differs, the given path is an alias."""
 
     native_uri: str
     variables: dict[str, Value]
@@ -130,7 +130,7 @@ class Pattern:
     """
 
     def __init__(self, uri_template: str) -> None:
-        """Raise InvalidUri for a malformed template, and for one without variables or of too many segments."""
+        """Raise InvalidUri for a malformed template, and for a template without variables or with too many segments."""
         self.uri_template = uri_template
         parts, self._query = _split_query(parse_template(uri_template))
         self._segments, self.beginning = _segments(parts)
@@ -206,7 +206,7 @@ class Pattern:
         return None if variables is None else self._match(path, variables, is_plain)
 
     def _match(self, path: Sequence[str], variables: dict[str, Value], is_plain: bool) -> Match | None:
-        """Return the resource at `path`, or None. variables: all values but those of the query."""
+        """Return the resource at `path`, or None. variables: all values except the values of the query."""
         query = path[-1].partition("?")
         if self._query is not None:
             asked = _asked(self._query, hide_component(query[2]) if query[1] else "")
@@ -252,7 +252,7 @@ class Pattern:
         return self._many
 
     def ends_with(self, segment: Segment) -> bool:
-        """Return whether the names of a segment are those of resources."""
+        """Return whether the names of a segment are names of resources."""
         return self._segments[-1] is segment
 
 
@@ -455,7 +455,7 @@ def _compiled(pieces: Sequence[Piece]) -> re.Pattern[str]:
     """Return the regular expression of pieces. Its time is bounded for every text. Raise InvalidUri.
 
     Where variables could divide a text in many ways, each ends at the first place where its follower matches, and stays
-    so (an atomic group). No match is lost if the next variable may hold all that this one may: it takes the rest.
+    so (an atomic group). No match is lost if the next variable may hold all that this variable may: it takes the rest.
     """
     regex, ambiguous = "", 0
     rest = list(pieces)
@@ -482,7 +482,7 @@ def _compiled(pieces: Sequence[Piece]) -> re.Pattern[str]:
 
 
 def _rest_of(row: Sequence[Segment]) -> re.Pattern[str]:
-    """Return one regular expression for all components from the one whose value may hold slashes."""
+    """Return one regular expression for all components from the component whose value may hold slashes."""
     pieces: list[Piece] = []
     for segment in row:
         if pieces:

@@ -134,7 +134,7 @@ class DocumentNode:
         return DocumentNode(self.documents, self.url, f"{self.pointer}/{step}", value)
 
     def followed(self) -> "DocumentNode":
-        """Follow references and return their target, or the node itself if it is none. Raise ProtocolViolation.
+        """Follow references and return their target, or the node itself if it is no reference. Raise ProtocolViolation.
 
         Members beside a `$ref` override those of the target, as in JSON Schema since OpenAPI 3.1.
         """

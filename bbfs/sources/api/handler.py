@@ -338,7 +338,7 @@ class ApiHandler:
         return True
 
     async def _replaced(self, native_uri: str, expected: Expected) -> Any:
-        """Return the document that is replaced. Raise Conflict if it is not the expected one."""
+        """Return the document that is replaced. Raise Conflict if its version is not the expected version."""
         loaded = await self.load(native_uri)
         content, metadata = loaded.parts[0].content, loaded.metadata
         try:
@@ -364,7 +364,7 @@ class ApiHandler:
 
     @property
     def proposed_search(self) -> str | None:
-        """Return the line that names an operation which looks like a search, if the option names none."""
+        """Return the line that names an operation which looks like a search, if the option names no operation."""
         return self._proposed
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
@@ -425,8 +425,8 @@ class ApiHandler:
 
 
 def _templates(operation: Operation) -> list[ResourceTemplate]:
-    """Return the templates of an operation. The one with a query comes first: the other would match a query as part of
-    a value."""
+    """Return the templates of an operation. The template with a query comes first: the other template would match a
+    query as part of a value."""
     made = [operation.query_template, operation.base if operation.in_path and not operation.required else None]
     return [
         ResourceTemplate(

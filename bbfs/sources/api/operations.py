@@ -116,11 +116,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class OperationIndex:
-    """Operations by what the values of their variables are looked up by. Of several, the first one of the document.
+    """Operations by the keys by which the values of their variables are looked up. Of several, the first one of the
+    document.
 
-    templates: by a URI template of theirs. paths: those without a required query, by their path. ids: by `operationId`.
-    shapes: those without a required query, by their shape. answering: those whose template gives the values of a
-    variable, by its index and the shape of the base up to it.
+    templates: by a URI template of theirs. paths: the operations without a required query, by their path. ids: by
+    `operationId`. shapes: the operations without a required query, by their shape. answering: the operations whose
+    template gives the values of a variable, by its index and the shape of the base up to it.
     """
 
     templates: dict[str, Operation]
@@ -252,7 +253,7 @@ def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False)
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """The security schemes of a document, and the requirements of operations that have none of their own."""
+    """The security schemes of a document, and the requirements of operations that state no requirements."""
 
     schemes: Mapping[str, SecurityScheme]
     everywhere: tuple[Requirement, ...]
@@ -365,7 +366,7 @@ def _variable(style: str, after: str, is_last: bool) -> str:
     """Return the group of a variable. after: the text that follows it in its segment.
 
     A variable that another one follows ends at the first place where it can, and stays so (an atomic group). That loses
-    no match: the next one may hold all that this one may.
+    no match: the next variable may hold all that this variable may.
     """
     begin = re.escape(style)
     if is_last:

@@ -46,7 +46,7 @@ class ListPage:
 
 def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -> ListPage | None:
     """Parse a page, or return None if the answer is no list. hint: the probable key of the items. where: the keys from
-    an earlier page. Raise TooLarge for one over `BOUNDS`."""
+    an earlier page. Raise TooLarge for a page over `BOUNDS`."""
     body = body.removeprefix(BOM_UTF8)
     try:
         value = parse_json(body, BOUNDS)

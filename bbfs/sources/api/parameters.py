@@ -54,8 +54,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All parameters of an operation. headers: those with one value in the document. lacking: required header and
-    cookie parameters without a value."""
+    """All parameters of an operation. headers: the header parameters with one value in the document. lacking: required
+    header and cookie parameters without a value."""
 
     path: tuple[Parameter, ...]
     query: tuple[Parameter, ...]
@@ -100,7 +100,8 @@ def parameters(
 def _unseen(
     declared: Mapping[tuple[str, str], DocumentNode], given: set[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the header and cookie parameters that have a value, and the names of required ones that have none."""
+    """Return the header and cookie parameters that have a value, and the names of required parameters that have no
+    value."""
     headers: dict[str, str] = {}
     lacking: list[str] = []
     for (place, name), each in declared.items():
@@ -192,7 +193,7 @@ class _Facts:
 
     @classmethod
     def of_schema(cls, schema: DocumentNode) -> "_Facts":
-        """Read a schema; of alternatives (`anyOf`, `oneOf`), the first one that is not null."""
+        """Read a schema; of alternatives (`anyOf`, `oneOf`), the first alternative that is not null."""
         try:
             schema = _chosen(schema)
             if not isinstance(schema.value, dict):

@@ -37,7 +37,7 @@ def answers_for(api: Api, operation: Operation, uri_template: str, index: int) -
     """Return whether this template gives the values of a variable.
 
     Templates with the same beginning give the same names in a directory, and each would cost the same requests, so one
-    of them is enough. Templates that require a query at this place do not count.
+    template is enough. Templates that require a query at this place do not count.
     """
     if uri_template != (operation.query_template if operation.required else operation.base):
         return False

@@ -51,7 +51,7 @@ def _invalid(mark: Any, problem: str) -> ProtocolViolation:
 
 
 class _Anchored(NamedTuple):
-    """The value of an anchor: its place in the result, or its text. scalar: its value, if it is one."""
+    """The value of an anchor: its place in the result, or its text. scalar: its value, if the node is a scalar."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ class _Anchored(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or sequence that has not ended. key: the one that waits for its value. merged: from merge keys."""
+    """A mapping or sequence that has not ended. key: the key that waits for its value. merged: from merge keys."""
 
     start: int
     anchor: str | None

@@ -131,7 +131,7 @@ def _done(request: Mapping[str, Any], data: bytes) -> tuple[int, bytes]:
 
 
 def _resident() -> int:
-    """Return the bytes of this process in memory. (`ru_maxrss` begins with those of the parent.)"""
+    """Return the bytes of this process in memory. (`ru_maxrss` begins with the parent's bytes.)"""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 

@@ -49,7 +49,8 @@ _ERRORS: Mapping[str, type[BbfsError]] = {"TooLarge": TooLarge, "ProtocolViolati
 
 
 class WorkerPool:
-    """The worker processes of one daemon. A job starts one if none is idle; the end of the event loop ends all.
+    """The worker processes of one daemon. A job starts a process if all are busy; the end of the event loop ends all
+    processes.
 
     size: workers at once. memory: limit for each (bytes).
     """
@@ -232,7 +233,7 @@ class _Worker:
         trio.lowlevel.spawn_system_task(self._listen, name="the errors of a worker process")
 
     async def _listen(self) -> None:
-        """Take what a library says, so that none waits for that, and keep the end of it."""
+        """Read the output of a library, so that it never waits for a reader, and keep the end of the output."""
         tail = b""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while piece := await self._errors.receive_some(_MAX_ERROR):

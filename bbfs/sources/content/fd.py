@@ -24,7 +24,7 @@ def allow_many() -> None:
 
 
 def most_for_programs() -> int:
-    """Return how many descriptors this process may have before those of programs' files are refused."""
+    """Return how many descriptors this process may have before descriptors of programs' files are refused."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft - soft // KEPT_SHARE
 

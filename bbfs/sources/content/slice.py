@@ -4,7 +4,8 @@ from bbfs.model.values import Content
 
 
 class Slice:
-    """A part of another content, or all of it, that caches do not hold: the other one's owner keeps the bytes."""
+    """A part of another content, or the whole content. Caches do not hold it: the owner of the other content keeps the
+    bytes."""
 
     __slots__ = ("_offset", "_size", "_version", "_whole")
 

@@ -157,7 +157,8 @@ class DatabaseHandler:
         return self._access.searches or self._options.search is not None
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
-        """Return the rows that full-text indexes find, then those that a scan finds by the option. Raises BbfsError."""
+        """Return the rows that full-text indexes find, then the rows that a scan finds by the option. Raises
+        BbfsError."""
         words = " ".join(re.findall(r"\w+", query[:LONGEST_QUERY])[:_MOST_WORDS])
         if not words:
             return ()
@@ -173,7 +174,7 @@ class DatabaseHandler:
         return [*found.values()][:limit]
 
     async def load(self, native_uri: str) -> Loaded:
-        """Load the content of a file. A large one is spooled to the disk cache."""
+        """Load the content of a file. A large content is spooled to the disk cache."""
         path = self._entries.path_of(native_uri)
         if path[0] == QUERIES and len(path) == 2 and self._queries:
             content = await self._load_query(path[1])
@@ -184,7 +185,7 @@ class DatabaseHandler:
         return Loaded((Part(native_uri, mime_type, content, content_type),))
 
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
-        """Return what rows have, unless the database is one that bbfs does not write."""
+        """Return what rows have, unless bbfs does not write this kind of database."""
         try:
             path = self._entries.path_of(native_uri)
         except NotFound:
@@ -198,7 +199,7 @@ class DatabaseHandler:
         return True
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
-        """Make a row, or change the columns of one that differ. Raise BbfsError."""
+        """Make a row, or change the columns of a row that differ. Raise BbfsError."""
         if content.size > LARGEST_WRITTEN:
             raise TooLarge(f"a row of {content.size} bytes, more than {LARGEST_WRITTEN}")
         try:

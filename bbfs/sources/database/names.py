@@ -103,7 +103,7 @@ def text_identifier(text: str) -> str:
 
 
 def schema_text(name: str) -> str:
-    """Return the text for a schema, which is never that of the named queries."""
+    """Return the text for a schema. It is never the text that stands for the named queries."""
     return "~" + QUERIES if name == QUERIES else identifier_text(name)
 
 

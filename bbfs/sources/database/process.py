@@ -22,7 +22,7 @@ _BATCH = 100
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are none for a while, or a request has made this process large."""
+    """Answer requests until no request comes for a while, or a request has made this process large."""
     reader = _Reader(answers)
     while line := requests.readline():
         signal.alarm(0)
@@ -75,7 +75,7 @@ class _Reader:
             self._answer(getattr(self._session, call)(*arguments))
 
     def end(self) -> None:
-        """End the transaction. Only what follows can fail of it."""
+        """End the transaction. Only the steps that follow can fail."""
         self._session = None
         if self._database is not None:
             self._database.end()

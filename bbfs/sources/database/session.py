@@ -46,7 +46,7 @@ class DatabaseSession(Protocol):
         ...
 
     def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
-        """Write all rows, or those of a part in the order of its key."""
+        """Write all rows, or the rows of a part in the order of its key."""
         ...
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
@@ -78,7 +78,7 @@ class DatabaseSession(Protocol):
 
 
 class Database(Protocol):
-    """One database in its process: one transaction at a time. It may keep its connection between two of them."""
+    """One database in its process: one transaction at a time. It may keep its connection between two transactions."""
 
     def begin(self) -> DatabaseSession:
         """Open a transaction. Raises BbfsError, and what `fault` takes."""
@@ -87,7 +87,7 @@ class Database(Protocol):
     def end(self) -> None: ...
 
     def fault(self, error: Exception) -> BbfsError | None:
-        """Return the error of bbfs for one of the driver, or None if it is no error of the database."""
+        """Return bbfs's error for an error of the driver, or None if it is no error of the database."""
         ...
 
 

@@ -93,7 +93,7 @@ RowsPart: TypeAlias = KeyRange | KeysBetween
 def parts_beginning(starts: Sequence[Key]) -> Iterator[tuple[str, KeysBetween]]:
     """Yield parts with their names. starts: the keys in order with which each but the first begins.
 
-    A key that is too long for a name begins none.
+    A key that is too long for a name begins no part.
     """
     named = [key for key in starts if len(segment_of(key_text(key))) <= _LONGEST_KEY]
     for first, end in pairwise((None, *named, None)):
@@ -125,7 +125,7 @@ def _round(number: int) -> int:
 
 
 def part_of(text: str, table: "Table") -> RowsPart | None:
-    """Return the part of a name, which need not be a listed one. Raise NotFound for one whose keys are none."""
+    """Return the part of a name. The part need not be listed. Raise NotFound for a name whose texts are no keys."""
     if table.part_key is None:
         between = _BETWEEN.fullmatch(text)
         if between is None or not table.range_key:
@@ -156,9 +156,9 @@ class Table:
     """A table or view, without reading a row; in a listing without indexes and foreign keys.
 
     kind: `table`, `view`, `materialized view`, … estimated_rows: never counted; None where the catalog has no estimate.
-    part_key: a column of whole numbers, in SQL, by which a range of rows is found fast. range_key: where there is none,
-    the primary key, if no part of it is NULL, its order is that of its comparisons, and its text stands for one value.
-    identity: the session's own handle.
+    part_key: a column of whole numbers, in SQL, by which a range of rows is found fast. range_key: without such a
+    column, the primary key, if no part of it is NULL, its order is that of its comparisons, and its text stands for one
+    value. identity: the session's own handle.
     """
 
     schema: str
@@ -189,7 +189,7 @@ class Table:
 
     @property
     def indexed(self) -> tuple[str, ...]:
-        """The columns by which rows are found through an index; of a table without a key, none.
+        """The columns by which rows are found through an index; a table without a key has no such columns.
 
         A primary key of one column is not among them: it has `row/`.
         """

@@ -27,7 +27,7 @@ _WRITTEN = {"bytes": bytes.fromhex, "decimal": Decimal, "date": date.fromisoform
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as JSON: scalars, bytes, sequences, dicts, values of queries, and those of tables and keys."""
+    """Return a value as JSON: scalars, bytes, sequences, dicts, values of queries, of tables and of keys."""
     return json.dumps(_plain(value), separators=(",", ":")).encode()
 
 

@@ -44,7 +44,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
 
 
 def kind_of(metadata: ResourceMetadata) -> str | None:
-    """Return the kind of document of a resource, by its MIME type or else its name, or None if it is none."""
+    """Return the kind of document of a resource, by its MIME type or else its name, or None for another resource."""
     if metadata.kind != "resource" or metadata.on_open:
         return None
     mime_type = (metadata.mime_type or "").partition(";")[0].strip().lower()

@@ -89,7 +89,7 @@ def _powerpoint(document: bytes) -> Iterator[str]:
 
 
 def _of_shapes(shapes: Iterable[Any]) -> Iterator[str]:
-    """Yield the texts of shapes in their order, those in groups too."""
+    """Yield the texts of shapes in their order, also of shapes in groups."""
     for shape in shapes:
         if hasattr(shape, "shapes"):
             yield from _of_shapes(shape.shapes)

@@ -118,7 +118,7 @@ _ERRORS: dict[int, type[BbfsError]] = {
 
 
 def error_of(error: OSError, what: str) -> BbfsError:
-    """Return the error of bbfs for one of the operating system. what: its object, for the message."""
+    """Return bbfs's error for an error of the operating system. what: its object, for the message."""
     code = error.errno or errno.EIO
     if code == errno.ELOOP:
         return Denied(f"{what}: a symbolic link, and links are not followed")

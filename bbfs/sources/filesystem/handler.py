@@ -131,7 +131,7 @@ class FilesystemHandler:
         return get_args(WriteOperation)
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
-        """Write a file beside the old one, and let it take the name once it is on disk. It keeps the mode."""
+        """Write a file beside the old file, and rename it over the old file once it is on disk. It keeps the mode."""
         path = self._components(native_uri)
         new = await self._in_thread(partial(writing.Replacement, self.root), path)
         try:

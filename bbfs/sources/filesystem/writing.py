@@ -87,7 +87,7 @@ def _is_there(at: int, name: bytes) -> bool:
 
 
 def _copy_attributes(at: int, name: bytes, to: int) -> None:
-    """Give a new file the owner's extended attributes of the old one."""
+    """Copy the owner's extended attributes of the old file to a new file."""
     with Descriptor(os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)) as old:
         way = f"/proc/self/fd/{old.number}"
         try:
@@ -100,7 +100,8 @@ def _copy_attributes(at: int, name: bytes, to: int) -> None:
 
 
 def _copy_rights(at: int, name: bytes, to: int) -> None:
-    """Give a new file the owner, group, mode and access control list of the old one, and no right beyond these.
+    """Copy the owner, group, mode and access control list of the old file to a new file, and give no right beyond
+    these.
 
     Other bytes must not run with the owner's rights, so a set-user-ID or set-group-ID bit goes, as with write(2). If
     this process may not give the file to its group, no member of another group gains by it.

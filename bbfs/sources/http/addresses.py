@@ -50,7 +50,7 @@ def refuse_private(host: str, addresses: Iterable[Address]) -> None:
 def names_private(url: str) -> bool:
     """Return whether a URL of the configuration itself names this machine, or an address that is not public.
 
-    A text that is no URL names none: what connects to it has the error.
+    A text that is no URL names no address: the code that connects to it raises the error.
     """
     try:
         host = (urlsplit(url).hostname or "").rstrip(".").lower()

@@ -68,11 +68,11 @@ _UNHELD = (409, 412)
 class RequestOptions(TypedDict, total=False):
     """The options of a request.
 
-    params: added to those of the URL. json, content: the body; one in pieces needs the header `content-length`. A PUT
-    with a condition may take the pieces twice; for other requests, `accept` has all statuses that send it again.
-    repeats: a PUT without a condition changes nothing when it comes a second time.
-    accept: statuses besides 2xx that do not raise. max_body: limit for the decoded body (bytes), instead of the
-    client's. errors: by status, instead of `STATUS_ERRORS`.
+    params: added to the parameters of the URL. json, content: the body; one in pieces needs the header
+    `content-length`. A PUT with a condition may take the pieces twice; for other requests, `accept` has all statuses
+    that send it again. repeats: a PUT without a condition changes nothing when it comes a second time. accept: statuses
+    besides 2xx that do not raise. max_body: limit for the decoded body (bytes), instead of the client's. errors: by
+    status, instead of `STATUS_ERRORS`.
     """
 
     headers: Mapping[str, str]
@@ -379,7 +379,7 @@ class _Body(httpx2.AsyncByteStream):
 
 @contextmanager
 def _errors_of_httpx() -> Iterator[None]:
-    """Raise the errors of httpcore2 as those of httpx2, which have the same names."""
+    """Raise the errors of httpcore2 as the errors of httpx2 with the same names."""
     try:
         yield
     except _CORE_ERRORS as exc:

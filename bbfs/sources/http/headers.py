@@ -54,7 +54,7 @@ def is_sendable(value: str) -> bool:
 
 
 def strong_etag(headers: Mapping[str, str]) -> str | None:
-    """Return the entity tag if it is strong: equal tags mean equal bytes. None for one that cannot be sent back."""
+    """Return the entity tag if it is strong: equal tags mean equal bytes. None for an ETag that cannot be sent back."""
     etag = headers.get("etag", "")
     is_strong = len(etag) > 2 and etag.startswith('"') and etag.endswith('"')
     return etag if is_strong and is_sendable(etag) else None
@@ -117,7 +117,7 @@ def may_be_kept(headers: Mapping[str, str]) -> bool:
 
 
 def properties(url: str, final_url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of an answer besides its type, time and entity tag. None of them is secret."""
+    """Return the properties of an answer besides its type, time and entity tag. No property is secret."""
     _, charset = media_type(headers)
     given = {
         "charset": charset,

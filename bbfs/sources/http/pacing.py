@@ -58,7 +58,7 @@ class Pace:
         return self._pause.until
 
     def pause(self, pause: Pause) -> None:
-        """Begin a pause. The one that ends last counts."""
+        """Begin a pause. The pause that ends last counts."""
         if self._pause is None or pause.until > self._pause.until:
             self._pause = pause
 

@@ -121,7 +121,7 @@ class Ranges:
         return min(self._crowd.patience, self._timeout / 2)
 
     def _require(self, stream: WebStream, start: int, end: int) -> None:
-        """Raise ProtocolViolation for a range that was not requested, and Outdated for one of another version."""
+        """Raise ProtocolViolation for a range that was not requested, and Outdated for a range of another version."""
         said = stream.headers.get("content-range", "").strip().lower()
         place, _, whole = said.removeprefix("bytes ").partition("/")
         if place.strip() != f"{start}-{end - 1}":

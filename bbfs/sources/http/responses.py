@@ -41,7 +41,7 @@ class WebResponse:
     body: bytes
 
     async def json(self, bounds: JsonBounds = DEFAULT) -> Any:
-        """Return the body as JSON. Raises ProtocolViolation, and TooLarge for one over a bound."""
+        """Return the body as JSON. Raises ProtocolViolation, and TooLarge for a body over a bound."""
         try:
             if len(self.body) <= SHORT:
                 return parse_json(self.body, bounds)
@@ -71,7 +71,7 @@ class WebStream:
         self._pieces: AsyncGenerator[bytes] | None = None
 
     def bound(self, limit: int, option: str) -> None:
-        """Lower the limit of the body to that of an option."""
+        """Lower the limit of the body to the limit of an option."""
         if limit < self.limit:
             self.limit, self._option = limit, option
 
@@ -206,7 +206,7 @@ class BodyDecoder:
 
 
 def number_in(text: str) -> int | None:
-    """Return the number in a header, or None if it is none, or has more digits than any size."""
+    """Return the number in a header, or None if the header is no number, or has more digits than any size."""
     return int(text) if len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit() else None
 
 
@@ -217,7 +217,7 @@ def coding_name(coding: str | None) -> str:
 
 @contextmanager
 def network_errors(what: str) -> Iterator[None]:
-    """Raise the errors of a connection as those of bbfs. what: begins the texts."""
+    """Raise the errors of a connection as bbfs's errors. what: begins the texts."""
     try:
         yield
     except httpcore2.LocalProtocolError as exc:
@@ -237,7 +237,8 @@ def network_errors(what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the text of an error or of its first cause with one: two errors without text wrap that of TLS."""
+    """Return the text of an error, or of its first cause that has a text: two errors without text wrap the error of
+    TLS."""
     cause: BaseException | None = error
     while cause is not None and not str(cause):
         cause = cause.__cause__ or cause.__context__

@@ -70,7 +70,8 @@ class _Misfit(Exception):
 
 
 def variable_of(property_name: str) -> str | None:
-    """Return the variable of a URI template (RFC 6570, section 2.3) for a property, or None if there can be none."""
+    """Return the variable of a URI template (RFC 6570, section 2.3) for a property, or None if no variable can have its
+    name."""
     if not property_name or not encodable(property_name):
         return None
     # A dot may stand between other characters only, a tilde nowhere; encoded characters may stand anywhere.

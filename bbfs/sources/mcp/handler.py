@@ -153,7 +153,7 @@ class McpHandler:
         return {"tools": len(self._tools), "prompts": len(self._prompts), "descriptions": described}
 
     async def list(self) -> Listing:
-        """List the resources and templates of the server, and those of its tools and prompts. Raises BbfsError.
+        """List the resources and templates of the server, of its tools, and of its prompts. Raises BbfsError.
 
         If templates, tools or prompts cannot be listed, the resources still are.
         """
@@ -186,7 +186,7 @@ class McpHandler:
                 yield f"option {option}: the server has no tool {named.tool!r}"
 
     async def _resources(self, rows: Rows) -> End | BbfsError:
-        """Return a failure as a value: raised in a nursery it would be a group of one."""
+        """Return a failure as a value: raised in a nursery it would become an exception group."""
         try:
             return await self._manager.gather_resources(self.source.id, rows)
         except BbfsError as error:
@@ -339,7 +339,7 @@ class McpHandler:
 
     @property
     def writes_unseen(self) -> bool:
-        """Return True: a tool may append, or change what it is given, and say the same of it."""
+        """Return True: a tool may append to a resource, or change the content, and give the same answer."""
         return True
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
@@ -379,7 +379,8 @@ class McpHandler:
         return tool
 
     async def _version(self, option: RemoveTool, native_uri: str, expected: Expected) -> str | None:
-        """Return the server's version of the expected state: "" if it is none, None if any will do.
+        """Return the server's version of the expected state: "" if no resource is expected, None if any version will
+        do.
 
         The tool compares it in one step with the change. So the content may be compared before. Raises BbfsError.
         """

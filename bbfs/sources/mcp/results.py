@@ -194,7 +194,7 @@ def _text(block: Mapping[str, Any]) -> str | None:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of a JSON text, or one that equals no other."""
+    """Return the value of a JSON text, or a value that equals no other value."""
     try:
         return parse_json(text.encode(), _TEXTS)
     except (UnicodeEncodeError, ProtocolViolation, TooLarge):
@@ -212,7 +212,8 @@ def _json_part(value: Any, name: str) -> Part:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Encode a value as JSON in UTF-8, indented unless it is large. Raises ProtocolViolation for one too deep."""
+    """Encode a value as JSON in UTF-8, indented unless it is large. Raises ProtocolViolation for a value that is nested
+    too deeply."""
     indent = 2 if weight(value, _INDENTED) <= _INDENTED else None
     try:
         return utf8(json.dumps(value, indent=indent, ensure_ascii=False, default=dict) + "\n")

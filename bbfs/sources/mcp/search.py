@@ -58,7 +58,7 @@ def proposed(tools: Iterable[ToolEntry]) -> tuple[str, ...]:
 
 
 def proposal(tools: Iterable[ToolEntry]) -> str | None:
-    """Return the option that names the first of those tools, as a line of TOML, or None."""
+    """Return the option that names the first such tool, as a line of TOML, or None."""
     return next((f"search = {{ tool = {json.dumps(name)} }}" for name in proposed(tools)), None)
 
 

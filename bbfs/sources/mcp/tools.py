@@ -67,8 +67,8 @@ class Asked(NamedTuple):
 class Offer:
     """The tools and prompts of a server that have paths, by name, and the files that describe them.
 
-    tools: those that may be run by path. refused: the others. documents: the contents of the listed files, by native
-    URI. own: URIs that the server itself lists as resources. problem: a text that says what is missing.
+    tools: the tools that may be run by path. refused: the others. documents: the contents of the listed files, by
+    native URI. own: URIs that the server itself lists as resources. problem: a text that says what is missing.
     """
 
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
@@ -169,7 +169,7 @@ def offer(
 
 
 def tool_template(tool: ToolEntry) -> ResourceTemplate:
-    """Return the template of a tool's results. Its variables are the arguments; those that may be lists explode."""
+    """Return the template of a tool's results. Its variables are the arguments; arguments that may be lists explode."""
     root = tool.input_schema
     needed = frozenset(mcp_arguments.required(root))
     named = [
@@ -336,7 +336,7 @@ def _arguments(root: Mapping[str, Any]) -> list[str]:
 
 
 def _chosen(root: Mapping[str, Any]) -> dict[str, str]:
-    """Return possible values of the arguments of an example: of those that are needed, else of the first one."""
+    """Return possible values of the arguments of an example: of all required arguments, else of the first argument."""
     known, needed = mcp_arguments.properties(root), set(mcp_arguments.required(root))
     chosen = [name for name in known if name in needed] or list(known)[:1]
     return {name: _sample(name, known[name], root) for name in chosen[:_MAX_DESCRIBED]}
@@ -378,7 +378,7 @@ def _cut(text: str) -> str:
 
 
 def _sample(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """Return a possible value of an argument, as text: one that the server shows, or a placeholder."""
+    """Return a possible value of an argument, as text: a value that the server shows, or a placeholder."""
     for key in ("examples", "enum"):
         values = schema.get(key)
         if isinstance(values, list) and values:

@@ -96,7 +96,7 @@ def _guessed(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All resources by native URI. A value: each change returns a new one.
+    """All resources by native URI. A value: each change returns a new value.
 
     removed: resources of the options that were removed since.
     """

@@ -47,7 +47,7 @@ def _hit(native_uri: str, held: Held, words: Sequence[str]) -> Hit | None:
 
 
 def _text(path: str, held: Held) -> str:
-    """Return the text of a content that is searched: none of binary data."""
+    """Return the text of a content that is searched: an empty text for binary data."""
     if content_type_of(held.mime_type or mime_type_of_name(path)) == "binary":
         return ""
     data = held.content.data[:SEARCHED]
@@ -55,7 +55,7 @@ def _text(path: str, held: Held) -> str:
 
 
 def _snippet(text: str, folded: str, first: int) -> str | None:
-    """Return the text around the first match in one line, or None without one. Few texts get longer by folding."""
+    """Return the text around the first match in one line, or None without a match. Few texts get longer by folding."""
     if first >= len(folded):
         return None
     shown = text if len(text) == len(folded) else folded

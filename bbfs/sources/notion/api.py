@@ -130,7 +130,7 @@ class NotionApi:
         return found
 
     def received(self, what: str) -> Received:
-        """Return the bounds of the answers of one operation. Of those that hold much, one goes on at a time."""
+        """Return the bounds of the answers of one operation. Of large answers, only one is read at a time."""
         return Received(what, MOST_BYTES, self._large)
 
     def search(self) -> AsyncGenerator[list[NotionItem]]:
@@ -163,7 +163,7 @@ class NotionApi:
             return any([bool(rows) async for rows in answers])
 
     async def property_items(self, page: str, property: str) -> list[Json]:
-        """Return all parts of a row's value. The row itself has only the first ones."""
+        """Return all parts of a row's value. The row itself has only the first values."""
         path = f"pages/{page}/properties/{property}"
         async with self.received(path) as received, aclosing(self._pages("GET", path, received)) as pages:
             return [piece async for pieces in pages for piece in pieces]
@@ -198,7 +198,7 @@ class NotionApi:
         return NotionItem.of(await self._change("POST", "pages", page))
 
     async def _change(self, method: str, path: str, body: Json | None = None, headers: Json | None = None) -> Json:
-        """Send a change. The client repeats none that Notion may have made."""
+        """Send a change. The client repeats no change that Notion may have made."""
         options: dict[str, Any] = {"json": body} if body is not None else {}
         if headers is not None:
             options["headers"] = headers
@@ -267,7 +267,7 @@ async def _words(response: WebResponse) -> str:
 
 
 def _has_id(value: Json, place: str) -> bool:
-    """Return whether an object has a usable id, which all requests for the object need. Log an object without one."""
+    """Return whether an object has a usable id, which all requests for the object need. Log an object without an id."""
     own = string(value.get("id"))
     if as_id(own) is None:
         log.warning("%s: an object is left out, whose id is %.60r", place, own)

@@ -137,7 +137,7 @@ class WorkspaceDirectories:
     async def _readable(
         self, ids: Iterable[str], what: str, kind: Kind | None = None
     ) -> tuple[builtins.list[NotionItem], str | None]:
-        """Return the items with these ids, and a problem that names those that cannot be read, or None."""
+        """Return the items with these ids, and a problem that names the unreadable items, or None."""
         found: builtins.list[NotionItem] = []
         problems: builtins.list[str] = []
         for one in ids:

@@ -90,7 +90,7 @@ def _around(text: str) -> tuple[str, str]:
 
 
 def _piece(item: Json) -> tuple[tuple[Any, ...], str, bool]:
-    """Return the style of one piece with its link, its text, and whether that is not to be escaped."""
+    """Return the style of one piece with its link, its text, and whether the text is not to be escaped."""
     annotations = mapping(item.get("annotations"))
     style = tuple(bool(annotations.get(name)) for name in ("code", *(mark[0] for mark in MARKS)))
     is_code = style[0]

@@ -193,7 +193,7 @@ def _nothing(block: Block) -> str:
 
 
 def _table(block: Block) -> str:
-    """Return a table of GitHub's Markdown. It needs a header: an empty one if Notion's table has none."""
+    """Return a table of GitHub's Markdown. It needs a header: an empty header if Notion's table has no header."""
     rows = [
         [_cell(cell) for cell in cells]
         for row in block.children

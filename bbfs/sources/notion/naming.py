@@ -39,7 +39,8 @@ def segment_of(name: str) -> str:
 
 
 def title_in(segment: str, *, is_file: bool) -> str:
-    """Return the title whose name is a segment, as far as no other item has it. Raise NotSupported if none is."""
+    """Return the title whose name is a segment, unless another item has that title. Raise NotSupported if no title has
+    this name."""
     extension = EXTENSION if is_file else ""
     name = unquote(segment, errors="replace")
     title = name.removesuffix(extension)

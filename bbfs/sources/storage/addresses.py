@@ -25,7 +25,7 @@ def segment_of(name: str) -> str:
 
 
 def name_of(segment: str) -> str:
-    """Return the name of a URI segment. Raises NotFound if it has none."""
+    """Return the name of a URI segment. Raises NotFound if it has no name."""
     if segment == EMPTY:
         return ""
     if segment in ("", ".", ".."):

@@ -64,7 +64,7 @@ class Opened:
 
 
 def short(text: str | None) -> str | None:
-    """Return a fact of a store, or None for one without characters or with too many."""
+    """Return a fact of a store, or None for an empty or too long text."""
     return text if text and len(text) <= LONGEST_FACT else None
 
 
@@ -179,7 +179,7 @@ class StorageBackend(Protocol):
 
 @runtime_checkable
 class WritableBackend(StorageBackend, Protocol):
-    """A kind of storage that can be written. Paths and errors as for `StorageBackend`, and those of `CanWrite`."""
+    """A kind of storage that can be written. Paths and errors are as in `StorageBackend` and `CanWrite`."""
 
     detects_existing: bool
     """True if `put` itself refuses to create an object that is there already."""
@@ -326,5 +326,5 @@ class LibraryBackend(RemoteBackend):
         raise NotImplementedError
 
     def _translated(self, error: Exception, what: str) -> BbfsError:
-        """Return the error for one of the library, without its text: that may have secrets in it."""
+        """Return bbfs's error for an error of the library, without its text, which may have secrets in it."""
         raise NotImplementedError

@@ -48,7 +48,7 @@ class Upload(Protocol):
 
     @property
     def old(self) -> Any:
-        """The entry of the file that has this name, None if there is none."""
+        """The entry of the file that has this name, or None."""
         ...
 
     @property
@@ -69,9 +69,9 @@ class Connection(Protocol):
         ...
 
     def dressed(self, path: str, target: str) -> tuple[Any, Any]:
-        """Give a file the mode of the one that it is to replace, where the protocol has modes. May be repeated.
+        """Give a file the mode of the file that it is to replace, where the protocol has modes. May be repeated.
 
-        Return the entries of both, None for one that is not there.
+        Return the entries of both files, None for a file that is not there.
         """
         ...
 
@@ -309,7 +309,7 @@ class FileServerBackend(FilesystemBackend):
 
     @contextmanager
     def _changing(self, fs: Any, path: Names, refused: type[BbfsError] = Denied) -> Iterator[None]:
-        """Raise errors of the library as those of bbfs, after which nothing is sent again.
+        """Raise errors of the library as bbfs's errors. Nothing is sent again after them.
 
         refused: for an answer without a reason, as SFTP and 451 of FTP are for a full disk.
         """

@@ -145,7 +145,7 @@ class FilesystemBackend(LibraryBackend):
 
     @staticmethod
     def _link(fs: Any, item: StoredItem, entry: Any) -> StoredItem | None:
-        """Return a symbolic link with its target, or None for one that leads out of the source."""
+        """Return a symbolic link with its target, or None for a link that leads out of the source."""
         target = fs.ftp.readlink(entry["name"])
         if target is None or not stays_inside(item.path, target):
             return None
@@ -249,7 +249,7 @@ class FilesystemBackend(LibraryBackend):
         return "/".join(names) if self._place.scheme == "github" else "/" + "/".join(names)
 
     def _translated(self, error: Exception, what: str) -> BbfsError:
-        """Return the error for one of a library, whose text may have secrets in it."""
+        """Return bbfs's error for an error of a library, whose text may have secrets in it."""
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         if status is not None:

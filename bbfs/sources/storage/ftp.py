@@ -84,7 +84,7 @@ class _Ftp(FTPFileSystem):
         return self.entry(path), self.entry(target)
 
     def entry(self, path: str) -> Any:
-        """Return the entry of a file, None if there is none."""
+        """Return the entry of a file, or None."""
         try:
             return self.info(path)
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class _Ftp(FTPFileSystem):
 
 @dataclass(frozen=True, slots=True)
 class _Upload:
-    """A new file. old: the entry of the one that it is for."""
+    """A new file. old: the entry of the file that it replaces."""
 
     fs: _Ftp
     path: str

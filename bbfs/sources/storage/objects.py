@@ -139,9 +139,8 @@ class ObjectBackend(LibraryBackend):
         return () if is_directory else ("create", "replace", "remove", "rename")
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
-        """Store an object, a large one in parts that appear as one with the last.
-
-        Its version is the one that the answer states. The store compares the replaced one, but for an object in parts.
+        """Store an object. A large object is sent in parts and appears with the last part. Its version is the version
+        in the answer. The store compares the replaced object, except when the new object is sent in parts.
         """
         mode: Any = None
         if content.size <= IN_PARTS and expected.exists is False:
@@ -171,7 +170,7 @@ class ObjectBackend(LibraryBackend):
         await self._call(path, self._obstore.delete, self._key(path))
 
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
-        """Copy an object at the store, then remove the old one."""
+        """Copy an object at the store, then remove the old object."""
         old = await self.stat(path, is_directory=False)
         await self._call(path, self._obstore.copy, self._key(path), self._key(to), overwrite=replace)
         if (await self.stat(path, is_directory=False)).etag != old.etag:
@@ -221,7 +220,8 @@ class ObjectBackend(LibraryBackend):
 
 
 def _translated(error: Exception, what: str) -> BbfsError:
-    """Return the error for one of obstore, whose text may have URLs with secrets and pages of a server in it."""
+    """Return bbfs's error for an error of obstore, whose text may have URLs with secrets and pages of a server in
+    it."""
     text = str(error).lower()
     if any(part in text for part in _NO_TOKEN):
         return LoginRequired(f"{what}: the credentials cannot be used; {_LOGINS[what.partition(':')[0]]}")

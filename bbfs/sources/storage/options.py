@@ -44,7 +44,7 @@ class StorageOptions(SourceOptions):
 
 
 class SchemeTable(SourceOptions):
-    """Base of the tables of one scheme."""
+    """The base of the options and secrets of one scheme."""
 
 
 class S3Options(SchemeTable):

@@ -77,7 +77,7 @@ def etag_in(text: str) -> str | None:
 
 
 def strong_etag(headers: Mapping[str, str]) -> str | None:
-    """Return the version that the answer to a change states, or None for one that does not name exact bytes.
+    """Return the version that the answer to a change states, or None for a version that does not name exact bytes.
 
     A weak tag names several representations (RFC 9110, section 8.8.1). A server that compresses its answers marks the
     tag of such an answer, and then knows no object by it.
@@ -89,7 +89,7 @@ def strong_etag(headers: Mapping[str, str]) -> str | None:
 def stated(found: StoredItem, etag: str | None, size: int | None) -> StoredItem:
     """Return the item of an object after a change, from a look at it that was made after the answer to the change.
 
-    The version is the one that the answer states (etag), or unknown: another program may have replaced the object
+    The version comes from the answer (etag), or is unknown: another program may have replaced the object
     before the look. size: bytes that were stored, None if unknown.
     """
     if etag is None and (size is None or found.size is None or found.size <= size):
@@ -108,7 +108,7 @@ def conditions(expected: Expected) -> dict[str, str]:
 
 
 def mime_type_of(stored_type: str) -> str | None:
-    """Return the MIME type that a server states, None for one without meaning or one that is too long."""
+    """Return the MIME type that a server states, None for a type without meaning or too long a text."""
     return None if stored_type.partition(";")[0].strip().lower() in _GENERIC else short(stored_type)
 
 
@@ -211,7 +211,7 @@ async def whole(stream: WebStream, limit: int, what: str) -> bytes:
 
 
 async def beginning(stream: WebStream) -> bytes:
-    """Return the body of an error, or nothing of one that is too long."""
+    """Return the body of an error, or an empty body if it is too long."""
     stream.limit = _LARGEST_ERROR
     try:
         return await stream.read()

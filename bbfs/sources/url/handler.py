@@ -123,7 +123,7 @@ class UrlHandler:
         )
 
     async def _page(self, native_uri: str) -> WebPage:
-        """Return a page. Raises NotFound for one that is not listed: this source gives access to no other page."""
+        """Return a page. Raises NotFound for a page that is not listed: this source gives access to no other page."""
         page = self._named.get(native_uri)
         if page is None and self._pages is None:
             async with self._searching:

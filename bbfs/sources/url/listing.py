@@ -70,7 +70,7 @@ class FoundPages:
 
 
 class Search:
-    """A search for pages. headers: return those of a request for a URL."""
+    """A search for pages. headers: return the headers of a request for a URL."""
 
     def __init__(self, where: Where, client: WebClient, headers: Callable[[str], Mapping[str, str]]) -> None:
         self._where = where

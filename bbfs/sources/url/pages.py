@@ -19,7 +19,7 @@ MARKDOWN = "text/markdown"
 class WebPage:
     """One page. named: the configuration itself names it.
 
-    rendering: the native URI is that of its rendering as Markdown; `url` is that of the page.
+    rendering: the native URI names its rendering as Markdown; `url` names the page.
     """
 
     url: str

@@ -90,7 +90,7 @@ class Robots:
 
 
 def rules_for(agent: str, text: str) -> str:
-    """Return the part of a robots.txt for one program, with one group for its name and one for all programs.
+    """Return the part of a robots.txt for one program, with one group for its name and another group for all programs.
 
     The parser makes an object for each rule of each program that a group names. Of several names that fit, the longest
     counts, as in the parser.

@@ -42,7 +42,7 @@ class SitemapEntry:
 
 @dataclass(slots=True)
 class Sitemap:
-    """The pages of a sitemap and those below it. problems: in words, the missing parts."""
+    """The pages of a sitemap and of the sitemaps below it. problems: in words, the missing parts."""
 
     entries: list[SitemapEntry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -51,10 +51,10 @@ class Sitemap:
 async def read_sitemap(
     client: WebClient, url: str, headers: Callable[[str], Mapping[str, str]], max_urls: int
 ) -> Sitemap:
-    """Return the pages of a sitemap and of those below it, `max_urls` at most.
+    """Return the pages of a sitemap and of the sitemaps below it, `max_urls` at most.
 
-    headers: return those of a request for a URL. Raises BbfsError if the sitemap cannot be loaded or is none. For a
-    sitemap in an index only passing errors raise; the others become problems.
+    headers: return the headers of a request for a URL. Raises BbfsError if the sitemap cannot be loaded, or is no
+    sitemap. For a sitemap in an index only passing errors raise; the others become problems.
     """
     found = Sitemap()
     ahead, seen = deque([url]), {url}

@@ -23,7 +23,7 @@ class VectorEntries:
         self._start = f"{scheme}://"
 
     def path_of(self, native_uri: str) -> tuple[str, ...]:
-        """Return the segments of a native URI. Raise NotFound for one of another scheme, and for the root."""
+        """Return the segments of a native URI. Raise NotFound for a URI of another scheme, and for the root."""
         if not native_uri.lower().startswith(self._start):
             raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {self._start}")
         path = tuple(native_uri[len(self._start) :].split("/"))

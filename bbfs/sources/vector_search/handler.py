@@ -158,7 +158,7 @@ class VectorSearchHandler:
         return self._embedder is not None
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
-        """Return the points nearest to a text in all collections, those of several by their ranks alone."""
+        """Return the points nearest to a text in all collections. The ranks of several collections are merged."""
         limit = min(limit, MOST_MATCHES)
         collections = await self._collections()
         wanted = SearchQuery(query, limit)
@@ -178,7 +178,7 @@ class VectorSearchHandler:
     # -- the parts of a request --------------------------------------------------------------------------------------
 
     async def _ask(self, request: Awaitable[T]) -> T:
-        """Return the answer of the backend, whose health is that of the source: an embedder has none of its own."""
+        """Return the answer of the backend. Its health is the health of the source; the embedder has no influence."""
         with self._health:
             return await request
 

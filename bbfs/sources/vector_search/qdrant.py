@@ -72,7 +72,7 @@ class QdrantVectors:
         raise NotFound(f"no collection {shown(name)!r}")
 
     async def _described(self, name: str) -> list[Collection]:
-        """Return a collection: one for each of its named vectors. A sparse vector is none."""
+        """Return a collection: one for each of its named vectors. A sparse vector does not count."""
         result = await self._ask("GET", _path(name))
         match result:
             case {"config": {"params": {"vectors": dict(vectors)}}}:

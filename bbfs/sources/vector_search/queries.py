@@ -20,7 +20,7 @@ _MOST_WORDS = 32
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A search. limit: of its results, None where it names none. filters: fields of the payload."""
+    """A search. limit: of its results, None where it names no limit. filters: fields of the payload."""
 
     text: str
     limit: int | None = None
@@ -29,7 +29,8 @@ class SearchQuery:
 
 
 def parse_search(segment: str) -> SearchQuery:
-    """Return the search of a segment of a native URI. Raise NotFound for no search, InvalidUri for one with a fault."""
+    """Return the search of a segment of a native URI. Raise NotFound for a name that is no search, InvalidUri for a
+    search with a fault."""
     if not segment.startswith(START):
         raise NotFound(f"{shown(segment)}: no such name")
     is_file = segment.endswith(".json")

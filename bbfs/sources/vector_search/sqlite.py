@@ -28,7 +28,7 @@ _QUANTIZED = {"float": "vec_f32(?)", "int8": "vec_quantize_int8(vec_f32(?), 'uni
 
 
 class VectorFile(SqliteDatabase):
-    """One file. payload: names of ordinary tables, by those of the tables of vectors."""
+    """One file. payload: names of ordinary tables, by the names of the tables of vectors."""
 
     def __init__(self, path: str, wait: float, payload: Mapping[str, str]) -> None:
         super().__init__(path, wait)

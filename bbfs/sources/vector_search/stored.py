@@ -34,7 +34,7 @@ def _float_text(number: float) -> str:
 
 
 def vector_json(element: str, blob: bytes) -> str:
-    """Return a stored vector as JSON: numbers, or the hex of one of bits."""
+    """Return a stored vector as JSON: numbers, or the hex of a vector of bits."""
     if element == "float":
         return floats_json(blob)
     return json.dumps(blob.hex() if element == "bit" else list(array("b", blob)))

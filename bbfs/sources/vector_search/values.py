@@ -26,7 +26,8 @@ FILTERS: TypeAlias = Mapping[str, str]
 class Collection:
     """One collection. element: type of the numbers. texts: fields of the payload with words. count: of the points.
 
-    filters: fields that can be filtered; None where any can. owner: the backend's own name, and that of the vector.
+    filters: fields that can be filtered; None where any can. owner: the backend's own name of the collection, and the
+    name of the vector.
     """
 
     name: str

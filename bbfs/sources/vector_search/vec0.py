@@ -43,7 +43,8 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A table. key: its primary key, `rowid` where it has none. filtered: columns that a search can filter, by type.
+    """A table. key: its primary key, `rowid` without a declared key. filtered: columns that a search can filter, by
+    type.
 
     others: the auxiliary columns, by type. All types are in lower case.
     """
@@ -60,7 +61,8 @@ class Declaration:
 
 
 def extend(connection: sqlite3.Connection) -> None:
-    """Load sqlite-vec, and nothing that a file names. Raise ImportError, or AttributeError where SQLite loads none."""
+    """Load sqlite-vec, and nothing that a file names. Raise ImportError, or AttributeError where SQLite loads no
+    extensions."""
     import sqlite_vec  # noqa: PLC0415 - of the extra "vector"
 
     connection.enable_load_extension(True)
@@ -69,7 +71,7 @@ def extend(connection: sqlite3.Connection) -> None:
 
 
 def declaration(sql: str) -> Declaration | None:
-    """Return the declaration in the SQL of a virtual table, or None if it is none of sqlite-vec that can be read."""
+    """Return the declaration in the SQL of a virtual table, or None if it is no readable declaration of sqlite-vec."""
     begin = _USING.search(sql)
     if begin is None or len(sql) > LONGEST:
         return None

@@ -84,7 +84,7 @@ def _value(parameter: Parameter, text: str) -> Any:
 def hits(api: Api, option: SearchOptions, call: Call, page: ListPage, limit: int) -> list[Hit]:
     """Return the hits in the first items of an answer, at most `limit`.
 
-    Raise NotSupported if there are items, but none has the URL of a resource.
+    Raise NotSupported if there are items, but no item has the URL of a resource.
     """
     items = [item for item in page.parsed(limit) if isinstance(item, dict)]
     found: dict[str, Hit] = {}

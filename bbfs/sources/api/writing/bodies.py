@@ -70,7 +70,8 @@ def text_of(value: Any) -> str:
 def without(document: Any, read_only: Iterable[Steps], old: Any = None) -> Any:
     """Return a document without the properties that only the API writes.
 
-    old: the document that it replaces, None for a new one. Raise Rejected if such a property is another one than there.
+    old: the document that it replaces, None for a new document. Raise Rejected if such a property differs from the
+    property there.
     """
     for steps in sorted(read_only, key=len, reverse=True):
         value = _at(document, steps)

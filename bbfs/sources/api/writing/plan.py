@@ -169,7 +169,7 @@ class _Planner:
             raise ProtocolViolation("GET answers a list in pages")
 
     def _body(self, operation: Operation, node: DocumentNode, get: Operation) -> tuple[Sending, Compared]:
-        """Return how to send a body, and how its schema compares with that of GET."""
+        """Return how to send a body, and how its schema compares with the schema of GET."""
         content = {name.partition(";")[0].strip().lower(): each for name, each in _content(node.get("requestBody"))}
         types = sorted(filter(is_json, content), key=lambda name: name != "application/json")
         if operation.method == "PATCH":

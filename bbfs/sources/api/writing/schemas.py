@@ -105,9 +105,10 @@ def is_open(schema: DocumentNode) -> bool:
 
 
 def compared(body: DocumentNode, answer: DocumentNode) -> Compared:
-    """Compare the schema of a body with that of an answer. Raise ProtocolViolation if one cannot be read.
+    """Compare the schema of a body with the schema of an answer. Raise ProtocolViolation if a schema cannot be read.
 
-    Properties that are read-only may be missing in the body, and write-only ones in the answer if none is required.
+    Properties that are read-only may be missing in the body, and write-only properties in the answer if no property is
+    required.
     """
     read_only = set[Steps]()
     own: Mapping[str, str | None] = {}
@@ -158,7 +159,7 @@ def _identity(schema: DocumentNode) -> tuple[str, str, frozenset[str]]:
 
 
 def _type(schema: DocumentNode) -> str | None:
-    """Return the type of a property's values, or None if there is none or several."""
+    """Return the type of a property's values, or None if it has no type or several."""
     types = {each for part in _parts(schema) for each in _types(part.value)} - {"null"}
     return next(iter(types)) if len(types) == 1 else None
 

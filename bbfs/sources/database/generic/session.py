@@ -178,7 +178,7 @@ class GenericSession(Session):
         return self._connection.execute(select(func.count()).select_from(some)).scalar_one()
 
     def _sql(self, table: Table) -> SqlTable:
-        """Return the table of SQLAlchemy for one that `table` has returned."""
+        """Return SQLAlchemy's table for a table that `table` has returned."""
         return self._reflected[table.schema, table.name]
 
     def _column(self, column: "SqlColumn[Any]") -> Column:
@@ -213,7 +213,8 @@ class GenericSession(Session):
         return None if found is None else tuple(map(_key_value, found))
 
     def _between(self, table: Table, part: KeysBetween) -> Any:
-        """Return a condition that a key is in a part. MySQL finds rows by that of the first column, not by a tuple."""
+        """Return a condition that a key is in a part. MySQL finds rows by a comparison of the first column, not of a
+        tuple."""
         conditions: list[Any] = [true()]
         columns = [self._sql(table).c[name] for name in table.range_key]
         for key, is_first in ((part.first, True), (part.end, False)):
@@ -257,7 +258,7 @@ class GenericSession(Session):
         return any(_key_value(known) == value for (known,) in self._found(found))
 
     def _found(self, statement: Any) -> Sequence[Any]:
-        """Return the rows of a search by key; none if the database refuses the value."""
+        """Return the rows of a search by key; no row if the database refuses the value."""
         try:
             return self._connection.execute(statement).fetchall()
         except exc.DataError:

@@ -118,7 +118,7 @@ WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attcollation
 
 
 def column(given: Mapping[str, Any]) -> Column:
-    """Return a column of TABLE. The expression of a generated one is no default."""
+    """Return a column of TABLE. The expression of a generated column is no default."""
     default, generated = given["default"], given["generated"]
     return Column(
         given["name"],

@@ -99,7 +99,7 @@ class PostgresDatabase:
         return PostgresSession(self.connected())
 
     def connected(self) -> "psycopg.Connection[Any]":
-        """Return a connection in a transaction, that of the last one if it still works."""
+        """Return a connection in a transaction: the last transaction's connection if it still works."""
         if self._connection is not None:
             try:
                 self._connection.execute(self._begin)
@@ -137,7 +137,7 @@ open_database = PostgresDatabase
 
 
 def _by_words(text: str, of_connection: bool) -> BbfsError:
-    """Return the error for one of libpq itself, which has no SQLSTATE."""
+    """Return bbfs's error for an error of libpq itself, which has no SQLSTATE."""
     words = text.lower()
     if any(each in words for each in _TOO_LARGE):
         return TooLarge(f"{text} (max_memory)")

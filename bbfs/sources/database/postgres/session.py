@@ -324,7 +324,7 @@ def _condition(by: tuple[str, KeyValue] | None, at: int) -> tuple[str, list[Any]
 
 
 def _bound(value: KeyValue) -> str:
-    """Return a value for the server. Raises NotFound for one that it cannot have."""
+    """Return a value for the server. Raises NotFound for a value that the server cannot hold."""
     if isinstance(value, str):
         return plain_text(value)
     raise NotFound(f"{shown(str(value))}: no value that PostgreSQL can have")

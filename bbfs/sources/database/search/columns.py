@@ -18,7 +18,7 @@ _NAMED = re.compile(r"(?:(?P<schema>[^.]+)\.)?(?P<table>[^.]+)\.(?P<column>[^.]+
 
 
 def valid_column(name: str) -> str:
-    """Return a name. Raise ValueError if it is none of a column."""
+    """Return a name. Raise ValueError if it is no name of a column."""
     if not _NAMED.fullmatch(name):
         raise ValueError(f"{name!r}: expected TABLE.COLUMN, SCHEMA.TABLE.COLUMN, or * for the column")
     return name
@@ -29,7 +29,7 @@ def scanned(
 ) -> Iterator[tuple[Table, list[str]]]:
     """Yield tables with the columns to scan, `MOST_TABLES` at most. They have a primary key.
 
-    schemas: those that are shown. row_limit: `SCAN` passes over tables with more rows, by estimate. Raise BbfsError
+    schemas: the shown schemas. row_limit: `SCAN` passes over tables with more rows, by estimate. Raise BbfsError
     for a name that no such table has.
     """
     tables = [table for schema in schemas for table in session.tables(schema) if table.primary_key]

@@ -26,7 +26,7 @@ class WritingSession(DatabaseSession, Protocol):
         ...
 
     def insert(self, table: Table, key: Key, row: Row) -> None:
-        """Make a row. Key columns that it does not have are those of `key`. Raise Rejected."""
+        """Make a row. `key` gives the key columns that it does not have. Raise Rejected."""
         ...
 
     def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
@@ -84,5 +84,6 @@ def _store(session: WritingSession, table: Table, key: Key, row: Row, old: Mappi
 
 
 def _differs(value: Any, text: KeyValue) -> bool:
-    """Return whether a value is certainly not that of a key. Only the database compares others than whole numbers."""
+    """Return whether a value certainly differs from the value of a key. Only the database compares others than whole
+    numbers."""
     return type(value) is int and isinstance(text, str) and _WHOLE.fullmatch(text) is not None and int(text) != value

@@ -53,7 +53,7 @@ class ClientFeatures:
         return reason
 
     def answer(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the result of a request of the server. Raises MCPError for one that is refused or malformed."""
+        """Return the result of a request of the server. Raises MCPError for a request that is refused or malformed."""
         reason = self.refusal(method)
         if reason is not None:
             raise MCPError(types.METHOD_NOT_FOUND, f"{method} is not supported: {reason}", method)

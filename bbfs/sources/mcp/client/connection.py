@@ -114,7 +114,7 @@ class _Attempt:
 class Connection:
     """The connection to one server: made at the first request, kept, and made again by a request after it broke.
 
-    A request that dies with its connection is sent once more on a new one: reads and listings are idempotent.
+    A request that dies with its connection is sent once more on a new connection: reads and listings are idempotent.
     A server whose `start` is eager gets a connection without a request; other connections end when they are idle.
     clock: seconds, monotonic; spaces the tries to connect. max_message: bytes of one message of the server.
     ping_after: seconds of silence before a ping. spool: makes spools for long texts.
@@ -348,7 +348,7 @@ class Connection:
             self._missed_events()
 
     def _fail(self, attempt: _Attempt, error: BbfsError) -> None:
-        """Fail an attempt for all requests that wait for it. No-op for one that has its outcome."""
+        """Fail an attempt for all requests that wait for it. No-op for an attempt that has its outcome."""
         if attempt.done.is_set():
             return
         self._pauses.failed(self._clock())
@@ -358,7 +358,7 @@ class Connection:
         attempt.done.set()
 
     def _lose(self, session: McpSession, error: BbfsError) -> None:
-        """Give up a session that can answer no more. No-op for one given up already."""
+        """Give up a session that can answer no more. No-op for a session that was given up already."""
         if self._session is not session:
             return
         self._let_go(session)

@@ -196,7 +196,7 @@ def add_resources(raw: Sequence[Any], rows: Rows) -> Taken:
 
 
 def template_entry(raw: Any) -> ResourceTemplate | None:
-    """Decode a listed template; None if it has no usable URI template, or one that is too large."""
+    """Decode a listed template; None if its URI template is missing, unusable or too large."""
     uri_template = usable_text(raw, "uriTemplate")
     if uri_template is None or len(uri_template) > MAX_TEMPLATE or uri_template.count("{") > MAX_EXPRESSIONS:
         return None
@@ -230,8 +230,8 @@ def page(result: Mapping[str, Any], key: str) -> list[Any]:
 def next_cursor(result: Mapping[str, Any]) -> str | int | None:
     """Return the cursor of the next page, or None at the end, which an empty cursor means too.
 
-    It is a text by the protocol, but some servers send and take numbers. Raises ProtocolViolation for another value,
-    and for one that is too long to be sent back.
+    It is a text by the protocol, but some servers send and take numbers. Raises ProtocolViolation for any other value,
+    and for a cursor that is too long to be sent back.
     """
     cursor = result.get("nextCursor") or None
     if cursor is None or (isinstance(cursor, str) and len(cursor) <= MAX_URI and encodable(cursor)):
@@ -455,5 +455,5 @@ def _modified_ns(annotations: Mapping[str, Any] | None) -> int | None:
 
 
 def mcp_data(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the fields of an entry that no other value holds, without those that are too large, or None."""
+    """Return the fields of an entry that no other value holds, without fields that are too large, or None."""
     return {key: raw[key] for key in ("_meta", "icons") if raw.get(key) and _is_light(raw[key])} or None

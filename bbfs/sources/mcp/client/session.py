@@ -73,7 +73,7 @@ class Peer:
     """One end of a JSON-RPC connection. Requests may come from any task.
 
     answer: called with the method and parameters of the server's requests; returns a result or raises MCPError.
-    notified: called with those of its notifications. closed: called when no more messages can come. The last two must
+    notified: called with its notifications. closed: called when no more messages can come. The last two must
     not raise. nursery: runs what sends the answers; it must end before the streams close.
     """
 

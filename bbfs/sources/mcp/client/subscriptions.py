@@ -64,7 +64,7 @@ class Interests:
         self.changed = trio.Event()
 
     def answered(self, *, listing: bool, told: Iterable[str], asked: Iterable[str] | None) -> None:
-        """Note what the server agreed to report. asked: the URIs asked for so far; None: none will be asked for."""
+        """Note what the server agreed to report. asked: the URIs asked for so far; None: no URI will be asked for."""
         self.listing_told, self.told, self._connected = listing, frozenset(told), True
         self._asked = None if asked is None else frozenset(asked)
         self._answered.set()

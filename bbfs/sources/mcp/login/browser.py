@@ -57,7 +57,7 @@ class LoginPlace:
 
     @classmethod
     def of(cls, source: DataSource) -> "LoginPlace":
-        """Return the place of a source's login. Raises ConfigError, with the reason, if it can have none."""
+        """Return the place of a source's login. Raises ConfigError, with the reason, if it can have no login."""
         server = source.mcp
         if server is None:
             raise ConfigError(f"{source.id}: a local source needs no login")

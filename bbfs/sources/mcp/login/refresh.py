@@ -175,7 +175,7 @@ class Login:
         return None if login is None else login.access_token
 
     async def another(self, refused: str | None) -> str | None:
-        """Return another token than one that the server refuses, or None. Raises Denied, Unreachable."""
+        """Return a token that differs from the refused token, or None. Raises Denied, Unreachable."""
         login = await self._current()
         if login is None:
             return None

@@ -120,7 +120,7 @@ class TokenStore:
         raise ConfigError(f"{STORE_VARIABLE} should be 'keyring', 'file' or 'auto'")
 
     def stamp(self, key: LoginKey) -> Stamp | None:
-        """Return the stamp of a login, or None if there is none."""
+        """Return the stamp of a login, or None if there is no login."""
         try:
             status = os.stat(self._path(key))
         except OSError:
@@ -128,7 +128,7 @@ class TokenStore:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def load(self, key: LoginKey) -> StoredLogin | None:
-        """Return a login, or None. Raises Denied for one that is unreadable, or readable for other users."""
+        """Return a login, or None. Raises Denied for a login that is unreadable, or readable for other users."""
         path = self._path(key)
         try:
             text = self._read(path)

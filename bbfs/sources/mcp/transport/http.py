@@ -184,7 +184,7 @@ class HttpTransport:
         raise Faulty(HttpFault("status", "too many redirects"))
 
     async def messages(self, response: httpx2.Response, limit: int | None = None) -> list[types.JSONRPCMessage]:
-        """Return the messages of a whole body. limit: in bytes, by default that of a message."""
+        """Return the messages of a whole body. limit: in bytes, by default the limit of a message."""
         with Intake(self.max_message if limit is None else limit, self._share) as intake:
 
             async def take(piece: bytes) -> bool:

@@ -24,7 +24,8 @@ _LOOK_EVERY = 0.02
 
 @cache
 def mark_of_this_process() -> str:
-    """Return what the marks of this process begin with. From now on, a process watches over what is left of them."""
+    """Return what the marks of this process begin with. From now on, a process kills what processes with these marks
+    leave."""
     mark = f"{os.getpid()}-{os.urandom(8).hex()}."
     reading, _writing = os.pipe()  # the other end stays open as long as this process lives
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -47,8 +47,8 @@ LENIENT = json.JSONDecoder(strict=False)
 class LongText:
     """A text of a message.
 
-    content: its bytes in UTF-8, or those that it stands for if it is plain base64 (`is_decoded`), perhaps without its
-    padding. is_broken: it began as base64 and then was none, so that its bytes are lost.
+    content: its bytes in UTF-8, or its decoded bytes if it is plain base64 (`is_decoded`), perhaps without its
+    padding. is_broken: it began as base64 and did not go on so, and its bytes are lost.
     """
 
     content: MemoryContent | StoredContent
@@ -134,7 +134,7 @@ class _Text:
         self._out.write(data)
 
     def _as_text(self) -> None:
-        """Go on as a text: it is no base64, or another spelling of it. Late in a text, what came before is lost."""
+        """Go on as a text: it is no base64, or base64 in another spelling. Late in a text, what came before is lost."""
         digits, self._digits = self._digits or b"", None
         decoded = self._out.getvalue() if isinstance(self._out, BytesIO) else None
         if decoded is None or len(decoded) > _MAX_BACK:

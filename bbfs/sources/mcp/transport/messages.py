@@ -66,7 +66,7 @@ class Share:
         self._since = time.perf_counter()
 
     async def turn(self) -> None:
-        """Let other tasks run if those of this server have worked for a while. Then one of its own goes on."""
+        """Let other tasks run if the tasks of this server have worked for a while. Then one of its own goes on."""
         if time.perf_counter() - self._since > _TURN:
             async with self._turn:
                 await trio.lowlevel.checkpoint()
@@ -151,7 +151,7 @@ class Intake:
 
 
 def decode(message: RawMessage) -> list[types.JSONRPCMessage] | None:
-    """Return the messages in a piece of JSON (several in a batch), or None if it holds none.
+    """Return the messages in a piece of JSON (several in a batch), or None if it holds no message.
 
     Mistakes are tolerated: bytes that are not UTF-8 are replaced, halves of surrogate pairs and control characters in
     texts are kept, a byte order mark is skipped. An answer with an id but no valid shape fails its request at once,

@@ -65,7 +65,8 @@ class Sse(HttpTransport):
             raise self.ending
 
     def _endpoint(self, path: str) -> str:
-        """Return the URL for messages. Raises ProtocolViolation for one of another origin, or for no URL."""
+        """Return the URL for messages. Raises ProtocolViolation for a URL of another origin, or for a text that is no
+        URL."""
         try:
             endpoint = urljoin(self.url, path)
             is_same = origin(httpx2.URL(endpoint)) == origin(httpx2.URL(self.url))

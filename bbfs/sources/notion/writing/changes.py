@@ -45,7 +45,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What to do, in this order. updates: blocks with their new data. blocks: those of the page afterwards."""
+    """What to do, in this order. updates: blocks with their new data. blocks: the blocks of the page afterwards."""
 
     appends: list[Append] = field(default_factory=list)
     updates: list[Block] = field(default_factory=list)
@@ -110,7 +110,7 @@ def _changed(changes: Changes, old: Block, new: Block) -> Block:
 
 
 def _matched(old: Sequence[Block], new: Sequence[Block]) -> list[Block | None]:
-    """Return for each new block the old one that stays or becomes it, in the order of both."""
+    """Return for each new block the old block that stays or becomes it, in the order of both."""
     ours, theirs = [*map(_key, old)], [*map(_key, new)]
     begin = 0
     while begin < min(len(ours), len(theirs)) and ours[begin] == theirs[begin]:
@@ -134,7 +134,7 @@ def _matched(old: Sequence[Block], new: Sequence[Block]) -> list[Block | None]:
 
 
 def _following(places: Sequence[int | None], end: int) -> Iterator[int]:
-    """Return for each place the next one that is known."""
+    """Return for each place the next known place."""
     found: list[int] = []
     for place in reversed(places):
         end = end if place is None else place

@@ -58,7 +58,8 @@ def changed(given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 def sent_values(values: Mapping[str, Any], columns: Json) -> dict[str, Any]:
     """Return values as the API takes them. columns: the values that are replaced, or the columns of a data source.
 
-    Raise Rejected for a value that its column does not take, NotSupported for one whose change would lose something.
+    Raise Rejected for a value that its column does not take, NotSupported for a value whose change would lose
+    something.
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -132,7 +133,7 @@ def _relation(value: Any, old: Any) -> Any:
 
 
 def _people(value: Any, old: Any) -> Any:
-    """Take ids, and the names of those who are there already."""
+    """Take ids, and the names of people who are there already."""
     known = {name: string(person.get("id")) for person in items(old) for name in _shown(person)}
     return [{"object": "user", "id": known.get(each) or _id(each)} for each in _strings(value)]
 

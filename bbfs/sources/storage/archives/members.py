@@ -131,7 +131,7 @@ class Members:
         return path
 
     def _directory(self, path: Names) -> _Directory:
-        """Return the directory of a path, which is made if there is none."""
+        """Return the directory of a path, and make it if it does not exist."""
         here = self._root
         for name in path:
             entry = here.items.get(name)

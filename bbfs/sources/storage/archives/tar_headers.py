@@ -75,7 +75,7 @@ def read_headers(file: HeaderFile) -> Iterator[TarHeader]:
 
 
 class _Member:
-    """The blocks of one member before its data. block: the last one, None at the end of the archive."""
+    """The blocks of one member before its data. block: the last block, None at the end of the archive."""
 
     def __init__(self, file: HeaderFile, globally: dict[bytes, bytes]) -> None:
         self._file = file
@@ -143,7 +143,7 @@ class _Member:
                 self._said[key] = also[key] = value
 
     def _decimal(self, key: bytes, otherwise: int) -> int:
-        """Return the number of an extended header, or the other one if there is none or it is no number."""
+        """Return the number of an extended header, or the other number if the header is missing or no number."""
         value = self._said.get(key, b"")
         return int(value) if value.isdigit() and len(value) <= _MOST_DIGITS else otherwise
 

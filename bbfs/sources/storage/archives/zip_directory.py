@@ -36,7 +36,8 @@ class ZipError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """One entry. offset: of its local header. mode: of Unix, 0 if there is none. comment: as it is stored."""
+    """One entry. offset: of its local header. mode: of Unix, 0 if the archive states no mode. comment: as it is
+    stored."""
 
     offset: int
     size: int
@@ -131,7 +132,7 @@ def _extra_fields(extra: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _sizes(data: bytes, plain: int, compressed: int, offset: int) -> tuple[int, int, int]:
-    """Return the sizes and the offset, those from the extra field that have no room in the entry."""
+    """Return the sizes and the offset. The extra field has the numbers that have no room in the entry."""
     at = 0
     values = [plain, compressed, offset]
     for index, value in enumerate(values):

@@ -78,7 +78,7 @@ class ListedObject:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a listing. token: asks for the next one; None on the last."""
+    """A page of a listing. token: asks for the next page; None on the last."""
 
     objects: tuple[ListedObject, ...]
     prefixes: tuple[str, ...]
@@ -121,7 +121,7 @@ def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
 
 
 def region_of(status: int, headers: Mapping[str, str]) -> str | None:
-    """Return the region that a refusal names as that of the bucket, None if it is no such refusal."""
+    """Return the region of the bucket that a refusal names, None if it names no region."""
     region = headers.get("x-amz-bucket-region", "")
     return region if status in _MOVED and _REGION.fullmatch(region) else None
 

@@ -182,7 +182,8 @@ class S3Backend(WebBackend):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
-        """Return what can be written. Directories follow from keys; one that was marked as such can be removed."""
+        """Return what can be written. Directories follow from keys; an object that was marked as such can be
+        removed."""
         return ("remove_directory",) if is_directory else ("create", "replace", "remove", "rename")
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
@@ -245,7 +246,8 @@ class S3Backend(WebBackend):
         return etags
 
     def _kept(self, path: Names, expected: Expected) -> dict[str, str]:
-        """Return the headers that an object takes over from the one that it replaces, if that was just looked at."""
+        """Return the headers that an object takes over from the object that it replaces, if bbfs has just looked at
+        that object."""
         old = self._described.pop(path, None)
         if old is None or old.etag is None or old.etag != expected.etag:
             return {}
@@ -265,7 +267,7 @@ class S3Backend(WebBackend):
         await self._deleted(self._directory_key(path), self._what(path))
 
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
-        """Copy an object at the store, then remove the old one: the protocol has nothing else."""
+        """Copy an object at the store, then remove the old object: the protocol has nothing else."""
         origin = quote(f"/{self._place.authority}/{self._object_key(path)}", errors="surrogateescape")
         old = await self._stat_object(path)
         if old.size is not None and old.size > _LARGEST_COPY:

@@ -32,8 +32,8 @@ _NETWORK = ("ConnectionError", "HTTPClientError", "MetadataRetrievalError")
 class Account:
     """The address and the signer of the requests of a source.
 
-    credentials: botocore's, which may know how to renew themselves; None: requests are not signed. keys: those of the
-    credentials that are used until the next renewal. proxy: URL of the HTTP proxy that the environment names.
+    credentials: botocore's, which may know how to renew themselves; None: requests are not signed. keys: the
+    credentials' keys, used until the next renewal. proxy: URL of the HTTP proxy that the environment names.
     """
 
     endpoint: str
@@ -166,7 +166,7 @@ class Accounts:
         return Account(endpoint, region, proxy_of_environment(endpoint), credentials)
 
     def _translated(self, error: Exception) -> BbfsError:
-        """Return the error for one of botocore, whose text may have what a server or a command answered."""
+        """Return bbfs's error for an error of botocore, whose text may have the answer of a server or a command."""
         names = {kind.__name__ for kind in type(error).__mro__}
         if names & set(_CONFIGURATION):
             return ConfigError(f"no credentials for S3: {error}")

@@ -30,7 +30,7 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
 
 
 class _Transport(paramiko.Transport):
-    """A transport that prefers ciphers of one pass, which take half the time of those with a MAC beside."""
+    """A transport that prefers ciphers of one pass. They take half the time of ciphers with a separate MAC."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -108,7 +108,7 @@ class _Sftp(SFTPFileSystem):
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Have a session for this thread, which waits for one if all are in use."""
+        """Have a session for this thread. The thread waits for a session if all are in use."""
         self._own.session = session = self._taken()
         is_usable = False
         try:
@@ -181,7 +181,8 @@ class _Sftp(SFTPFileSystem):
             upload.end()
 
     def dressed(self, path: str, target: str) -> tuple[Any, Any]:
-        """Give a file the mode of the one that it is to replace. Return the entries of both, None for a missing one."""
+        """Give a file the mode of the file that it is to replace. Return the entries of both, None for a missing
+        one."""
         requests = self._requests()
         asked = [requests.lstat(each.encode()) for each in (path, target)]
         found: list[Attributes | None] = []
@@ -322,7 +323,7 @@ def connect(
 
     sessions: of the connection, at most. A server may allow fewer.
 
-    Options that are None are those of `~/.ssh/config`, if it has them. Raises Denied, ConfigError and the errors of
+    `~/.ssh/config` gives the options that are None, if it has them. Raises Denied, ConfigError and the errors of
     paramiko.
     """
     for option, file in (("known_hosts", known_hosts), ("key_file", key_file)):

@@ -162,7 +162,7 @@ class Requests:
             self._answers[number] = answer
 
     def _exactly(self, size: int) -> bytes:
-        """Receive so many bytes, and none that another request may wait for."""
+        """Receive so many bytes, and no byte that another request may wait for."""
         data = self._channel.recv(size)
         while len(data) < size:
             more = self._channel.recv(size - len(data))

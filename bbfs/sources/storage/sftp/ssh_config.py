@@ -62,7 +62,8 @@ def host_of(alias: str, port: int | None, user: str | None) -> Host:
 
 
 def _lines(file: Path, depth: int) -> Iterator[str]:
-    """Yield the lines of a file, and of those that it includes in their places; none if it does not exist."""
+    """Yield the lines of a file, and the lines of the files that it includes in their places. Yield nothing if the file
+    does not exist."""
     if not depth or not file.is_file():
         return
     for line in file.read_text("utf-8", "replace").splitlines(keepends=True):
@@ -80,7 +81,7 @@ def _existing(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _command(found: Any, name: str, port: int | None) -> str | None:
-    """Return the command of ProxyCommand, or that of OpenSSH for ProxyJump; None if there is neither."""
+    """Return the command of ProxyCommand, or OpenSSH's command for ProxyJump; None if there is neither."""
     command = found.get("proxycommand")
     if command and command.lower() != "none":
         return command

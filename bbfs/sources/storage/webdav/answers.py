@@ -48,7 +48,7 @@ class Described:
 
 
 def described(response: ElementTree.Element) -> Described | None:
-    """Return what a `response` describes, or None for one that is no file or collection that a URI can name."""
+    """Return the file or collection that a `response` describes, or None if no URI can name it."""
     if local_name(response) != "response":
         return None
     names = names_of(next(_below(response, "href"), ""))
@@ -82,7 +82,7 @@ def _below(element: ElementTree.Element, name: str) -> Iterator[str]:
 
 
 def _is_ok(element: ElementTree.Element) -> bool:
-    """Return whether an element has no status, or that of success (`HTTP/1.1 200 OK`)."""
+    """Return whether an element has no status, or the status of success (`HTTP/1.1 200 OK`)."""
     status = next(_below(element, "status"), None)
     return status is None or status.split(" ", 2)[1:2] == ["200"]
 

@@ -133,7 +133,8 @@ class WebDavBackend(WebBackend):
     # -- contents ----------------------------------------------------------------------------------------------------
 
     async def open(self, path: Names) -> Opened:
-        """Open a file. Many servers answer a GET of a collection by a page for browsers, which is none."""
+        """Open a file. Many servers answer a GET of a collection by a page for browsers, which is no content of a
+        file."""
         try:
             opened = await super().open(path)
         except (ProtocolViolation, TooLarge):
