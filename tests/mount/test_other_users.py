@@ -109,7 +109,7 @@ def rights(root: Path) -> dict[str, str]:
     return texts | {block.splitlines()[0]: block for block in listed.split("\n\n") if block}
 
 
-@pytest.mark.semantics("S8.1", "S28.2", "S28.3")
+@pytest.mark.semantics("S8.1", "S28.2")
 @pytest.mark.parametrize("user", USERS)
 def test_a_written_folder_lets_each_user_do_what_the_folder_itself_does(
     others: Mount, tmp_path: Path, user: str
@@ -177,6 +177,7 @@ def test_a_file_that_was_closed_to_others_just_now_is_closed_at_once(others: Mou
         (tmp_path / "work/open/all").chmod(0o644)
 
 
+@pytest.mark.semantics("S28.3")
 @pytest.mark.parametrize("way", [">", ">>", "1<>", "dd"])
 def test_other_bytes_do_not_run_with_the_owners_rights(others: Mount, tmp_path: Path, way: str) -> None:
     """As write(2) of a user without the privilege CAP_FSETID does on a local disk."""

@@ -193,7 +193,7 @@ def test_write_anywhere_list_discard(place: Place) -> None:
     assert f"one: not below {place.mnt}" in place.bbfs("changes", place.mnt, "one", status=1).stderr
 
 
-@pytest.mark.semantics("S7.3", "S39.9")
+@pytest.mark.semantics("S39", "S39.9")
 def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None:
     place.mount()
     (place.notes / "mine").write_text("mine")
@@ -784,7 +784,7 @@ def test_run(place: Place) -> None:
     assert "no such program: No such file" in missing.stderr
 
 
-@pytest.mark.semantics("S39")
+@pytest.mark.semantics("S7.3", "S39")
 def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
     """A first open finds the file that was looked up, and under a template a new name is free."""
     root = place.folder.parent

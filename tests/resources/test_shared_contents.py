@@ -115,6 +115,7 @@ async def both(
             assert not one.claimed | two.claimed
 
 
+@pytest.mark.semantics("S17.4")
 async def test_what_another_machine_has_is_kept_on_this_ones_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
     other = shareable(a=b"never asked for")
     async with both(nursery, shareable(a=b"bytes"), other, disk=disk) as (_, there, _):
@@ -128,6 +129,7 @@ async def test_what_another_machine_has_is_kept_on_this_ones_disk(nursery: trio.
         assert await there.kernel.cat(A) == b"never asked for"
 
 
+@pytest.mark.semantics("S18.5")
 async def test_an_update_that_one_hears_of_is_served_by_the_other(nursery: trio.Nursery, disk: DiskCache) -> None:
     source, other = shareable(a=b"old"), shareable(a=b"old")
     async with both(nursery, source, other, disk=disk) as (here, there, _):

@@ -60,7 +60,7 @@ async def test_what_is_fresh_is_not_asked_for_again(
             assert source.loaded == ["x://a"]
 
 
-@pytest.mark.semantics("S17.4", "S18.5")
+@pytest.mark.semantics("S17", "S18")
 @pytest.mark.parametrize("how", ["announced", "missed", "refreshed", "described"])
 async def test_what_has_changed_is_not_fresh_for_anybody(
     nursery: trio.Nursery, disk: DiskCache, store: MetadataStore, how: str
