@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from harness import Mount, folder
 from vectors import written_model
 
-from bbfs.cli.target import control_client
+from bbfs.cli.operands import control_client
 from bbfs.resources.search.index.store import Document, IndexStore
 
 BOUND = 3600

@@ -10,8 +10,8 @@ from contextlib import suppress
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
 
+from bbfs.cli.operands import scratches
 from bbfs.cli.options import configured_sources
-from bbfs.cli.target import scratches
 from bbfs.fuse import mountpoint
 from bbfs.model.errors import BbfsError
 from bbfs.model.uri import parse_uri_prefix

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from repository import SERVERS
 
 from bbfs.cli import COMMANDS, main, options
-from bbfs.cli.target import mounted
+from bbfs.cli.operands import mounted
 from bbfs.fuse import mountpoint
 
 Run = Callable[..., Result]

@@ -22,7 +22,7 @@ from scripted import PROGRAM, ScriptedServer
 
 from bbfs.cli import options
 from bbfs.cli.commands import mount as mount_command
-from bbfs.cli.target import mounted
+from bbfs.cli.operands import mounted
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.messages import ATTRIBUTE
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.cli.target.rule import components, path_by_rule, uri_by_rule
+from bbfs.cli.operands.rule import components, path_by_rule, uri_by_rule
 from bbfs.model.errors import InvalidUri
 
 CASES = [

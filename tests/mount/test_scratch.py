@@ -23,8 +23,8 @@ from harness import State, config_text, mcp
 from played_page import play
 from repository import DOCS, SERVERS
 
-from bbfs.cli.target import control_client
-from bbfs.cli.target.scratches import running
+from bbfs.cli.operands import control_client
+from bbfs.cli.operands.scratches import running
 from bbfs.fuse import mountpoint
 from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import Scratch

@@ -21,7 +21,7 @@ from fault_sources import KINDS
 from forked_daemon import start
 from harness import Mounts, State
 
-from bbfs.cli.target.control_client import answer_now
+from bbfs.cli.operands.control_client import answer_now
 from bbfs.resources.writing.pending import PendingStore
 
 _SCRIPT = Path(__file__).with_name("fault_programs.py")

@@ -7,12 +7,12 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.completion import complete_operand, complete_source
+from bbfs.cli.operands.access import Target
 from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
-from bbfs.cli.target.access import Target
 from bbfs.model.errors import BbfsError, NotFound
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
     from bbfs.resources.cache.disk import DiskCache
 
 _EXAMPLES = """\b
@@ -137,7 +137,7 @@ def _is_called(fingerprint: str, name: str) -> bool:
 @verbosity_options
 def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
     """Drop what a mount has cached at and below each path, so that the next use asks the source."""
-    from bbfs.cli.target import control_client, operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import control_client, operand  # noqa: PLC0415 - trio
 
     async def drop(target: Target) -> None:
         mount = target.tree.mount

@@ -21,7 +21,7 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
     from bbfs.config import Config
     from bbfs.model.values import DataSource, SharedCache
 
@@ -196,7 +196,7 @@ def _asked(mounts: list[str], timeout: float | None) -> dict[str, list[dict[str,
     """Return the sources of each mount, all asked at once for their listings within the time, or why there are none."""
     import trio  # noqa: PLC0415 - a tenth of a second
 
-    from bbfs.cli.target.mounted import MountedTree  # noqa: PLC0415 - as above
+    from bbfs.cli.operands.mounted import MountedTree  # noqa: PLC0415 - as above
 
     found: dict[str, list[dict[str, Any]] | MountError] = {}
 
@@ -271,7 +271,7 @@ def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Che
 
 
 def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dict[str, Any]]:
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         return await (await opened.direct()).sources(timeout)

@@ -14,7 +14,7 @@ from bbfs.fuse import mountpoint
 from bbfs.model.errors import InvalidUri
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
     from bbfs.model.values import Part
     from bbfs.resources.by_uri import LoadedResource
     from bbfs.resources.manager import ResourceManager
@@ -125,7 +125,7 @@ def load(
             template_variables(template)  # before any source is started for it
         except InvalidUri as error:
             raise click.BadParameter(str(error), param_hint="'--template'") from error
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     try:
         items = operand.run(choice, work)

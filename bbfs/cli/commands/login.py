@@ -10,9 +10,9 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.completion import complete_source
+from bbfs.cli.operands.access import NoSuchSource
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.progress import Progress
-from bbfs.cli.target.access import NoSuchSource
 from bbfs.model.errors import ConfigError
 
 if TYPE_CHECKING:

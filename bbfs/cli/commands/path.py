@@ -9,14 +9,14 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.completion import complete_operand
+from bbfs.cli.operands.access import NoSuchSource
+from bbfs.cli.operands.rule import components, path_by_rule, uri_by_rule
 from bbfs.cli.options import NoSources, SourceChoice, source_options
-from bbfs.cli.target.access import NoSuchSource
-from bbfs.cli.target.rule import components, path_by_rule, uri_by_rule
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, InvalidUri, LoginRequired, Unreachable
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
 
 _DOWN = (errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENOTCONN)
 _UNKNOWABLE = (NoSources, NoSuchSource, Unreachable, DeadlineExceeded, LoginRequired, MountError)
@@ -78,7 +78,7 @@ Where the source cannot be asked, the rule alone decides and standard error says
 @source_options
 def uri(choice: SourceChoice, path: str, rule: bool) -> None:
     """Print the URI of a path inside a mount, or below a source."""
-    from bbfs.cli.target.location import inside_mount  # noqa: PLC0415 - the model
+    from bbfs.cli.operands.location import inside_mount  # noqa: PLC0415 - the model
 
     inside = inside_mount(path)
     names = components(path) if inside is None else inside[1]
@@ -115,7 +115,7 @@ def _exact_or_rule(
 def _print_exact_or_rule(
     choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
 ) -> None:
-    from bbfs.cli.target.operand import run  # noqa: PLC0415 - trio
+    from bbfs.cli.operands.operand import run  # noqa: PLC0415 - trio
 
     try:
         output.line(run(choice, exact))

@@ -9,13 +9,13 @@ import click
 
 from bbfs.cli import output, progress
 from bbfs.cli.completion import complete_operand
+from bbfs.cli.operands.access import Target, TreeEntry
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.model.errors import BbfsError
 from bbfs.resources.documents import ABOUT, timestamp
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
 
 _OPERANDS = """\b
 An operand is
@@ -162,7 +162,7 @@ def _name(entry: TreeEntry, long: bool) -> str:
 @source_options
 def ls(choice: SourceChoice, operand: str | None, long: bool, recursive: bool, as_json: bool) -> None:
     """List the sources, or what is in a directory."""
-    from bbfs.cli.target.operand import each, each_root, run  # noqa: PLC0415 - trio
+    from bbfs.cli.operands.operand import each, each_root, run  # noqa: PLC0415 - trio
 
     lister = _Lister(long, recursive, as_json, exact=long)
 
@@ -197,7 +197,7 @@ def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
 
     A resource of several contents gives all of them. A URI need not be listed: one of a template works as well.
     """
-    from bbfs.cli.target.operand import each, run  # noqa: PLC0415 - trio
+    from bbfs.cli.operands.operand import each, run  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> bool:
         done = 0
@@ -239,7 +239,7 @@ title, type, accessMethod, uriPrefix, capabilities, state, protocolVersion, serv
 @source_options
 def stat(choice: SourceChoice, operands: tuple[str, ...], as_json: bool) -> None:
     """Print all metadata of resources, directories or sources. A size that is not known is learnt."""
-    from bbfs.cli.target.operand import each, run  # noqa: PLC0415 - trio
+    from bbfs.cli.operands.operand import each, run  # noqa: PLC0415 - trio
 
     documents: list[dict[str, Any]] = []
 

@@ -7,8 +7,8 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.commands.mount import SIZE, set_up_log
+from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.cli.target import scratches
 from bbfs.serving.options import HttpChoice, http_options
 
 _EXAMPLES = """\b

@@ -10,8 +10,8 @@ from bbfs.cli.options import SourceChoice, source_options
 from bbfs.fuse import mountpoint
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.access import SourceTree
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.access import SourceTree
+    from bbfs.cli.operands.operand import Trees
 
 _COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
 _EXAMPLES = """\b
@@ -83,7 +83,7 @@ def gather(choice: SourceChoice, timeout: float | None, source: str | None = Non
 
     timeout: seconds for a contact, None for no contact. source: an operand that names one source or a mount.
     """
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
     from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:

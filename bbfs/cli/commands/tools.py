@@ -18,8 +18,8 @@ from bbfs.cli.options import SourceChoice, Verbosity, source_options
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.access import SourceTree
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.access import SourceTree
+    from bbfs.cli.operands.operand import Trees
     from bbfs.cli.work.calls import ResultPart
 
 TOOL_FAILED = 3
@@ -65,7 +65,7 @@ this directory. Exit status 3: the tool itself reports an error.
 
 def _known(source: str) -> list[dict[str, Any]]:
     """Return the tools of a mounted source. Completion starts no server."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
     from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def _offered(items: Iterable[tuple[str, str]], begun: str) -> list[CompletionIte
 @source_options
 def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
     """List the tools of SOURCE, of a mount, or of all sources: their arguments, and whether they only read."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
     from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
     rows: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
 
     A tool that does not declare to be read-only asks first, or needs --yes.
     """
-    from bbfs.cli.target import operand, scratches  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand, scratches  # noqa: PLC0415 - trio
     from bbfs.cli.work import calls  # noqa: PLC0415 - as above
     from bbfs.config.problems import suggestion  # noqa: PLC0415 - the configuration
 

@@ -62,7 +62,7 @@ def watch(
     timeout: float | None,
 ) -> None:
     """Print a line for each resource that is added, changed or removed, until interrupted."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
     from bbfs.cli.work import changes  # noqa: PLC0415 - as above
 
     if as_json and command is not None:

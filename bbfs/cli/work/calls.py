@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bbfs.cli.target import control_client
-from bbfs.cli.target.access import SourceTree, Target
-from bbfs.cli.target.direct import DirectTree
+from bbfs.cli.operands import control_client
+from bbfs.cli.operands.access import SourceTree, Target
+from bbfs.cli.operands.direct import DirectTree
 from bbfs.model.errors import ProtocolViolation
 
 

@@ -18,10 +18,10 @@ import click
 import trio
 
 from bbfs.cli import output
-from bbfs.cli.target import control_client, operand
-from bbfs.cli.target.access import Target
-from bbfs.cli.target.direct import DirectTree
-from bbfs.cli.target.operand import Trees
+from bbfs.cli.operands import control_client, operand
+from bbfs.cli.operands.access import Target
+from bbfs.cli.operands.direct import DirectTree
+from bbfs.cli.operands.operand import Trees
 from bbfs.model.errors import BbfsError, NotFound, Unreachable
 
 _SHELL = re.compile(r"""\\.|'[^']*'?|"(?:[^"\\]|\\.)*+"?|\{\}""", re.DOTALL)

@@ -16,16 +16,16 @@ from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from bbfs.cli import output
-from bbfs.cli.target import control_client, location
-from bbfs.cli.target.location import asked as asked_of
-from bbfs.cli.target.location import inside_mount, without_links
-from bbfs.cli.target.rule import Path
+from bbfs.cli.operands import control_client, location
+from bbfs.cli.operands.location import asked as asked_of
+from bbfs.cli.operands.location import inside_mount, without_links
+from bbfs.cli.operands.rule import Path
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, NotFound, NotSupported
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
 
 AT_ONCE = 8
 """Processes of grep at once: a file that is not cached waits for its source."""

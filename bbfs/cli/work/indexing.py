@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from bbfs.cli import output
-from bbfs.cli.target import control_client
-from bbfs.cli.target.access import SourceTree
-from bbfs.cli.target.direct import DirectTree
-from bbfs.cli.target.operand import Trees
+from bbfs.cli.operands import control_client
+from bbfs.cli.operands.access import SourceTree
+from bbfs.cli.operands.direct import DirectTree
+from bbfs.cli.operands.operand import Trees
 from bbfs.fuse.mountpoint import MOUNT_VARIABLE
 from bbfs.model.errors import BbfsError
 

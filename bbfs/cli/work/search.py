@@ -5,14 +5,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bbfs.cli.target import control_client, location
-from bbfs.cli.target.access import SourceTree
-from bbfs.cli.target.direct import DirectTree
-from bbfs.cli.target.mounted import MountedTree
-from bbfs.cli.target.rule import Path, components
+from bbfs.cli.operands import control_client, location
+from bbfs.cli.operands.access import SourceTree
+from bbfs.cli.operands.direct import DirectTree
+from bbfs.cli.operands.mounted import MountedTree
+from bbfs.cli.operands.rule import Path, components
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,6 @@ def grep(
 
 
 def _located(verbosity: Verbosity, locate: "Locate") -> "Located":
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     return operand.run(SourceChoice.none(verbosity), locate)

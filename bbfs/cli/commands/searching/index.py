@@ -12,7 +12,7 @@ from bbfs.cli.progress import amount
 from bbfs.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
 
 _EXAMPLES = """\b
 Examples:
@@ -48,7 +48,7 @@ def index(choice: SourceChoice, operands: tuple[str, ...], dry_run: bool, as_jso
 
 def _index(choice: SourceChoice, operands: tuple[str, ...], dry_run: bool) -> bool:
     """Index sources and print their counts. Return whether nothing failed."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
     from bbfs.cli.work import indexing  # noqa: PLC0415 - as above
 
     async def work(trees: "Trees") -> bool:

@@ -15,7 +15,7 @@ from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import NotSupported
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
     from bbfs.cli.work.search import TreeHit
 
 _LIMIT, _MOST, _WITHIN = 20, 200, 5.0
@@ -63,7 +63,7 @@ def search(
     open_first: bool,
 ) -> None:
     """Find resources by the words of QUERY, in all sources or below each PATH, and print the best first."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
     from bbfs.cli.work import search as searching  # noqa: PLC0415 - trio
 
     hits: list[TreeHit] = []
@@ -115,7 +115,7 @@ def _said(document: dict[str, Any]) -> str:
 
 async def _text(hit: "TreeHit") -> bytes | None:
     """Return the content of a hit to show, if it is text that no file has, or None. Raise BbfsError, OSError."""
-    from bbfs.cli.target.access import Target  # noqa: PLC0415 - trio
+    from bbfs.cli.operands.access import Target  # noqa: PLC0415 - trio
 
     target = Target(hit.tree, hit.path)
     document = await hit.tree.document(target)

@@ -19,12 +19,12 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.completion import complete_operand
+from bbfs.cli.operands.access import Kept, Target
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.cli.target.access import Kept, Target
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
 
 _OPERANDS = """
 \b
@@ -58,7 +58,7 @@ def rm(choice: SourceChoice, operands: tuple[str, ...]) -> None:
     async def remove(target: Target) -> None:
         await target.tree.remove(target)
 
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     _run(choice, lambda opened: operand.each(opened, operands, remove))
 
@@ -251,14 +251,14 @@ async def _copied(opened: "Trees", source: str, to: str, *, replace: bool) -> bo
 
 async def _tried(opened: "Trees", where: str, work: Callable[[Target], Awaitable[None]]) -> bool:
     """Work on one operand and report a failure. Return whether there was none."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     return await operand.each(opened, (where,), work)
 
 
 def _is_local(operand: str) -> bool:
     """Return whether an operand is a file of this machine, outside every mount."""
-    from bbfs.cli.target.location import inside_mount  # noqa: PLC0415 - the model
+    from bbfs.cli.operands.location import inside_mount  # noqa: PLC0415 - the model
 
     return operand == "-" or (operand.startswith(("/", "./", "../", "~")) and inside_mount(operand) is None)
 
@@ -284,6 +284,6 @@ def _to_local(spool: IO[bytes], operand: str, *, replace: bool) -> None:
 
 
 def _run(choice: SourceChoice, work: "Callable[[Trees], Awaitable[bool]]") -> None:
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     click.get_current_context().exit(0 if operand.run(choice, work) else 1)

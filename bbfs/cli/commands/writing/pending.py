@@ -16,8 +16,8 @@ from bbfs.cli.options import SourceChoice, Verbosity, source_options, verbosity_
 from bbfs.model.errors import BbfsError, NotFound
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.access import Target
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.access import Target
+    from bbfs.cli.operands.operand import Trees
     from bbfs.resources.writing.pending import PendingStore, PendingWrite
 
 UNDER_WAY = 60.0
@@ -139,8 +139,8 @@ def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
     """Hand over pending writes, and remove those that their source has taken."""
 
     async def hand_over(opened: "Trees", item: "PendingWrite") -> None:
-        from bbfs.cli.target import control_client, scratches  # noqa: PLC0415 - trio
-        from bbfs.cli.target.direct import DirectTree  # noqa: PLC0415 - as above
+        from bbfs.cli.operands import control_client, scratches  # noqa: PLC0415 - trio
+        from bbfs.cli.operands.direct import DirectTree  # noqa: PLC0415 - as above
 
         request = {"request": "retry", "write": item.id, "force": force}
         tree = (await _source_of(opened, item)).tree
@@ -181,7 +181,7 @@ def drop(verbosity: Verbosity, ids: tuple[str, ...], everything: bool, yes: bool
 
 def _each(choice: SourceChoice, ids: tuple[str, ...], work: "Callable[[Trees, PendingWrite], Awaitable[None]]") -> None:
     """Work on each pending write in order and report failures. End with status 1 if there were any."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     async def all_of(opened: "Trees") -> bool:
         well = True

@@ -8,12 +8,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from bbfs.cli.operands.access import Target
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.cli.target.access import Target
 from bbfs.model.errors import NotSupported
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.operand import Trees
+    from bbfs.cli.operands.operand import Trees
 
 _PIECE = 512 << 10
 """Bytes of a content in one message: in base64 they fit a line of the control socket."""
@@ -48,7 +48,7 @@ def put(
     choice: SourceChoice, operands: tuple[str, ...], mime_type: str | None, description: str | None, remove: bool
 ) -> None:
     """Put the content of FILE, or of standard input, into a source as the resource WHERE."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     if remove and (mime_type is not None or description is not None):
         raise click.UsageError("--remove takes neither --mime-type nor --description")
@@ -103,7 +103,7 @@ def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitab
 
 def _has_scratch(target: Target) -> bool:
     """Return whether a resource is put as a file into a scratch, and not into its source."""
-    from bbfs.cli.target.mounted import MountedTree  # noqa: PLC0415 - trio
+    from bbfs.cli.operands.mounted import MountedTree  # noqa: PLC0415 - trio
 
     return isinstance(target.tree, MountedTree) and target.tree.has_scratch
 
@@ -119,7 +119,7 @@ async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = No
     """Send a file to the daemon of the target's mount, a piece at a time. Raise BbfsError, OSError."""
     import trio  # noqa: PLC0415 - for those who put
 
-    from bbfs.cli.target import control_client, scratches  # noqa: PLC0415 - trio
+    from bbfs.cli.operands import control_client, scratches  # noqa: PLC0415 - trio
 
     mount = target.tree.mount
     scratches.require_no_scratch(mount)

@@ -11,8 +11,8 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.commands.mount import DIRECTORY, set_up_log
+from bbfs.cli.operands.access import ends_with_its_process
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.cli.target.access import ends_with_its_process
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.serving.private_files import own_directory

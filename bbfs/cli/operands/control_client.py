@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bbfs.cli.target import location
-from bbfs.cli.target.rule import Path
+from bbfs.cli.operands import location
+from bbfs.cli.operands.rule import Path
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control import blocking
 from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from bbfs.cli.target import scratches
-from bbfs.cli.target.rule import Path, components
+from bbfs.cli.operands import scratches
+from bbfs.cli.operands.rule import Path, components
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.mountpoint import MountError

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import trio
 
-from bbfs.cli.target import scratches
-from bbfs.cli.target.access import Target, TreeEntry, kept_write, pending_ids, with_pending
-from bbfs.cli.target.location import without_links
-from bbfs.cli.target.rule import Path, path_by_rule
+from bbfs.cli.operands import scratches
+from bbfs.cli.operands.access import Target, TreeEntry, kept_write, pending_ids, with_pending
+from bbfs.cli.operands.location import without_links
+from bbfs.cli.operands.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.fuse.scratch.directory import Scratch
@@ -103,7 +103,7 @@ class MountedTree:
 
     def _described_below(self, path: Path) -> dict[str, Any]:
         """Return the metadata that the source has of a path in a scratch, but for those of its content."""
-        from bbfs.cli.target import control_client, location  # noqa: PLC0415 - the control socket
+        from bbfs.cli.operands import control_client, location  # noqa: PLC0415 - the control socket
 
         try:
             paths = ["/".join(location.without_links(self._root, path))]
@@ -172,7 +172,7 @@ class MountedTree:
 
     async def _listed_by_daemon(self, path: Path) -> dict[str, dict[str, Any]]:
         """Return the metadata of the names in a directory, as far as the daemon answers this user at once."""
-        from bbfs.cli.target import control_client  # noqa: PLC0415 - the sources of the daemon
+        from bbfs.cli.operands import control_client  # noqa: PLC0415 - the sources of the daemon
 
         known: dict[str, dict[str, Any]] = {}
         with suppress(BbfsError, OSError, trio.BrokenResourceError):  # the attributes of each file tell, or say why

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from bbfs.cli import output, progress
+from bbfs.cli.operands import scratches
+from bbfs.cli.operands.access import NoSuchSource, SourceTree, Target
+from bbfs.cli.operands.direct import DirectTree
+from bbfs.cli.operands.location import inside_mount
+from bbfs.cli.operands.mounted import MountedTree
+from bbfs.cli.operands.rule import Path, components, path_by_rule
 from bbfs.cli.options import NoSources, SourceChoice
 from bbfs.cli.progress import Progress
-from bbfs.cli.target import scratches
-from bbfs.cli.target.access import NoSuchSource, SourceTree, Target
-from bbfs.cli.target.direct import DirectTree
-from bbfs.cli.target.location import inside_mount
-from bbfs.cli.target.mounted import MountedTree
-from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MOUNT_VARIABLE, ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import IO, Any, Literal, Protocol
 
-from bbfs.cli.target.rule import Path
+from bbfs.cli.operands.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
 from bbfs.model.values import DataSource

@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import trio
 
-from bbfs.cli.target import scratches
-from bbfs.cli.target.access import (
+from bbfs.cli.operands import scratches
+from bbfs.cli.operands.access import (
     NoSuchSource,
     Target,
     TreeEntry,
@@ -18,7 +18,7 @@ from bbfs.cli.target.access import (
     pending_ids,
     with_pending,
 )
-from bbfs.cli.target.rule import Path, components, path_by_rule
+from bbfs.cli.operands.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound, ReadOnly
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import Expected
