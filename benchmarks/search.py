@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar
 
 import trio
 
@@ -41,8 +41,11 @@ from harness import Mount, folder
 from vectors import written_model
 
 from bbfs.cli.operands import control_client
+from bbfs.resources.commands import table
 from bbfs.resources.search.index.store import Document, IndexStore
 
+A = TypeVar("A")
+Mode = Literal["words", "meaning", "both"]
 BOUND = 3600
 SIZE = 2000
 BATCH = 1024
@@ -278,28 +281,25 @@ def measure_mirage(root: Path) -> None:
     shown("mirage's shell, grep -rn, without its start", answer["seconds"])
 
 
-def answers(mount: Mount, request: dict[str, Any]) -> list[dict[str, Any]]:
+def answers(mount: Mount, request: table.Request[A]) -> list[A]:
     """Return the answers of the daemon to a request, as a command gets them."""
-
-    async def work() -> list[dict[str, Any]]:
-        return [answer async for answer in control_client.answers(str(mount.path), request)]
-
-    return trio.run(work)
+    found: list[A] = []
+    trio.run(control_client.ask, str(mount.path), request, found.append)
+    return found
 
 
 def read_by_grep(mount: Mount) -> int:
     """Return the number of files that the daemon says to read."""
-    request = {"request": "grep", "path": SOURCE, "pattern": RARE, "syntax": "extended"}
-    return sum(len(answer.get("read", ())) for answer in answers(mount, request))
+    found = answers(mount, table.Grep(SOURCE, RARE, "extended"))
+    return sum(len(answer.read) for answer in found if isinstance(answer, table.MayMatch))
 
 
-def hits(mount: Mount, query: str, mode: str, source: str, limit: int = 20) -> list[str]:
+def hits(mount: Mount, query: str, mode: Mode, source: str, limit: int = 20) -> list[str]:
     """Return the names of the best hits in a source."""
-    request = {"request": "search", "query": query, "paths": [source], "limit": limit, "mode": mode, "within": 60.0}
-    found = answers(mount, request)
-    problems = [answer["problem"] for answer in found if "problem" in answer]
+    found = answers(mount, table.Search(query, (source,), limit, mode, 60.0))
+    problems = [answer.problem for answer in found if isinstance(answer, table.Problem)]
     assert not problems, problems
-    return [answer["hit"]["path"].rpartition("/")[2] for answer in found if "hit" in answer]
+    return [answer.path.rpartition("/")[2] for answer in found if isinstance(answer, table.Hit)]
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.serving.private_files import open_own, own_directory
 
@@ -100,7 +100,7 @@ class SourceChoice:
         left out: it is the host's file, and the other servers in it are fine. For the same reason a server whose name
         is taken gets another name. left_out: gets these reports instead of standard error.
         """
-
+        config = lazy.config
         refusals: dict[str, str] = {}
 
         def refused(error: ConfigError) -> None:
@@ -110,8 +110,6 @@ class SourceChoice:
                 output.messages(f"left out: {error}")
             else:
                 left_out(str(error))
-
-        from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
 
         with_sources = self.config_file is not None or not self.names_sources
         loaded = config.load_config(_expanded(self.config_file), environ=os.environ, with_sources=with_sources)
@@ -152,9 +150,8 @@ class SourceChoice:
         """Return the files of hosts to look for. Those of a project may start programs of strangers, so name them."""
         if not self.discover:
             return []
-        from bbfs.config.hosts.places import host_files  # noqa: PLC0415 - as above
 
-        found = host_files(os.environ, os.getcwd())
+        found = lazy.host_places.host_files(os.environ, os.getcwd())
         for file in found:
             if file.is_project and not self.verbosity.quiet:
                 output.message(f"left out: {file.path}: the file of a project is used only if --mcp-config names it")
@@ -176,12 +173,10 @@ class SourceChoice:
 
 def read_yaml(data: bytes, path: str) -> bytes:
     """Return the file of an MCP host in YAML as JSON. A process with limits reads it. Raise BbfsError."""
-    from bbfs.config.hosts.files import YAML_BOUNDS  # noqa: PLC0415 - pydantic
-    from bbfs.sources.bounded.workers import run_once  # noqa: PLC0415 - trio
-
     if find_spec("yaml") is None:
         raise ConfigError(f"{path}: files in YAML need the package PyYAML (pip install 'bbfs[web]')")
-    return run_once("yaml", data, YAML_BOUNDS, what=path, max_result=YAML_BOUNDS["size"])
+    bounds = lazy.host_files.YAML_BOUNDS
+    return lazy.workers.run_once("yaml", data, bounds, what=path, max_result=bounds["size"])
 
 
 def _folder(text: str) -> "DataSource":
@@ -189,9 +184,7 @@ def _folder(text: str) -> "DataSource":
 
     (The folder of a configuration file may come later.)
     """
-    from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
-
-    source = config.source_from_dir_argument(text)
+    source = lazy.config.source_from_dir_argument(text)
     root = source.config["root"]
     try:
         with os.scandir(root):
@@ -220,20 +213,16 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _complete_option(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete an option of a source of the configuration file. No fault of it is told here."""
-    from bbfs.config.command_line.assignments import option_names  # noqa: PLC0415 - pydantic
-
     try:
         sources = configured_sources(ctx.params.get("config_file"))
     except (BbfsError, OSError):
         sources = ()
-    return [name for name in option_names(sources) if name.startswith(incomplete)]
+    return [name for name in lazy.assignments.option_names(sources) if name.startswith(incomplete)]
 
 
 def configured_sources(config_file: str | None) -> "Sequence[DataSource]":
     """Return the sources of the configuration file alone. Raise ConfigError."""
-    from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
-
-    return config.load_config(_expanded(config_file), environ=os.environ).sources
+    return lazy.config.load_config(_expanded(config_file), environ=os.environ).sources
 
 
 def assignment_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,8 +247,7 @@ def assignment_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def assignments(set_options: Iterable[str], headers: Iterable[str], tools: Iterable[str]) -> "list[Assignment]":
     """Return the assignments of these options. Raise ConfigError."""
-    from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
-
+    config = lazy.config
     return [*map(config.assignment, set_options), *map(config.header, headers), *map(config.tools, tools)]
 
 

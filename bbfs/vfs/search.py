@@ -18,7 +18,8 @@ from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata
 from bbfs.resources.catalog.record import Node, Path
-from bbfs.resources.commands.search import described
+from bbfs.resources.commands.encoding import encoded
+from bbfs.resources.commands.search import hit
 from bbfs.resources.documents import SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.engine import WITHIN, Found, SearchAnswer
@@ -54,7 +55,9 @@ class SearchHandler(SourceView):
         self._kept: LRUCache[Path, tuple[SearchAnswer, float]] = LRUCache(KEPT)
 
     def owns(self, path: Path) -> bool:
-        """Return whether a path with the name `SEARCH` is a search. A source that may list the name is asked first."""
+        """Return whether a path is a search. A source that may list the name is asked first."""
+        if SEARCH not in path:  # it has the mark of another view
+            return False
         at = path.index(SEARCH)
         if at == 0:
             return True
@@ -187,5 +190,5 @@ def _plain(text: str) -> str:
 
 def _ndjson(path: Path, answer: SearchAnswer) -> Iterator[str]:
     for rank, (name, target, found) in enumerate(_links(path, answer), 1):
-        yield json.dumps({"rank": rank, "link": name, "target": target, **described(found)}, ensure_ascii=False)
+        yield json.dumps({"rank": rank, "link": name, "target": target, **encoded(hit(found))}, ensure_ascii=False)
     yield from (json.dumps({"problem": problem}, ensure_ascii=False) for problem in answer.problems)

@@ -19,6 +19,7 @@ from bbfs.cli import main
 from bbfs.cli.commands import tools
 from bbfs.cli.completion import WholeWords
 from bbfs.fuse import mountpoint
+from bbfs.model.values import Progress, Tool, ToolArgument
 
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
 PICTURE = b"\x89PNG\r\n\x1a\nno more than a beginning"
@@ -176,8 +177,8 @@ def test_the_daemon_of_a_mount_calls(process: Process, mount: Callable[..., tupl
 )
 def test_completion_offers_no_word_that_a_shell_reads_otherwise(evil: str, monkeypatch: pytest.MonkeyPatch) -> None:
     both = ("echo", evil)
-    arguments = [{"name": name, "type": "string\x1b", "choices": both} for name in both]
-    monkeypatch.setattr(tools, "_known", lambda source: [{"name": name, "arguments": arguments} for name in both])
+    arguments = tuple(ToolArgument(name, "string\x1b", choices=both) for name in both)
+    monkeypatch.setattr(tools, "_known", lambda source: [Tool(name, arguments=arguments) for name in both])
     completion = ShellComplete(main, {}, "bbfs", "_BBFS_COMPLETE")
 
     def offered(*words: str, begun: str = "") -> list[tuple[str, str | None]]:
@@ -205,7 +206,7 @@ def test_completion_in_bash_reads_the_line_and_answers_what_follows_the_last_bre
     line: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     choices = ("text/html", "text/plain")
-    page = {"name": "page", "arguments": [{"name": "format", "type": "string", "choices": choices}]}
+    page = Tool("page", arguments=(ToolArgument("format", "string", choices=choices),))
     monkeypatch.setattr(tools, "_known", lambda source: [page])
     monkeypatch.setattr(mountpoint, "own_mounts", list)
     config = tmp_path / "config/bbfs/config.toml"
@@ -221,6 +222,6 @@ def test_progress_with_ever_new_texts_prints_a_line_a_second(capsys: pytest.Capt
     progress = tools._Progress(quiet=False, clock=lambda: now)
     for number in range(3000):
         now = 100.0 + number / 1000
-        progress.show({"done": float(number), "text": f"text {number}"})
+        progress.show(Progress(float(number), text=f"text {number}"))
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition(" ")[2] for line in lines] == ["0", "1000", "2000"]

@@ -13,7 +13,8 @@ import pytest
 import trio
 from click.testing import Result
 
-from bbfs.cli.work.changes import Teller, by_reference
+from bbfs.cli.commands.watch import Teller, by_reference
+from bbfs.resources.commands.table import Event
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -178,7 +179,7 @@ async def test_changes_of_one_path_before_its_command_are_one(tmp_path: Path) ->
     teller = Teller(False, f"echo $BBFS_EVENT >>{log}", once=False)
     for path, *events in (("a", "added", "changed"), ("b", "removed", "added"), ("c", "changed", "removed")):
         for event in events:
-            teller.hear({"event": event, "path": path})
+            teller.hear(Event(event, path))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(teller.run)
         with trio.fail_after(BOUND):

@@ -159,7 +159,15 @@ async def test_changes_are_told_and_refreshes_done() -> None:
         ({"id": 1, "request": "refresh", "paths": ["none"]}, "ENOENT", "no such source"),
         ({"id": 1, "request": "watch"}, "EPROTO", "paths"),
         ({"id": 1, "request": "watch", "paths": [7]}, "EPROTO", "paths"),
-        ({"id": 1, "request": "remove", "paths": []}, "EINVAL", "unknown request 'remove'"),
+        ({"id": 1, "request": "destroy", "paths": []}, "EINVAL", "unknown request 'destroy'"),
+        ({"id": 1, "request": "grep"}, "EPROTO", "path is missing"),
+        (
+            {"id": 1, "request": "grep", "path": "", "pattern": "a", "syntax": "basic"},
+            "EPROTO",
+            "syntax must be one of",
+        ),
+        ({"id": 1, "request": "search", "query": "a", "limit": True}, "EPROTO", "limit must be an integer"),
+        ({"id": 1, "request": "search", "query": "a", "within": float("inf")}, "EPROTO", "within must be a number"),
         ({"id": 1}, "EINVAL", "unknown request"),
         (watch("a/" * 100_000), "ENAMETOOLONG", "more than"),
         ({"id": 1, "request": "list", "path": "mcp-server+docs/none"}, "ENOENT", "none"),
@@ -197,8 +205,9 @@ async def test_metadata_are_told_and_nothing_is_loaded() -> None:
         ):
             await link.send([{"id": path, "request": "describe", "paths": [path]}])
             answer = await receive(link)
-            assert (answer["id"], answer["ok"]) == (path, True)
+            assert answer["id"] == path
             assert found.items() <= answer["document"].items()
+            assert await receive(link) == {"id": path, "ok": True}
     assert source.loaded == []
 
 

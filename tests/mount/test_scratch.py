@@ -29,6 +29,7 @@ from bbfs.fuse import mountpoint
 from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError
+from bbfs.resources.commands.table import CallTool, Put, Remove, Retry
 
 BOUND = 20.0
 WRITABLE = ("-o", "notes.capabilities=read,list,write")
@@ -600,18 +601,12 @@ def test_no_command_writes_past_a_scratch(place: Place) -> None:
         ("rm", lower / "notes/one"),
     ):
         assert f"below a scratch: write in {place.mnt}" in place.bbfs(*words, status=1).stderr
-    for request in ({"request": "put", "path": f"{SOURCE}/new", "data": ""}, {"request": "retry", "write": "0"}):
+    for request in (Put(f"{SOURCE}/new"), Remove(f"{SOURCE}/new"), Retry("0")):
         with pytest.raises(BbfsError, match="this mount has a scratch"):
-            list(control_client.answers_now(str(lower), request))
-    called = {
-        "request": "call",
-        "source": "mcp-server+t",
-        "tool": "write",
-        "values": {"text": ["x"]},
-        "confirmed": True,
-    }
+            list(control_client.ask_now(str(lower), request))
+    called = CallTool("mcp-server+t", "write", {"text": ("x",)}, confirmed=True)
     with pytest.raises(BbfsError, match="does not declare to be read-only"):
-        list(control_client.answers_now(str(lower), called))
+        list(control_client.ask_now(str(lower), called))
     past = place.bbfs("call", "t", "write", "text=x", "--yes", status=1, meant=True)
     assert f"{place.mnt} has a scratch" in past.stderr
     assert place.bbfs("call", "t", "echo", "text=x", meant=True).stdout == "x"

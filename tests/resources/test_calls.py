@@ -11,7 +11,9 @@ import trio.testing
 
 from bbfs.model.errors import DeadlineExceeded
 from bbfs.model.values import Call, Loaded, Progress
-from bbfs.resources.commands.calls import LONGEST, Calls
+from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.calls import LONGEST
+from bbfs.resources.commands.table import CallTool
 from bbfs.resources.manager import ResourceManager
 
 
@@ -44,8 +46,8 @@ def manager(timeout: float) -> ResourceManager:
 async def test_a_call_with_progress_for_ever_ends(
     autojump_clock: trio.testing.MockClock, timeout: float, longest: float
 ) -> None:
-    start, told = trio.current_time(), list[dict[str, Any]]()
+    start, told = trio.current_time(), list[Any]()
     with pytest.raises(DeadlineExceeded, match=f"within {longest:g} s"):
-        await Calls(manager(timeout)).call({"source": "mcp-server+x", "tool": "t"}, told.append)
+        await ask(manager(timeout), CallTool("mcp-server+x", "t"), told.append)
     assert trio.current_time() - start == pytest.approx(longest)
     assert len(told) >= longest - 2

@@ -21,7 +21,8 @@ from fault_sources import KINDS
 from forked_daemon import start
 from harness import Mounts, State
 
-from bbfs.cli.operands.control_client import answer_now
+from bbfs.cli.operands.control_client import ask_now
+from bbfs.resources.commands.table import Refresh
 from bbfs.resources.writing.pending import PendingStore
 
 _SCRIPT = Path(__file__).with_name("fault_programs.py")
@@ -177,7 +178,7 @@ class Round:
         for number in itertools.count():
             if number:
                 time.sleep(0.2)
-            answer_now(self.sources_at, {"request": "refresh", "paths": [""]})
+            list(ask_now(self.sources_at, Refresh(("",))))
             found = self._shown(f"last-{number}")
             has = {state.name: state.records for state in self.source.states()}
             if time.monotonic() > deadline or all(has.get(name) == found[name] for name in found):

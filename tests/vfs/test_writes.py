@@ -36,7 +36,9 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Change, DataSource, Expected, Policy, ResourceMetadata
 from bbfs.resources.cache.disk import DiskCache
-from bbfs.resources.commands.pending import retry
+from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.table import Retry
+from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing import writer
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite
 from bbfs.sources.content.memory import MemoryContent
@@ -67,6 +69,11 @@ async def flat() -> AsyncIterator[tuple[WritableFlat, Program, World]]:
     async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
         yield source, Program(world), world
         nursery.cancel_scope.cancel()
+
+
+async def retry(manager: ResourceManager, request: dict[str, Any]) -> None:
+    """Hand over a pending write as a command does."""
+    await ask(manager, Retry(**request))
 
 
 Tree = tuple[WritableTree, Program, World]

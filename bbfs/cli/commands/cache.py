@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand, complete_source
 from bbfs.cli.operands.access import Target
 from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
 from bbfs.model.errors import BbfsError, NotFound
+from bbfs.resources.commands.table import Refresh
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -97,16 +98,12 @@ def clear(source: str | None) -> None:
 
 
 def _directory() -> Path:
-    from bbfs.resources.open import contents_path, store_path  # noqa: PLC0415 - trio
-
-    return contents_path(store_path())
+    return lazy.opening.contents_path(lazy.opening.store_path())
 
 
 def _open(directory: Path) -> "DiskCache | None":
     """Open the disk cache. Return None if there never was one. Raise OSError."""
-    from bbfs.resources.cache.disk import DiskCache  # noqa: PLC0415 - trio
-
-    return DiskCache(directory, 0) if directory.is_dir() else None
+    return lazy.disk_cache.DiskCache(directory, 0) if directory.is_dir() else None
 
 
 def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
@@ -137,19 +134,15 @@ def _is_called(fingerprint: str, name: str) -> bool:
 @verbosity_options
 def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
     """Drop what a mount has cached at and below each path, so that the next use asks the source."""
-    from bbfs.cli.operands import control_client, operand  # noqa: PLC0415 - trio
 
     async def drop(target: Target) -> None:
-        mount = target.tree.mount
-        if mount is None:
+        if target.tree.mount is None:
             raise NotFound("not at any mount; without one, nothing is kept from one command to the next")
-        path = await control_client.resolved(mount, await target.located())
-        async with control_client.daemon_of(mount) as link:
-            await link.send([{"id": 1, "request": "refresh", "paths": ["/".join(path)]}])
-            control_client.require_ok(await link.receive())
+        path = await target.tree.resolved(await target.located())
+        await target.tree.ask(Refresh(("/".join(path),)))
 
     async def work(opened: "Trees") -> bool:
-        return await operand.each(opened, operands, drop)
+        return await lazy.operand.each(opened, operands, drop)
 
-    well = operand.run(SourceChoice.none(verbosity), work)
+    well = lazy.operand.run(SourceChoice.none(verbosity), work)
     click.get_current_context().exit(0 if well else 1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import ForeignMount, MountError
@@ -194,24 +194,20 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
 
 def _asked(mounts: list[str], timeout: float | None) -> dict[str, list[dict[str, Any]] | MountError]:
     """Return the sources of each mount, all asked at once for their listings within the time, or why there are none."""
-    import trio  # noqa: PLC0415 - a tenth of a second
-
-    from bbfs.cli.operands.mounted import MountedTree  # noqa: PLC0415 - as above
-
     found: dict[str, list[dict[str, Any]] | MountError] = {}
 
     async def ask(mount: str) -> None:
         try:
-            found[mount] = await MountedTree(mount).sources(timeout)
+            found[mount] = await lazy.mounted.MountedTree(mount).sources(timeout)
         except MountError as error:
             found[mount] = error
 
     async def work() -> None:
-        async with trio.open_nursery() as nursery:
+        async with lazy.trio.open_nursery() as nursery:
             for mount in mounts:
                 nursery.start_soon(ask, mount)
 
-    trio.run(work)
+    lazy.trio.run(work)
     return found
 
 
@@ -251,19 +247,14 @@ def check_sources(choice: SourceChoice, config: "Config", timeout: float) -> boo
 
 def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Check:
     """Check the shared cache. A server that is away is no failure: mounts go on without it."""
-    import trio  # noqa: PLC0415 - a tenth of a second
-
-    from bbfs.resources.cache.shared import connection  # noqa: PLC0415 - trio
-    from bbfs.resources.loading.shared_tier import may_be_shared  # noqa: PLC0415 - only needed here
-
     try:
-        found = trio.run(connection.probe, shared)
+        found = lazy.trio.run(lazy.shared_cache.probe, shared)
     except ConfigError as error:
-        return Check("shared cache", "FAIL", str(error), f"pip install '{connection.EXTRA}'")
+        return Check("shared cache", "FAIL", str(error), f"pip install '{lazy.shared_cache.EXTRA}'")
     except BbfsError as error:
         remedy = "start the server, or correct [cache] shared; mounts go on without it meanwhile"
         return Check("shared cache", "warn", f"{shared}: {error}", remedy)
-    names = ", ".join(source.id for source in sources if may_be_shared(source))
+    names = ", ".join(source.id for source in sources if lazy.shared_tier.may_be_shared(source))
     if not names:
         remedy = "with 'shared = true' a source is shared that is not by default"
         return Check("shared cache", "warn", f"{shared}, {found}; no source is shared", remedy)
@@ -271,12 +262,10 @@ def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Che
 
 
 def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dict[str, Any]]:
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         return await (await opened.direct()).sources(timeout)
 
-    return operand.run(choice, work, config)
+    return lazy.operand.run(choice, work, config)
 
 
 def _source(row: dict[str, Any], name: str, command: str | None = None) -> Iterator[Check]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.options import NoSources, SourceChoice, source_options
 from bbfs.fuse import mountpoint
 from bbfs.model.errors import InvalidUri
+from bbfs.model.uri_templates.expand import template_variables
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -119,16 +120,13 @@ def load(
         return [await _as_json(manager, one) for one in loaded]
 
     if template is not None:
-        from bbfs.model.uri_templates.expand import template_variables  # noqa: PLC0415 - uritemplate
-
         try:
             template_variables(template)  # before any source is started for it
         except InvalidUri as error:
             raise click.BadParameter(str(error), param_hint="'--template'") from error
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     try:
-        items = operand.run(choice, work)
+        items = lazy.operand.run(choice, work)
     except NoSources as error:
         if mountpoint.own_mounts():
             raise NoSources(f"'load' asks the sources itself, not through a mount: name them to it\n{error}") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_source
 from bbfs.cli.operands.access import NoSuchSource
 from bbfs.cli.options import SourceChoice, source_options
@@ -68,12 +68,8 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
     The URL to open is printed on standard error in any case.
     """
     data = find_source(choice, source)
-    import trio  # noqa: PLC0415 - as the next
 
-    from bbfs.sources.mcp.login.browser import LoginPlace, log_in  # noqa: PLC0415 - the MCP SDK costs a second
-    from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
-
-    place, store = LoginPlace.of(data), TokenStore.of_user(os.environ)
+    place, store = lazy.login.LoginPlace.of(data), lazy.token_store.TokenStore.of_user(os.environ)
 
     progress, ends = Progress(quiet=choice.verbosity.quiet), time.monotonic() + timeout
 
@@ -87,9 +83,9 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
 
     async def work() -> str:
         with progress.shown():
-            return await log_in(place, store, show, port=port, scope=scope, timeout=timeout)
+            return await lazy.login.log_in(place, store, show, port=port, scope=scope, timeout=timeout)
 
-    kept = trio.run(work)
+    kept = lazy.trio.run(work)
     if not choice.verbosity.quiet:
         output.message(f"logged in to {data.id}; the login is kept in {kept}")
 
@@ -100,12 +96,9 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
 def logout(choice: SourceChoice, source: str) -> None:
     """Forget the login of SOURCE, and revoke it at the server where the server offers that."""
     data = find_source(choice, source)
-    import trio  # noqa: PLC0415 - as the next
 
-    from bbfs.sources.mcp.login.browser import LoginPlace, log_out  # noqa: PLC0415 - the MCP SDK costs a second
-    from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
-
-    problem = trio.run(log_out, LoginPlace.of(data), TokenStore.of_user(os.environ))
+    place, store = lazy.login.LoginPlace.of(data), lazy.token_store.TokenStore.of_user(os.environ)
+    problem = lazy.trio.run(lazy.login.log_out, place, store)
     if problem is not None:
         output.message(f"{data.id}: {problem}")
     if not choice.verbosity.quiet:

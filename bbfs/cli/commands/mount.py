@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import click.shell_completion
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
+from bbfs.cli.operands.access import pending_store
 from bbfs.cli.options import (
     SourceChoice,
     Verbosity,
@@ -23,6 +24,8 @@ from bbfs.cli.options import (
 )
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.scratch.directory import Scratch
+from bbfs.model.quantities import parse_size, parse_umask
 
 if TYPE_CHECKING:
     from bbfs.config import Config
@@ -50,8 +53,6 @@ class _Umask(click.ParamType):
     name = "octal"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from bbfs.model.quantities import parse_umask  # noqa: PLC0415 - the package costs a tenth of a second
-
         try:
             return parse_umask(str(value))
         except ValueError:
@@ -62,8 +63,6 @@ class _Size(click.ParamType):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from bbfs.model.quantities import parse_size  # noqa: PLC0415 - the package costs a tenth of a second
-
         text = str(value)
         try:
             return parse_size(int(text) if text.isascii() and text.isdecimal() else text)
@@ -135,9 +134,7 @@ def mount(
     if scratch is not None:
         status = _with_scratch(config, mount_point, scratch, background=background, ready=ready)
     else:
-        from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second
-
-        status = daemon.mount(config, mount_point, background=background, ready=ready)
+        status = lazy.daemon.mount(config, mount_point, background=background, ready=ready)
     click.get_current_context().exit(status and 32)
 
 
@@ -145,14 +142,11 @@ def _with_scratch(
     config: "Config", mount_point: str, directory: str, *, background: bool, ready: Callable[[], None]
 ) -> int:
     """Mount with a scratch over the sources; as `daemon.mount`."""
-    from bbfs.fuse.scratch import processes, session  # noqa: PLC0415 - no other mount needs it
-    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
-
     scratch = Scratch.made(directory, mount_point)
     if not background:
-        return session.keep(config, mount_point, scratch, ready)
-    processes.start(
-        lambda told: session.keep(config, mount_point, scratch, told, detached=True), detached=True, lasts=True
+        return lazy.session.keep(config, mount_point, scratch, ready)
+    lazy.processes.start(
+        lambda told: lazy.session.keep(config, mount_point, scratch, told, detached=True), detached=True, lasts=True
     )
     return 0
 
@@ -225,9 +219,6 @@ def _umount(_verbosity: Verbosity, mount_points: tuple[str, ...]) -> None:
 
 
 def _unmount_one(mount_point: str) -> None:
-    from bbfs.fuse.scratch import session  # noqa: PLC0415 - a mount without it starts faster
-    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
-
     path = _followed(mount_point)
     mount = mountpoint.mount_at(path)
     scratch = Scratch.mounted(path)
@@ -236,7 +227,7 @@ def _unmount_one(mount_point: str) -> None:
     elif scratch is not None:
         if scratch.state.get("in_run") and scratch.is_held():
             raise MountError(f"{path} is the mount of a command of 'bbfs run', and ends with it")
-        if session.unmount(path, scratch):
+        if lazy.session.unmount(path, scratch):
             output.message(f"{path}: was in use; what is open there stays until it is closed")
     elif not mount.is_bbfs:
         raise MountError(f"{path} is a mount of type {mount.type}, not one of bbfs")
@@ -246,14 +237,11 @@ def _unmount_one(mount_point: str) -> None:
 
 def _unmount_and_wait(path: str) -> None:
     """Unmount, and return when the daemon has ended: until then it writes its cache. Name what only the mount had."""
-    from bbfs.fuse.control.address import daemon_process  # noqa: PLC0415 - platformdirs
-    from bbfs.resources.writing.pending import LEFT, PendingStore, pending_path  # noqa: PLC0415 - as above
-
     try:
-        daemon = daemon_process(path)
+        daemon = lazy.control_address.daemon_process(path)
     except OSError:
         daemon = None  # no directory of control sockets
-    before = PendingStore(pending_path()).ids()
+    before = pending_store().ids()
     in_use = mountpoint.unmount(path)
     if daemon is None:
         return
@@ -266,9 +254,9 @@ def _unmount_and_wait(path: str) -> None:
             output.message(f"{path}: unmounted, but its daemon has not ended within {ENDS_WITHIN:g} s")
     finally:
         os.close(daemon)
-    for each in PendingStore(pending_path()).refused_since(before):
-        if each.reason == LEFT:
-            output.message(f"{path}: {'/'.join(each.path)}: {LEFT}; 'bbfs pending' has it as {each.id}")
+    for each in pending_store().refused_since(before):
+        if each.reason == lazy.pending.LEFT:
+            output.message(f"{path}: {'/'.join(each.path)}: {lazy.pending.LEFT}; 'bbfs pending' has it as {each.id}")
 
 
 def _umount_command(name: str, *, hidden: bool = False) -> click.Command:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands.access import NoSuchSource
+from bbfs.cli.operands.location import inside_mount
 from bbfs.cli.operands.rule import components, path_by_rule, uri_by_rule
 from bbfs.cli.options import NoSources, SourceChoice, source_options
 from bbfs.fuse.mountpoint import MountError
@@ -78,8 +79,6 @@ Where the source cannot be asked, the rule alone decides and standard error says
 @source_options
 def uri(choice: SourceChoice, path: str, rule: bool) -> None:
     """Print the URI of a path inside a mount, or below a source."""
-    from bbfs.cli.operands.location import inside_mount  # noqa: PLC0415 - the model
-
     inside = inside_mount(path)
     names = components(path) if inside is None else inside[1]
     if rule:
@@ -115,10 +114,8 @@ def _exact_or_rule(
 def _print_exact_or_rule(
     choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
 ) -> None:
-    from bbfs.cli.operands.operand import run  # noqa: PLC0415 - trio
-
     try:
-        output.line(run(choice, exact))
+        output.line(lazy.operand.run(choice, exact))
         return
     except _UNKNOWABLE as error:
         why = error

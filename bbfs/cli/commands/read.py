@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bbfs.cli import output, progress
+from bbfs.cli import lazy, output, progress
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands.access import Target, TreeEntry
 from bbfs.cli.options import SourceChoice, source_options
@@ -162,19 +162,17 @@ def _name(entry: TreeEntry, long: bool) -> str:
 @source_options
 def ls(choice: SourceChoice, operand: str | None, long: bool, recursive: bool, as_json: bool) -> None:
     """List the sources, or what is in a directory."""
-    from bbfs.cli.operands.operand import each, each_root, run  # noqa: PLC0415 - trio
-
     lister = _Lister(long, recursive, as_json, exact=long)
 
     async def work(opened: "Trees") -> bool:
         if sys.stdout.isatty():
             lister.begin = opened.progress.end
         if operand is not None:
-            return await each(opened, (operand,), lister.show)
-        await each_root(opened, lambda tree: lister.show(Target(tree, ()), tree.mount))
+            return await lazy.operand.each(opened, (operand,), lister.show)
+        await lazy.operand.each_root(opened, lambda tree: lister.show(Target(tree, ()), tree.mount))
         return True
 
-    well = run(choice, work)
+    well = lazy.operand.run(choice, work)
     if as_json:
         output.as_json(lister.collected)
     click.get_current_context().exit(0 if well and lister.complete else 1)
@@ -197,7 +195,6 @@ def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
 
     A resource of several contents gives all of them. A URI need not be listed: one of a template works as well.
     """
-    from bbfs.cli.operands.operand import each, run  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> bool:
         done = 0
@@ -211,9 +208,9 @@ def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
 
         waited_for = opened.progress.note
         opened.progress.note = lambda: f"{progress.amount(done)} so far" if done else waited_for()
-        return await each(opened, operands, lambda target: target.tree.copy(target, write))
+        return await lazy.operand.each(opened, operands, lambda target: target.tree.copy(target, write))
 
-    well = run(choice, work)
+    well = lazy.operand.run(choice, work)
     sys.stdout.buffer.flush()
     click.get_current_context().exit(0 if well else 1)
 
@@ -239,8 +236,6 @@ title, type, accessMethod, uriPrefix, capabilities, state, protocolVersion, serv
 @source_options
 def stat(choice: SourceChoice, operands: tuple[str, ...], as_json: bool) -> None:
     """Print all metadata of resources, directories or sources. A size that is not known is learnt."""
-    from bbfs.cli.operands.operand import each, run  # noqa: PLC0415 - trio
-
     documents: list[dict[str, Any]] = []
 
     async def collect(target: Target) -> None:
@@ -251,7 +246,7 @@ def stat(choice: SourceChoice, operands: tuple[str, ...], as_json: bool) -> None
                 click.echo()
             output.fields(document)
 
-    well = run(choice, lambda opened: each(opened, operands, collect))
+    well = lazy.operand.run(choice, lambda opened: lazy.operand.each(opened, operands, collect))
     if as_json:
         output.as_json(documents)
     click.get_current_context().exit(0 if well else 1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.commands.mount import SIZE, set_up_log
 from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, source_options
@@ -50,15 +50,14 @@ def serve(
     set_up_log(choice.verbosity, config, log)
     if cache is not None:
         config = replace(config, cache_bytes=cache)
-    from bbfs.server import run as running  # noqa: PLC0415 - the MCP SDK costs a second
 
-    settings = running.Settings(depth, max_result or running.MAX_RESULT)
+    settings = lazy.server.Settings(depth, max_result or lazy.server.MAX_RESULT)
     if http is None:
         if sys.stdin is None:  # the next opened file would be descriptor 0, and count as the client
             raise click.UsageError("standard input is closed: a host starts this and writes to it; or give --http")
         if sys.stdin.isatty():
             output.message("waiting for an MCP client on standard input, which a host starts this for; Ctrl-C ends")
-        running.serve_stdio(config, settings)
+        lazy.server.serve_stdio(config, settings)
     else:
         with http.listening(output.message) as listener:
-            running.serve_http(config, settings, listener)
+            lazy.server.serve_http(config, settings, listener)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.fuse import mountpoint
@@ -83,8 +83,6 @@ def gather(choice: SourceChoice, timeout: float | None, source: str | None = Non
 
     timeout: seconds for a contact, None for no contact. source: an operand that names one source or a mount.
     """
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -93,14 +91,14 @@ def gather(choice: SourceChoice, timeout: float | None, source: str | None = Non
             rows.extend(await tree.sources(timeout))
 
         if source is None:
-            await operand.each_root(opened, add)
+            await lazy.operand.each_root(opened, add)
             return rows
         target = await opened.target(source)
-        directory = await calls.directory_of(target)
+        directory = await target.directory()
         await add(target.tree)
         return [row for row in rows if directory in (None, row.get("uriPrefix"))]
 
-    return operand.run(choice, work)
+    return lazy.operand.run(choice, work)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

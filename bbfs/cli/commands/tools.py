@@ -6,21 +6,25 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
+from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, Verbosity, source_options
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
+from bbfs.model.values import Progress, Tool
+from bbfs.resources.commands.encoding import encoded
+from bbfs.resources.commands.table import CallTool, Piece, ResultPart, Tools
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.access import SourceTree
     from bbfs.cli.operands.operand import Trees
-    from bbfs.cli.work.calls import ResultPart
 
 TOOL_FAILED = 3
 """Exit status if the tool itself reports an error."""
@@ -63,34 +67,33 @@ this directory. Exit status 3: the tool itself reports an error.
 # -- completion --------------------------------------------------------------------------------------------------------
 
 
-def _known(source: str) -> list[dict[str, Any]]:
+def _known(source: str) -> list[Tool]:
     """Return the tools of a mounted source. Completion starts no server."""
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
 
-    async def work(opened: "Trees") -> list[dict[str, Any]]:
+    async def work(opened: "Trees") -> list[Tool]:
         target = await opened.target(source)
-        directory = None if target.tree.mount is None else await calls.directory_of(target)
-        return [] if directory is None else await calls.tools(target.tree, directory)
+        directory = None if target.tree.mount is None else await target.directory()
+        return [] if directory is None else await _tools(target.tree, directory)
 
     try:
-        return operand.run(SourceChoice.none(Verbosity(quiet=True)), work)
+        return lazy.operand.run(SourceChoice.none(Verbosity(quiet=True)), work)
     except (BbfsError, OSError):
         return []
 
 
 def _complete_tool(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     tools = _known(str(ctx.params.get("source", "")))
-    return _offered(((tool["name"], _summary(tool)) for tool in tools), begun)
+    return _offered(((tool.name, _summary(tool)) for tool in tools), begun)
 
 
 def _complete_pair(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    tools = {tool["name"]: tool for tool in _known(str(ctx.params.get("source", "")))}
-    arguments = tools.get(str(ctx.params.get("tool")), {}).get("arguments", ())
+    tools = {tool.name: tool for tool in _known(str(ctx.params.get("source", "")))}
+    tool = tools.get(str(ctx.params.get("tool")))
+    arguments = () if tool is None else tool.arguments
     key, equals, _ = begun.partition("=")
     if not equals:
-        return _offered(((f"{each['name']}=", output.printable(each.get("type") or "")) for each in arguments), begun)
-    values = (choice for each in arguments if each["name"] == key for choice in each.get("choices", ()))
+        return _offered(((f"{each.name}=", output.printable(each.type)) for each in arguments), begun)
+    values = (choice for each in arguments if each.name == key for choice in each.choices)
     return _offered(((f"{key}={value}", "") for value in values), begun)
 
 
@@ -109,14 +112,11 @@ def _offered(items: Iterable[tuple[str, str]], begun: str) -> list[CompletionIte
 @source_options
 def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
     """List the tools of SOURCE, of a mount, or of all sources: their arguments, and whether they only read."""
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
-
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[str, Tool]] = []
     failures: list[str] = []
 
     async def of_source(tree: "SourceTree", directory: str) -> None:
-        rows.extend({"source": directory, **tool} for tool in await calls.tools(tree, directory))
+        rows.extend((directory, tool) for tool in await _tools(tree, directory))
 
     async def of_all(tree: "SourceTree") -> None:
         for each in await tree.sources(None):
@@ -131,17 +131,17 @@ def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
 
     async def work(opened: "Trees") -> None:
         if source is None:
-            await operand.each_root(opened, of_all)
+            await lazy.operand.each_root(opened, of_all)
             return
         target = await opened.target(source)
-        directory = await calls.directory_of(target)
+        directory = await target.directory()
         await (of_all(target.tree) if directory is None else of_source(target.tree, directory))
 
-    operand.run(choice, work)
+    lazy.operand.run(choice, work)
     if as_json:
-        output.as_json([_json(row) for row in rows])
+        output.as_json([{"source": source, **encoded(tool)} for source, tool in rows])
     else:
-        table = [("SOURCE", "TOOL", "READS ONLY", "PATH", "ARGUMENTS"), *map(_cells, rows)]
+        table = [("SOURCE", "TOOL", "READS ONLY", "PATH", "ARGUMENTS"), *(_cells(*row) for row in rows)]
         for line in output.table(table):
             click.echo(line)
     for failure in failures:
@@ -149,19 +149,21 @@ def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
     click.get_current_context().exit(1 if failures else 0)
 
 
-def _json(row: dict[str, Any]) -> dict[str, Any]:
-    renamed = {"read_only": "readOnly", "has_path": "hasPath"}
-    return {renamed.get(key, key): value for key, value in row.items()}
+async def _tools(tree: "SourceTree", source: str) -> list[Tool]:
+    """Return the tools of the source with this directory at the root. Raise BbfsError, OSError."""
+    found: list[Tool] = []
+    await tree.ask(Tools(source), found.append)
+    return found
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    arguments = (f"{each['name']}" if each.get("required") else f"[{each['name']}]" for each in row["arguments"])
-    yes = ("yes" if row.get(key) else "no" for key in ("read_only", "has_path"))
-    return tuple(map(output.printable, (row["source"], row["name"], *yes, " ".join(arguments))))
+def _cells(source: str, tool: Tool) -> tuple[str, ...]:
+    arguments = (each.name if each.required else f"[{each.name}]" for each in tool.arguments)
+    yes = ("yes" if has else "no" for has in (tool.read_only, tool.has_path))
+    return tuple(map(output.printable, (source, tool.name, *yes, " ".join(arguments))))
 
 
-def _summary(tool: dict[str, Any]) -> str:
-    text = tool.get("title") or tool.get("description") or ""
+def _summary(tool: Tool) -> str:
+    text = tool.title or tool.description or ""
     return output.printable(text.strip().partition("\n")[0][:60])
 
 
@@ -180,36 +182,42 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
 
     A tool that does not declare to be read-only asks first, or needs --yes.
     """
-    from bbfs.cli.operands import operand, scratches  # noqa: PLC0415 - trio
-    from bbfs.cli.work import calls  # noqa: PLC0415 - as above
-    from bbfs.config.problems import suggestion  # noqa: PLC0415 - the configuration
+    values, arguments = _values(pairs), _given(given)
+    progress = _Progress(quiet=choice.verbosity.quiet)
+    parts: list[_Part] = []
 
-    request = {"tool": tool, "values": _values(pairs), "arguments": _given(given)}
+    def hear(answer: Progress | ResultPart | Piece) -> None:
+        match answer:
+            case Progress():
+                progress.show(answer)
+            case ResultPart():
+                parts.append(_Part(answer))
+            case Piece(data):
+                parts[-1].data += data
 
-    async def work(opened: "Trees") -> "list[ResultPart]":
+    async def work(opened: "Trees") -> None:
         target = await opened.target(source)
-        directory = await calls.directory_of(target)
+        directory = await target.directory()
         if directory is None:
             raise NotFound(f"{source} names no source; 'bbfs tools {source}' lists those that have tools")
-        there = {each["name"]: each for each in await calls.tools(target.tree, directory)}
+        there = {each.name: each for each in await _tools(target.tree, directory)}
         if tool not in there:
-            close = suggestion(tool, there) or f"; 'bbfs tools {source}' lists those that it has"
+            close = lazy.config_problems.suggestion(tool, there) or f"; 'bbfs tools {source}' lists those that it has"
             raise NotFound(f"{directory} has no tool {tool!r}{close}")
-        if there[tool].get("read_only") is not True:
+        if not there[tool].read_only:
             scratches.require_no_scratch(target.tree.mount)
-        confirmed = yes or there[tool].get("read_only") is True or _confirmed(tool)
-        asked = {**request, "source": directory, "confirmed": confirmed}
-        return await calls.call(target.tree, asked, _Progress(quiet=choice.verbosity.quiet).show)
+        confirmed = yes or there[tool].read_only or _confirmed(tool)
+        await target.tree.ask(CallTool(directory, tool, values, arguments, confirmed), hear)
 
     try:
-        parts = operand.run(choice, work)
+        lazy.operand.run(choice, work)
     except ToolFailed as error:
         output.failure(error, tool)
         click.get_current_context().exit(TOOL_FAILED)
     _print(parts, tool)
 
 
-def _values(pairs: Sequence[str]) -> dict[str, list[str]]:
+def _values(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the texts of each argument. Raise InvalidUri, OSError."""
     values: dict[str, list[str]] = {}
     for pair in pairs:
@@ -221,7 +229,7 @@ def _values(pairs: Sequence[str]) -> dict[str, list[str]]:
         elif text.startswith("@"):
             text = _text_of(text[1:], key)
         values.setdefault(key, []).append(text)
-    return values
+    return {key: tuple(texts) for key, texts in values.items()}
 
 
 def _text_of(name: str, key: str) -> str:
@@ -252,6 +260,14 @@ def _confirmed(tool: str) -> bool:
     return click.confirm(f"{name} may change or destroy something. Call it?", err=True, abort=True)
 
 
+@dataclass(slots=True)
+class _Part:
+    """One part of a result."""
+
+    kind: ResultPart
+    data: bytes = b""
+
+
 class _Progress:
     """The progress of a call on standard error: a line for each new text unless quiet, and one in `_EVERY` at most."""
 
@@ -261,10 +277,9 @@ class _Progress:
         self._said: str | None = None
         self._next = 0.0
 
-    def show(self, made: dict[str, Any]) -> None:
-        done, total, text = (made.get(key) for key in ("done", "total", "text"))
-        share = f"{done:g} of {total:g}" if isinstance(total, int | float) else f"{done:g}"
-        line = output.printable(": ".join(filter(None, (share, text))))
+    def show(self, made: Progress) -> None:
+        share = f"{made.done:g}" if made.total is None else f"{made.done:g} of {made.total:g}"
+        line = output.printable(": ".join(filter(None, (share, made.text))))
         now = self._clock()
         if self._quiet or line == self._said or now < self._next:
             return
@@ -272,26 +287,27 @@ class _Progress:
         output.message(line)
 
 
-def _print(parts: "Sequence[ResultPart]", tool: str) -> None:
+def _print(parts: Sequence[_Part], tool: str) -> None:
     """Print texts, and write bytes to files if standard output is a terminal. Raise OSError."""
     out = sys.stdout.buffer
     is_terminal = sys.stdout.isatty()
-    texts = [part for part in parts if part.text and part.name != "structured.json"]
+    texts = [part for part in parts if part.kind.text and part.kind.name != "structured.json"]
     for part in parts:
-        if part.name == "structured.json" and texts and len(parts) > 1:
+        kind = part.kind
+        if kind.name == "structured.json" and texts and len(parts) > 1:
             continue  # the texts say the same for people
-        if part.link is not None:
-            click.echo(output.printable(part.link))
-        elif part.text and is_terminal:
+        if kind.link is not None:
+            click.echo(output.printable(kind.link))
+        elif kind.text and is_terminal:
             text = "\n".join(map(output.printable, part.data.decode("utf-8", "replace").split("\n")))
             click.echo(text.removesuffix("\n"))
         elif not is_terminal:
             out.write(part.data)
-            if part.text and len(parts) > 1 and not part.data.endswith(b"\n"):
+            if kind.text and len(parts) > 1 and not part.data.endswith(b"\n"):
                 out.write(b"\n")
             out.flush()
         else:
-            name = _write_new(f"{tool}-{part.name or 'result'}", part.data)
+            name = _write_new(f"{tool}-{kind.name or 'result'}", part.data)
             output.message(f"{len(part.data)} bytes in {name}")
 
 

@@ -5,12 +5,19 @@
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import IO, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from bbfs.cli import lazy
 from bbfs.cli.operands.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
 from bbfs.model.values import DataSource
+from bbfs.resources.commands.table import Request, unheard
+
+if TYPE_CHECKING:
+    from bbfs.resources.writing.pending import PendingStore
+
+A = TypeVar("A")
 
 
 class NoSuchSource(NotFound):
@@ -26,26 +33,25 @@ def ends_with_its_process(source: DataSource) -> bool:
     return source.type == "memory" and not source.config.get("file")
 
 
+def pending_store() -> "PendingStore":
+    """Return the pending writes of this user."""
+    return lazy.pending.PendingStore(lazy.pending.pending_path())
+
+
 def pending_ids() -> Collection[str]:
     """Return the IDs of all pending writes there are now."""
-    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - as above
-
-    return PendingStore(pending_path()).ids()
+    return pending_store().ids()
 
 
 def kept_write(before: Collection[str], *, uri: str | None = None, path: Path | None = None) -> Kept | None:
     """Return the error for a write that its source has not taken, or None. before: the IDs that were pending."""
-    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - after a failure alone
-
-    found = PendingStore(pending_path()).refused_since(before, uri=uri, path=path)
+    found = pending_store().refused_since(before, uri=uri, path=path)
     return Kept(f"{found[-1].reason}; 'bbfs pending' has it as {found[-1].id}") if found else None
 
 
 def with_pending(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the descriptions of sources; `pending` is the number of their writes that they have not taken."""
-    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - as above
-
-    counts = Counter(parse_data_source_uri(each.uri).base_prefix for each in PendingStore(pending_path()).items())
+    counts = Counter(parse_data_source_uri(each.uri).base_prefix for each in pending_store().items())
     if not counts:
         return rows
     found = [counts[parse_uri_prefix(row["uriPrefix"]).base] if "uriPrefix" in row else 0 for row in rows]
@@ -73,6 +79,18 @@ class SourceTree(Protocol):
     """
 
     mount: str | None
+
+    async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
+        """Ask the sources, and have `hear` called with each answer."""
+        ...
+
+    async def resolved(self, path: Path) -> Path:
+        """Return a path without symbolic links. Raise Denied if they lead out of the tree."""
+        ...
+
+    def has(self, path: str) -> bool:
+        """Return whether the tree shows a path of the sources: a scratch over a mount may have removed it."""
+        ...
 
     async def locate(self, uri: str) -> Path:
         """Return the path of a bbfs URI."""
@@ -137,3 +155,11 @@ class Target:
             return self.path
         assert self.uri is not None
         return await self.tree.locate(self.uri)
+
+    async def directory(self) -> str | None:
+        """Return the directory of its source at the root; None for the root. Raise BbfsError, OSError.
+
+        A short name such as `git` is a link in a mount, and leads to `mcp-server+git`.
+        """
+        path = await self.tree.resolved((await self.located())[:1])
+        return path[0] if path else None

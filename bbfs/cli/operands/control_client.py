@@ -1,19 +1,25 @@
-"""The client of a daemon's control socket, for tasks and (`answers_now`) for commands without an event loop."""
+"""The client of a daemon's control socket, for tasks and (`ask_now`) for commands without an event loop."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bbfs.cli import lazy
 from bbfs.cli.operands import location
 from bbfs.cli.operands.rule import Path
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control import blocking
 from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable
+from bbfs.resources.commands.table import Put, Request, answer_in, message_of
 
 if TYPE_CHECKING:
     from bbfs.fuse.control.link import MessageStream
 
+A = TypeVar("A")
 T = TypeVar("T")
+PIECE = 512 << 10
+"""Bytes of a content in one message: in base64 they fit a line of the control socket."""
 
 
 @asynccontextmanager
@@ -23,68 +29,72 @@ async def daemon_of(mount: str) -> "AsyncGenerator[MessageStream]":
     Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, and Denied if the
     socket is of another user than the mount, which may name any socket.
     """
-    import trio  # noqa: PLC0415 - a command without an event loop does not need it
-
-    from bbfs.fuse.control import link  # noqa: PLC0415 - trio
-
-    await trio.to_thread.run_sync(mountpoint.names, mount)
+    await lazy.trio.to_thread.run_sync(mountpoint.names, mount)
     address = await _asked(mount, lambda: location.control_address(mount))
-    async with link.connect(address, _user_of(mount)) as connection:
+    async with lazy.link.connect(address, _user_of(mount)) as connection:
         yield connection
 
 
-async def answers(mount: str | None, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-    """Yield what the daemon of a mount answers to a request, until it is done. Raise as `daemon_of`, and its error."""
-    assert mount is not None
+async def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
+    """Ask the daemon of a mount, and have `hear` called with each answer. Raise as `daemon_of`, and its error."""
     async with daemon_of(mount) as link:
-        await link.send([{"id": 1, **request}])
-        while not _is_last(message := await link.receive()):
-            yield message or {}
+        try:
+            for message in _messages(request):
+                await link.send([message])
+                while _heard(request, await link.receive(), hear):
+                    pass
+        except lazy.trio.BrokenResourceError:
+            raise _ended() from None
 
 
-def answers_now(mount: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """As `answers`. It blocks."""
-    mountpoint.names(mount)
+def ask_now(mount: str, request: Request[A]) -> Iterator[A]:
+    """As `ask`. It blocks, and yields the answers."""
     address = location.asked(mount, lambda: location.control_address(mount))
+    answers: list[A] = []
     with blocking.connect(address, _user_of(mount)) as link:
         try:
-            link.send({"id": 1, **request})
-            while not _is_last(message := link.receive()):
-                yield message or {}
+            for message in _messages(request):
+                link.send(message)
+                while _heard(request, link.receive(), answers.append):
+                    yield from answers
+                    answers.clear()
+                yield from answers
         except ConnectionError:
-            require_ok(None)
+            raise _ended() from None
 
 
-def answer_now(mount: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the one answer of the daemon to a request. It blocks. Raise BbfsError, OSError."""
-    address = location.asked(mount, lambda: location.control_address(mount))
-    with blocking.connect(address, _user_of(mount)) as link:
-        link.send({"id": 1, **request})
-        answer = link.receive()
-        require_ok(answer)
-        return answer or {}
+def _messages(request: Request[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a request, each to be sent after the answer to the one before."""
+    pieces = [request]
+    if isinstance(request, Put):
+        starts = range(0, len(request.data), PIECE)
+        cut = [replace(request, data=request.data[at : at + PIECE], more=True) for at in starts] or [request]
+        pieces = [*cut[:-1], replace(cut[-1], more=False)]
+    for piece in pieces:
+        yield {"id": 1, **message_of(piece)}
+
+
+def _heard(request: Request[A], message: dict[str, Any] | None, hear: Callable[[A], object]) -> bool:
+    """Take an answer. Return whether more follow. Raise the error in the answer."""
+    if message is None:
+        raise _ended()
+    if message.get("failed"):
+        raise ToolFailed(str(message.get("error")))
+    if "error" in message:
+        text = str(message["error"])
+        raise NotFound(text) if message.get("errno") == "ENOENT" else BbfsError(text)
+    if (answer := answer_in(request, message)) is not None:
+        hear(answer)
+    return request.lasts or not message.get("ok")
+
+
+def _ended() -> Unreachable:
+    return Unreachable("the daemon has ended")
 
 
 async def resolved(mount: str, path: Path) -> Path:
     """Return a path of a mount without symbolic links. Raise Denied if they lead out of it, OSError, MountError."""
     return await _asked(mount, lambda: location.without_links(mount, path))
-
-
-def require_ok(answer: dict[str, Any] | None, about: str | None = None) -> None:
-    """Raise the error in a daemon's answer, unless it is `ok`. about: the operand of the request."""
-    if answer is None:
-        raise Unreachable("the daemon has ended")
-    if "error" in answer:
-        text = ": ".join(filter(None, (about, str(answer["error"]))))
-        raise NotFound(text) if answer.get("errno") == "ENOENT" else BbfsError(text)
-
-
-def _is_last(message: dict[str, Any] | None) -> bool:
-    """Return whether an answer is the last one. Raise the error in it."""
-    if message is not None and message.get("failed"):
-        raise ToolFailed(str(message.get("error")))
-    require_ok(message)
-    return bool(message and message.get("ok"))
 
 
 def _user_of(mount: str) -> int | None:
@@ -93,8 +103,6 @@ def _user_of(mount: str) -> int | None:
 
 
 async def _asked(mount: str, ask: Callable[[], T]) -> T:
-    import trio  # noqa: PLC0415 - as above
-
-    with trio.move_on_after(location.ANSWERS_WITHIN):
-        return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    with lazy.trio.move_on_after(location.ANSWERS_WITHIN):
+        return await lazy.trio.to_thread.run_sync(ask, abandon_on_cancel=True)
     raise location.no_answer(mount)

@@ -4,10 +4,11 @@ import errno
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from bbfs.cli import lazy
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import (
     NoSuchSource,
@@ -22,6 +23,7 @@ from bbfs.cli.operands.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound, ReadOnly
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import Expected
+from bbfs.resources.commands.table import Request, unheard
 
 if TYPE_CHECKING:
     from bbfs.model.values import Content
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from bbfs.resources.manager import ResourceManager
     from bbfs.resources.source import Source
 
+A = TypeVar("A")
 _CHUNK = 1 << 20
 _MOST_LINKS = 40
 """Symbolic links followed on the way to one file: MAXSYMLINKS of Linux."""
@@ -40,6 +43,12 @@ class DirectTree:
     def __init__(self, manager: "ResourceManager") -> None:
         self.mount: str | None = None
         self.manager = manager
+
+    async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
+        await lazy.answers.ask(self.manager, request, hear)
+
+    def has(self, path: str) -> bool:
+        return True
 
     async def source_directory(self, source: str) -> Path:
         """Return the directory of a source named by its prefix, name or id.
@@ -68,7 +77,6 @@ class DirectTree:
 
         A source with a scheme of its own has a directory for each other scheme that it lists.
         """
-
         async with trio.open_nursery() as nursery:
             for base in bases or self.manager.sources:
                 source = self.manager.sources[base]
@@ -105,6 +113,8 @@ class DirectTree:
 
     async def resolved(self, path: Path) -> Path:
         """Return `path` with its symbolic links followed, as the kernel does on a mount. Raise BbfsError."""
+        if not path:
+            return ()
         done, rest, links = await self.source_directory(path[0]), list(path[1:]), 0
         while rest:
             name = rest.pop(0)

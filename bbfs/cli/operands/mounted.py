@@ -10,23 +10,26 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 from urllib.parse import quote
 
 import trio
 
-from bbfs.cli.operands import scratches
+from bbfs.cli import lazy
+from bbfs.cli.operands import location, scratches
 from bbfs.cli.operands.access import Target, TreeEntry, kept_write, pending_ids, with_pending
-from bbfs.cli.operands.location import without_links
+from bbfs.cli.operands.location import is_removed, without_links
 from bbfs.cli.operands.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_uri_prefix
+from bbfs.resources.commands.table import Describe, Entries, Entry, ListDirectory, Request, unheard
 from bbfs.resources.documents import timestamp
 from bbfs.resources.writing.temporary import is_kept, new_keeping_name
 
+A = TypeVar("A")
 _CHUNK = 1 << 20
 _FOLDERS = "bb-filesystem+"
 """The prefix of the names of local folders at the root."""
@@ -72,6 +75,15 @@ class MountedTree:
         """True if writes stay in a scratch."""
         return self._scratch is not None
 
+    async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
+        await lazy.control_client.ask(self._root, request, hear)
+
+    async def resolved(self, path: Path) -> Path:
+        return await lazy.control_client.resolved(self._root, path) if path else ()
+
+    def has(self, path: str) -> bool:
+        return not self.has_scratch or not is_removed(os.path.join(self._root, path))
+
     def _at(self, path: Path) -> str:
         return os.path.join(self._root, *path)
 
@@ -103,17 +115,13 @@ class MountedTree:
 
     def _described_below(self, path: Path) -> dict[str, Any]:
         """Return the metadata that the source has of a path in a scratch, but for those of its content."""
-        from bbfs.cli.operands import control_client, location  # noqa: PLC0415 - the control socket
-
         try:
-            paths = ["/".join(location.without_links(self._root, path))]
-            answer = control_client.answer_now(self._root, {"request": "describe", "paths": paths})
+            paths = ("/".join(location.without_links(self._root, path)),)
+            documents = [answer.document for answer in lazy.control_client.ask_now(self._root, Describe(paths))]
         except (BbfsError, OSError):
             return {}  # it is only in the scratch, or the daemon does not answer
-        document = answer.get("document")
-        if not isinstance(document, dict):
-            return {}
-        return {key: value for key, value in document.items() if key not in _OF_THE_CONTENT}
+        found = documents[0] if documents else {}
+        return {key: value for key, value in found.items() if key not in _OF_THE_CONTENT}
 
     def source_directory(self, source: str, names: list[str]) -> Path | None:
         """Return the directory of a source named by its prefix, name or id. Raise ConfigError if several have it."""
@@ -165,27 +173,29 @@ class MountedTree:
 
         return await trio.to_thread.run_sync(described, abandon_on_cancel=True)
 
-    def _described_entry(self, entry: TreeEntry, known: dict[str, dict[str, Any]]) -> TreeEntry:
+    def _described_entry(self, entry: TreeEntry, known: dict[str, Entry]) -> TreeEntry:
         if self._scratch is not None and self._is_above(entry.path):
             return self._exact(entry.path)
         return _described(entry, known.get(entry.path[-1]) or self._attributes(entry))
 
-    async def _listed_by_daemon(self, path: Path) -> dict[str, dict[str, Any]]:
+    async def _listed_by_daemon(self, path: Path) -> dict[str, Entry]:
         """Return the metadata of the names in a directory, as far as the daemon answers this user at once."""
-        from bbfs.cli.operands import control_client  # noqa: PLC0415 - the sources of the daemon
+        known: dict[str, Entry] = {}
 
-        known: dict[str, dict[str, Any]] = {}
-        with suppress(BbfsError, OSError, trio.BrokenResourceError):  # the attributes of each file tell, or say why
-            request = {"request": "list", "path": "/".join(await control_client.resolved(self._root, path))}
-            async for message in control_client.answers(self._root, request):
-                known |= {entry["name"]: entry for entry in message["entries"]}
+        def hear(page: Entries) -> None:
+            known.update((entry.name, entry) for entry in page.entries)
+
+        with suppress(BbfsError, OSError):  # the attributes of each file tell, or say why
+            await self.ask(ListDirectory("/".join(await self.resolved(path))), hear)
         return known
 
-    def _attributes(self, entry: TreeEntry) -> dict[str, Any]:
+    def _attributes(self, entry: TreeEntry) -> Entry:
         """Return the metadata of an entry, or nothing for a link and a source: they have none of a resource."""
+        name = entry.path[-1]
         if entry.kind == "symlink" or len(entry.path) < 2:
-            return {}
-        return json.loads(self._attribute(entry.path, "user.bbfs.metadata") or "{}")
+            return Entry(name)
+        said = json.loads(self._attribute(entry.path, "user.bbfs.metadata") or "{}")
+        return Entry(name, said.get("size"), said.get("lastModified"), said.get("mimeType"), said.get("uri"))
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         if exact:
@@ -408,15 +418,15 @@ class MountedTree:
         return None, "the mount does not answer"
 
 
-def _described(entry: TreeEntry, document: dict[str, Any]) -> TreeEntry:
+def _described(entry: TreeEntry, known: Entry) -> TreeEntry:
     if entry.kind == "symlink":
         return entry
     return replace(
         entry,
-        size=document.get("size") if entry.kind == "file" else None,
-        modified_ns=_nanoseconds(document.get("lastModified")),
-        mime_type=document.get("mimeType"),
-        uri=document.get("uri"),
+        size=known.size if entry.kind == "file" else None,
+        modified_ns=_nanoseconds(known.last_modified),
+        mime_type=known.mime_type,
+        uri=known.uri,
     )
 
 
@@ -461,12 +471,11 @@ def _write(path: str, file: IO[bytes], replace: bool) -> None:
 
 def _write_kept(path: str, file: IO[bytes], replace: bool) -> None:
     """As `_write`, for a name that programs do not keep and that the mount would keep for itself."""
-    from bbfs.sources.filesystem.writing import NOREPLACE, rename_with  # noqa: PLC0415 - for those who put
-
     beside = os.path.join(os.path.dirname(path), new_keeping_name())
     try:
         _write(beside, file, False)
-        rename_with(_HERE, os.fsencode(beside), _HERE, os.fsencode(path), 0 if replace else NOREPLACE)
+        flags = 0 if replace else lazy.folder_writing.NOREPLACE
+        lazy.folder_writing.rename_with(_HERE, os.fsencode(beside), _HERE, os.fsencode(path), flags)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(beside)
@@ -474,15 +483,12 @@ def _write_kept(path: str, file: IO[bytes], replace: bool) -> None:
 
 def _replace(path: str, file: IO[bytes], replace: bool) -> None:
     """As `_write`, under another name first: in a folder that is passed through, a write in place may end halfway."""
-    from bbfs.sources.content.fd import Descriptor  # noqa: PLC0415 - for those who put
-    from bbfs.sources.unfinished import new_name, remove_left  # noqa: PLC0415 - as above
-
     directory = os.path.dirname(path)
-    beside = os.path.join(directory, new_name())
+    beside = os.path.join(directory, lazy.unfinished.new_name())
     try:
         _write(beside, file, False)
-        with Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as opened:
-            remove_left(opened.number, os.stat(beside).st_mtime)
+        with lazy.fd.Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as opened:
+            lazy.unfinished.remove_left(opened.number, os.stat(beside).st_mtime)
         with suppress(FileNotFoundError):
             shutil.copymode(path, beside)
             for name in os.listxattr(path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from bbfs.cli import output, progress
+from bbfs.cli import lazy, output, progress
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import NoSuchSource, SourceTree, Target
 from bbfs.cli.operands.direct import DirectTree
@@ -63,9 +63,7 @@ class Trees:
     def _waited_for(self) -> str | None:
         """Return the work of the sources in words. It may block: the mount answers that."""
         if self._direct is not None:
-            from bbfs.fuse.status_file import document  # noqa: PLC0415 - the cache and the handlers
-
-            return progress.of_sources(document(self._direct.manager, 0.0)["sources"])
+            return progress.of_sources(lazy.status_file.document(self._direct.manager, 0.0)["sources"])
         found: list[dict[str, Any]] = []
         for mount in dict.fromkeys(self._used):
             found += MountedTree(mount).status().get("sources", ())
@@ -146,13 +144,11 @@ class Trees:
     async def direct(self) -> DirectTree:
         """Return the sources of the options and the configuration file, opened in this process."""
         if self._direct is None:
-            from bbfs.fuse.neighbours import Neighbours  # noqa: PLC0415 - the control link
-            from bbfs.resources.open import compose, index_path, resource_manager  # noqa: PLC0415 - the cache and the handlers
-
             config = self._config or self._choice.load_some()
-            composed = compose(_lazy(config))
-            manager = await self._stack.enter_async_context(resource_manager(config, composed, index=index_path()))
-            neighbours = Neighbours()
+            opening = lazy.opening
+            sources = opening.resource_manager(config, opening.compose(_lazy(config)), index=opening.index_path())
+            manager = await self._stack.enter_async_context(sources)
+            neighbours = lazy.neighbours.Neighbours()
             manager.changes.subscribe(neighbours.changed)
             self._stack.push_async_callback(neighbours.tell_all)
             self._direct = DirectTree(manager)

@@ -4,6 +4,7 @@ Paths start at the root of a mount. If several URIs of a listing need one name, 
 only the listing knows the path. Otherwise the rule and the listing agree.
 """
 
+from bbfs.cli import lazy
 from bbfs.model import uri_paths
 from bbfs.model.errors import InvalidUri
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix, source_uri
@@ -19,15 +20,13 @@ def path_by_rule(uri: str) -> Path:
 
 def uri_by_rule(path: Path) -> str:
     """Return the bbfs URI of a path. Raise InvalidUri for a bare URI prefix, and for a path without one."""
-    from bbfs.model.source_types import find  # noqa: PLC0415 - the whole model
-
     if not path:
         raise InvalidUri("the root of a mount, which has the directories of all data sources: no URI stands for it")
     prefix = parse_uri_prefix(path[0])
     below = path[1:] if prefix.scheme is None else (prefix.scheme, *path[1:])
     if not below or (prefix.scheme is not None and len(below) == 1):
         raise InvalidUri(f"{path[0]!r} is the directory of a data source: no URI stands for it")
-    found = find(prefix.type) if prefix.access_method == "bb" else None
+    found = lazy.source_types.find(prefix.type) if prefix.access_method == "bb" else None
     opening = found.opening if found is not None and found.scheme == below[0] else uri_paths.OPENING
     return source_uri(prefix.base, uri_paths.native_of(below, opening=opening))
 

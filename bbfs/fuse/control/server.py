@@ -6,28 +6,26 @@ A client then sends requests, each with an `id` of its choice that all answers r
 
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
-    {"id": 3, "request": "describe", "paths": ["mcp-server+docs"]}
-    {"id": 4, "request": "note", "scratch": "/home/me/try"}
 
-`bbfs.resources.commands` describes the requests that list, search, index, put and call. Paths are from the
-mount's root, without symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its
-name; that to `describe` has the metadata of one path as its `document`. After that, a watch gets
+`bbfs.resources.commands.table` has all requests and their answers. The last answer is `{"id": 1, "ok": true}`, or
+`error` with a text and `errno` with its name. A request that lasts begins with `ok`, as a watch does: it then gets
 `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed, removed; and
 missed, without the rest, for a client that was too slow for some), and `{"id": 1, "note": …}` for people. It ends with
-the connection, as does the noting of versions for a scratch that lies over the mount.
+the connection. A content that is longer than a line comes in several requests with one id, each with `more` but the
+last; the daemon answers each before the client sends the next one.
 
 Only the daemon's user and root may connect. No client can make the daemon wait: a client that reads too slowly misses
 events, and one that does not read at all is disconnected.
 """
 
-import base64
 import errno
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
-from contextlib import aclosing, suppress
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import trio
 
@@ -36,18 +34,13 @@ from bbfs.fuse.control.link import MessageStream
 from bbfs.fuse.control.messages import VERSION, peer
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
-from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, ToolFailed
-from bbfs.model.uri_paths import MAX_DEPTH
+from bbfs.model.errors import BbfsError, Denied, ProtocolViolation, ToolFailed
 from bbfs.resources.catalog.record import Path
-from bbfs.resources.commands.calls import PIECE, Calls, described
-from bbfs.resources.commands.grep import Grep
-from bbfs.resources.commands.indexing import indexed
-from bbfs.resources.commands.listing import entries
-from bbfs.resources.commands.pending import retry
-from bbfs.resources.commands.put import Puts
-from bbfs.resources.commands.search import search
+from bbfs.resources.commands import table
+from bbfs.resources.commands.answers import ANSWERS, Answering
+from bbfs.resources.commands.put import Arriving
+from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.watch import Watch, change_message
 from bbfs.serving.changes import ClientQueue
 from bbfs.vfs.xattrs import XattrCache
 
@@ -88,6 +81,12 @@ class Control:
         self._shown = Shown() if shown is None else shown
         self._is_lower = is_lower
         self._clients = 0
+        self._answers: Mapping[type[table.Request[Any]], Answering] = {
+            **ANSWERS,
+            table.Refresh: self._refreshed,
+            table.Describe: _described,
+            table.NoteShown: self._noted,
+        }
 
     async def run(self, *, task_status: trio.TaskStatus[str | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled, then remove the socket. Report its path as the task status.
@@ -127,7 +126,7 @@ class Control:
                 if not _is_ours(stream):
                     return
                 link = MessageStream(stream)
-                client = _Client(link, self._manager, self._refresh, self._shown, is_lower=self._is_lower)
+                client = _Client(link, self._manager, self._answers, is_lower=self._is_lower)
                 if self._clients > MOST_CLIENTS:
                     with trio.move_on_after(1.0):
                         await MessageStream(stream).send(
@@ -142,6 +141,34 @@ class Control:
         finally:
             self._clients -= 1
 
+    # -- the requests that only a mount answers ----------------------------------------------------------------------
+
+    async def _refreshed(self, _: ResourceManager, request: table.Refresh, replies: Replies[Any]) -> None:
+        """Refresh all paths. Raise the first error afterwards."""
+        errors: list[BbfsError] = []
+        for path in map(table.names, request.paths):
+            try:
+                self._refresh(path)
+            except BbfsError as error:
+                errors.append(error)
+        for error in errors[:1]:
+            raise error
+
+    async def _noted(self, _: ResourceManager, request: table.NoteShown, replies: Replies[table.Begun]) -> None:
+        with self._shown.noted(Scratch.of(request.scratch)):
+            await replies.give(table.Begun())
+            await trio.sleep_forever()  # until the client leaves
+
+
+async def _described(manager: ResourceManager, request: table.Describe, replies: Replies[table.Described]) -> None:
+    """Answer with the metadata of one path, bounded as the attribute that has them. Raise BbfsError."""
+    paths = [table.names(path) for path in request.paths]
+    if len(paths) != 1 or not paths[0]:
+        raise ProtocolViolation("expected the path of a source, or one below it")
+    node = await manager.tree.find(paths[0])
+    attributes = XattrCache(manager.tree, manager.contents, manager.clock).make(0, paths[0], node)
+    await replies.give(table.Described(json.loads(attributes.values.get(_METADATA, b"{}"))))
+
 
 class _Client:
     """One connected client: a reader, a writer, and a task for each request."""
@@ -150,18 +177,15 @@ class _Client:
         self,
         link: MessageStream,
         manager: ResourceManager,
-        refresh: Callable[[Path], None],
-        shown: Shown,
+        answers: Mapping[type[table.Request[Any]], Answering],
         *,
         is_lower: bool,
     ) -> None:
         self._link = link
-        self._shown = shown
         self._is_lower = is_lower
         self._manager = manager
-        self._refresh = refresh
-        self._puts = Puts(manager)
-        self._calls = Calls(manager)
+        self._answers = answers
+        self._arriving = Arriving(manager)
         self._queue: ClientQueue[str] = ClientQueue(MOST_QUEUED, _missed)
         self._under_way = 0
 
@@ -195,109 +219,45 @@ class _Client:
     def _answer(self, message: dict[str, Any]) -> None:
         self._queue.answer(json.dumps(message))
 
-    def _offer(self, id: Any, message: dict[str, Any]) -> None:
-        self._queue.offer(json.dumps({"id": id, **message}))
-
-    async def _take(self, request: dict[str, Any]) -> None:
-        asked = request.get("id")
+    async def _take(self, message: dict[str, Any]) -> None:
+        asked = message.get("id")
         try:
-            match request.get("request"):
-                case "watch":
-                    recursive = request.get("recursive", True) is not False
-                    async with trio.open_nursery() as nursery:
-                        watch = Watch(
-                            self._manager,
-                            _paths(request),
-                            lambda change: self._offer(asked, change_message(change, self._manager.clock())),
-                            lambda text: self._offer(asked, {"note": text}),
-                            recursive=recursive,
-                        )
-                        await nursery.start(watch.run)
-                        self._answer({"id": asked, "ok": True})
-                case "refresh":
-                    self._refresh_all(_paths(request))
-                    self._answer({"id": asked, "ok": True})
-                case "list":
-                    for page in await entries(self._manager, request):
-                        await self._answer_with_room({"id": asked, "entries": page})
-                        await trio.lowlevel.checkpoint()  # a large directory takes its time
-                    self._answer({"id": asked, "ok": True})
-                case "grep":
-                    async with aclosing(Grep(self._manager, request).answers()) as answers:
-                        async for answer in answers:
-                            await self._answer_with_room({"id": asked, **answer})
-                    self._answer({"id": asked, "ok": True})
-                case "index":
-                    done = await indexed(self._manager, request, lambda told: self._offer(asked, {"indexed": told}))
-                    await self._queue.fewer_than(1)  # answers would go before the progress that waits
-                    self._answer({"id": asked, "indexed": done})
-                    self._answer({"id": asked, "ok": True})
-                case "put" | "retry" if self._is_lower:
-                    raise Denied("this mount has a scratch: write in it, and 'bbfs apply' writes to the sources")
-                case "put":
-                    self._answer({"id": asked, "ok": True, **await self._puts.take(request)})
-                case "retry":
-                    self._answer({"id": asked, "ok": True, **await retry(self._manager, request)})
-                case "describe":
-                    self._answer({"id": asked, "ok": True, "document": await self._described(_paths(request))})
-                case "tools":
-                    for tool in await self._calls.tools(request):
-                        await self._answer_with_room({"id": asked, "tool": tool})
-                    self._answer({"id": asked, "ok": True})
-                case "call":
-                    await self._call(asked, request)
-                case "note":
-                    with self._shown.noted(Scratch.of(str(request.get("scratch")))):
-                        self._answer({"id": asked, "ok": True})
-                        await trio.sleep_forever()  # until the client leaves
-                case "search":
-                    for message in await search(self._manager, request, _paths(request)):
-                        await self._answer_with_room({"id": asked, **message})
-                    self._answer({"id": asked, "ok": True})
-                case other:
-                    self._answer(_failure(asked, f"unknown request {other!r:.80}"))
+            request = self._allowed(table.request_in(message))
+            if isinstance(request, table.Put):
+                request = await self._arriving.joined(repr(asked), request)
+            if request is not None:
+                await self._answers[type(request)](self._manager, request, self._replies(asked, request))
+            if request is None or not request.lasts:
+                self._answer({"id": asked, "ok": True})
         except* BbfsError as group:
             error = _first(group)
             self._answer(_failure(asked, str(error), error))
         finally:
             self._under_way -= 1
 
-    def _refresh_all(self, paths: list[Path]) -> None:
-        """Refresh all paths. Raise the first error afterwards."""
-        errors: list[BbfsError] = []
-        for path in paths:
-            try:
-                self._refresh(path)
-            except BbfsError as error:
-                errors.append(error)
-        for error in errors[:1]:
-            raise error
+    def _allowed(self, request: table.Request[Any]) -> table.Request[Any]:
+        """Return the request as the client may make it. Raise Denied for one that would go past a scratch."""
+        if self._is_lower and request.changes:
+            raise Denied("this mount has a scratch: write in it, and 'bbfs apply' writes to the sources")
+        if self._is_lower and isinstance(request, table.CallTool):
+            return replace(request, confirmed=False)  # a tool that may change something would go past the scratch
+        return request
 
-    async def _call(self, asked: Any, request: dict[str, Any]) -> None:
-        """Call a tool and send the parts of its result. It is cancelled if the client leaves."""
-        if self._is_lower:
-            request = {**request, "confirmed": False}  # a tool that may change something would go past the scratch
-        loaded = await self._calls.call(request, lambda told: self._offer(asked, {"progress": told}))
-        await self._queue.fewer_than(1)  # answers would go before the progress that waits
-        for part in loaded.parts:
-            size = part.content.size
-            await self._answer_with_room({"id": asked, "part": described(part)})
-            for at in range(0, size, PIECE):
-                data = await part.content.read_waiting(at, min(PIECE, size - at))
-                await self._answer_with_room({"id": asked, "data": base64.b64encode(data).decode()})
-        self._answer({"id": asked, "ok": True})
+    def _replies(self, asked: Any, request: table.Request[Any]) -> Replies[Any]:
+        has_told = False
 
-    async def _described(self, paths: list[Path]) -> dict[str, Any]:
-        """Return the metadata of one path, bounded as the attribute that has them. Raise BbfsError."""
-        if len(paths) != 1 or not paths[0]:
-            raise ProtocolViolation("expected the path of a source, or one below it")
-        node = await self._manager.tree.find(paths[0])
-        attributes = XattrCache(self._manager.tree, self._manager.contents, self._manager.clock).make(0, paths[0], node)
-        return cast(dict[str, Any], json.loads(attributes.values.get(_METADATA, b"{}")))
+        def tell(answer: Any) -> None:
+            nonlocal has_told
+            has_told = True
+            self._queue.offer(json.dumps({"id": asked, **table.answer_message(request, answer)}))
 
-    async def _answer_with_room(self, message: dict[str, Any]) -> None:
-        await self._queue.fewer_than(MOST_PIECES)
-        self._answer(message)
+        async def give(answer: Any) -> None:
+            nonlocal has_told
+            await self._queue.fewer_than(1 if has_told else MOST_PIECES)  # answers go before the progress that waits
+            has_told = False
+            self._answer({"id": asked, **table.answer_message(request, answer)})
+
+        return Replies(give, tell)
 
 
 def _missed(lines: Iterable[str]) -> list[str]:
@@ -314,16 +274,6 @@ def _failure(id: Any, text: str, error: BaseException | None = None) -> dict[str
 def _first(group: BaseExceptionGroup[BbfsError]) -> BbfsError:
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
-
-
-def _paths(request: dict[str, Any]) -> list[Path]:
-    paths = request.get("paths")
-    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-        raise ProtocolViolation("paths must be a list of strings")
-    found = [tuple(name for name in path.split("/") if name) for path in paths]
-    if any(len(path) > MAX_DEPTH + 1 for path in found):
-        raise NameTooLong(f"a path of more than {MAX_DEPTH + 1} names")
-    return found
 
 
 def _is_ours(stream: trio.SocketStream) -> bool:

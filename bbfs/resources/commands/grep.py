@@ -1,46 +1,41 @@
 """Tells which files a grep must read (`bbfs grep`): all but those that the index knows to have no match.
 
-    {"id": 1, "request": "grep", "path": "mcp-server+docs/guide", "pattern": "renew|issue", "syntax": "extended",
-     "ignoreCase": false, "cached": false, "others": false}
-
-The answers are `{"id": 1, "read": [PATH, …]}` with paths from the mount's root, in the order of the tree, and with
-`others` also `{"id": 1, "others": [PATH, …]}` for the files without a match. Directories that cannot be listed are in
-`{"id": 1, "unlisted": PATH, "why": …}`. The client itself reads the files, through the mount.
-
-A file is passed over only if a reader of the mount would get the version that is in the index, without asking the
-source: the record is fresh, or the source has just listed that version. `cached` trusts the index otherwise, too.
+The client itself reads the files, through the mount. A file is passed over only if a reader of the mount would get the
+version that is in the index, without asking the source: the record is fresh, or the source has just listed that
+version. `cached` trusts the index otherwise, too.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import trio
 
-from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation
+from bbfs.model.errors import BbfsError
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.base import Shown
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record
+from bbfs.resources.commands import table
+from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.covered import CoveredDirectory
 from bbfs.resources.search.index.entries import Candidates
-from bbfs.resources.search.literals import Query, Syntax, plan
+from bbfs.resources.search.literals import Query, plan
 from bbfs.resources.source import Source
 
 PAGE = 500
-"""Files in one message."""
+"""Files in one answer."""
 LONGEST_PAGE = 100_000
-"""Characters of the paths in one message."""
+"""Characters of the paths in one answer."""
 AT_ONCE = 4 * PAGE
 """Files that are judged before other tasks get their turn, about 1 ms."""
 _ALL = Candidates((0, 0), None)
-_SYNTAXES: Mapping[str, Syntax] = {"extended": "extended", "fixed": "fixed", "perl": "perl"}
+Answer = table.MayMatch | table.NoMatch | table.Unlisted
 
 
 @dataclass(slots=True)
 class _Page:
-    """Paths for one message."""
+    """Paths for one answer."""
 
     paths: list[str] = field(default_factory=list)
     size: int = 0
@@ -56,21 +51,16 @@ class _Page:
 class Grep:
     """One grep: walks the tree as a program on the mount would, and leaves out what cannot match."""
 
-    def __init__(self, manager: ResourceManager, request: Mapping[str, Any]) -> None:
-        """Take a request. Raise BbfsError for one that is not understood."""
-        path, pattern, syntax = request.get("path"), request.get("pattern"), _SYNTAXES.get(str(request.get("syntax")))
-        if not isinstance(path, str) or not isinstance(pattern, str) or syntax is None:
-            raise ProtocolViolation("path and pattern must be strings, and syntax extended, fixed or perl")
+    def __init__(self, manager: ResourceManager, request: table.Grep) -> None:
+        """Raise BbfsError for a pattern that is too long, or a path."""
         self._manager = manager
-        self._start = tuple(name for name in path.split("/") if name)
-        if len(self._start) > MAX_DEPTH + 1:
-            raise NameTooLong(f"a path of more than {MAX_DEPTH + 1} names")
-        self._query: Query = plan(pattern, syntax, ignore_case=request.get("ignoreCase") is True)
-        self._cached = request.get("cached") is True
-        self._others = request.get("others") is True
+        self._start = table.names(request.path)
+        self._query: Query = plan(request.pattern, request.syntax, ignore_case=request.ignore_case)
+        self._cached = request.cached
+        self._others = request.others
         self._candidates: dict[str, Candidates] = {}
 
-    async def answers(self) -> AsyncGenerator[dict[str, Any]]:
+    async def answers(self) -> AsyncGenerator[Answer]:
         """Yield the answers. Raise BbfsError if the path itself cannot be listed."""
         read, others = _Page(), _Page()
         pending = [self._start]
@@ -81,7 +71,7 @@ class Grep:
             except BbfsError as error:
                 if path == self._start:
                     raise
-                yield {"unlisted": "/".join(path), "why": str(error)}
+                yield table.Unlisted("/".join(path), str(error))
                 continue
             files = directory.passed_over(candidates.uris or (), self._manager.clock(), cached=self._cached)
             for number, (name, passed_over) in enumerate(files):
@@ -89,16 +79,17 @@ class Grep:
                     await trio.lowlevel.checkpoint()  # a large directory takes its time
                 if not passed_over:
                     if read.add((*path, name)):
-                        yield {"read": read.paths}
+                        yield table.MayMatch(tuple(read.paths))
                         read = _Page()
                 elif self._others and others.add((*path, name)):
-                    yield {"others": others.paths}
+                    yield table.NoMatch(tuple(others.paths))
                     others = _Page()
             if len(path) < MAX_DEPTH:
                 pending += [(*path, name) for name in reversed(directory.directories)]
-        for key, page in (("read", read), ("others", others)):
-            if page.paths:
-                yield {key: page.paths}
+        if read.paths:
+            yield table.MayMatch(tuple(read.paths))
+        if others.paths:
+            yield table.NoMatch(tuple(others.paths))
 
     async def _directory(self, path: Path) -> tuple[CoveredDirectory, Candidates]:
         """Return a directory as it is listed now, and the documents of its source that may match. Raise BbfsError."""
@@ -145,6 +136,13 @@ class Grep:
                 found = await index.candidates(source, self._query, versions=versions)
             found = self._candidates[name] = _ALL if found is None else found
         return found
+
+
+async def grep(manager: ResourceManager, request: table.Grep, replies: Replies[Answer]) -> None:
+    """Answer a request. Raise BbfsError."""
+    async with aclosing(Grep(manager, request).answers()) as answers:
+        async for answer in answers:
+            await replies.give(answer)
 
 
 def _covered(node: Node, source: Source | None, versions: Mapping[str, str]) -> tuple[str, Record | None, str | None]:

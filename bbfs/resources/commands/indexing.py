@@ -1,20 +1,15 @@
-"""Indexes the texts of a source (`bbfs index`): loads what has changed since the last time.
-
-    {"id": 1, "request": "index", "source": "mcp-server+docs", "dryRun": false}
-
-The answers are `{"id": 1, "indexed": {…}}` with the fields of `Walked`, while it goes on and at the end.
-The work ends with its client. The next walk goes on where one was interrupted, also by a kill.
-"""
+"""Indexes the texts of a source (`bbfs index`): loads what has changed since the last time."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import trio
 
-from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
+from bbfs.model.errors import BbfsError, NotSupported
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.catalog import FlatCatalog
+from bbfs.resources.commands import table
+from bbfs.resources.commands.replies import Replies
+from bbfs.resources.commands.table import Walked
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.entries import Indexed, Remove
 from bbfs.resources.search.index.local import MOST_WAITING, LocalIndex, stamp_of
@@ -28,29 +23,8 @@ TOLD_EVERY = 0.25
 _BINARY = ("image/", "audio/", "video/", "font/", "application/zip", "application/gzip", "application/pdf")
 
 
-@dataclass(slots=True)
-class Walked:
-    """The counts of a walk: listed resources; of them, unchanged, to load, loaded, left out (no text, or too large),
-    failed; documents removed from the index; and the stated bytes of those to load.
-    """
-
-    resources: int = 0
-    unchanged: int = 0
-    to_load: int = 0
-    loaded: int = 0
-    left_out: int = 0
-    failed: int = 0
-    removed: int = 0
-    bytes: int = 0
-    error: str | None = None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value is not None}
-
-
 async def walk(
-    manager: ResourceManager, source: Source, told: Callable[[Walked], None], *, dry_run: bool = False
+    manager: ResourceManager, source: Source, told: Callable[[Walked], object], *, dry_run: bool = False
 ) -> Walked:
     """Index a source. Raise BbfsError. told: called with the counts now and then. dry_run: load nothing."""
     index = manager.index
@@ -110,7 +84,7 @@ async def _load(
     source: Source,
     wanted: list[ResourceMetadata],
     walked: Walked,
-    told: Callable[[Walked], None],
+    told: Callable[[Walked], object],
 ) -> None:
     """Load resources and queue their texts, several at once."""
     pending = iter(wanted)
@@ -142,13 +116,7 @@ async def _load(
             nursery.start_soon(work)
 
 
-async def indexed(
-    manager: ResourceManager, request: dict[str, Any], told: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
-    """Carry out a request. Return the counts. Raise BbfsError."""
-    name = request.get("source")
-    if not isinstance(name, str):
-        raise ProtocolViolation("source must be a string")
-    source = manager.tree.place((name,))[0]
-    walked = await walk(manager, source, lambda some: told(some.document), dry_run=request.get("dryRun") is True)
-    return walked.document
+async def index(manager: ResourceManager, request: table.Index, replies: Replies[Walked]) -> None:
+    """Answer with the counts of a walk. Raise BbfsError."""
+    source = manager.tree.place((request.source,))[0]
+    await replies.give(await walk(manager, source, replies.tell, dry_run=request.dry_run))

@@ -7,16 +7,18 @@ import os
 import resource
 import subprocess
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotSupported
 from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.commands import table
 from bbfs.resources.commands.grep import Grep
+from bbfs.resources.commands.replies import Replies
+from bbfs.resources.commands.table import Line, Matched
 from bbfs.resources.manager import ResourceManager
 
 WITHIN = 30.0
@@ -35,60 +37,38 @@ MOST_OUTPUT = 4 << 20
 """Bytes of the output of one process that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a resource, from 1. matches: or it is there for the context."""
-
-    number: int
-    text: str
-    matches: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """The lines of one resource."""
-
-    record: Record
-    lines: tuple[Line, ...]
-
-
-@dataclass(slots=True)
-class Matches:
-    """The resources with matches in the order of the tree. problems: sentences about what was not read."""
-
-    found: list[Matched]
-    problems: list[str]
-
-
-async def match(
-    manager: ResourceManager, start: Path, pattern: str, *, ignore_case: bool, fixed: bool, context: int, limit: int
-) -> Matches:
-    """Return the matching lines at and below a path from the mount's root, at most `limit` and their context.
+async def match(manager: ResourceManager, request: table.Match, replies: Replies[Matched | table.Problem]) -> None:
+    """Answer with the matching lines at and below a path, in the order of the tree, and with what was not read.
 
     Raise InvalidUri for a pattern that grep refuses; NotSupported without grep; the error of the path itself.
     """
-    command = ["grep", "-nHI", "--null", "-F" if fixed else "-E", *(["-i"] if ignore_case else []), "-C", str(context)]
-    matches, left, unread = Matches([], []), limit, 0
-    await _lines([*command, "-e", pattern], [])
+    syntax = "-F" if request.fixed else "-E"
+    options = ["-i"] if request.ignore_case else []
+    command = ["grep", "-nHI", "--null", syntax, *options, "-C", str(request.context)]
+    left, unread, problems = request.limit, 0, list[str]()
+    await _lines([*command, "-e", request.pattern], [])
     with trio.move_on_after(WITHIN) as bound:
-        async with aclosing(_files(manager, start, pattern, matches, ignore_case=ignore_case, fixed=fixed)) as files:
+        async with aclosing(_files(manager, request, problems.append)) as files:
             async for paths in files:
                 loaded = await _loaded(manager, paths)
                 unread += len(paths) - len(loaded)
-                found = await _lines([*command, "-m", str(left), "-e", pattern], [data for _, data in loaded])
+                ask = [*command, "-m", str(left), "-e", request.pattern]
+                found = await _lines(ask, [data for _, data in loaded])
                 for (record, _), lines in zip(loaded, found, strict=True):
                     kept = _first(lines, left)
                     left -= sum(line.matches for line in kept)
                     if kept:
-                        matches.found.append(Matched(record, kept))
+                        metadata = record.metadata
+                        await replies.give(Matched(metadata.uri, metadata.name, metadata.title, kept))
                 if left <= 0:
-                    matches.problems.append(f"there may be more than {limit} matching lines")
+                    problems.append(f"there may be more than {request.limit} matching lines")
                     break
     if bound.cancelled_caught:
-        matches.problems.append(f"not everything was read within {WITHIN:g} s: name a path below")
+        problems.append(f"not everything was read within {WITHIN:g} s: name a path below")
     if unread:
-        matches.problems.append(f"{unread} resources could not be read, or are larger than {LARGEST} bytes")
-    return matches
+        problems.append(f"{unread} resources could not be read, or are larger than {LARGEST} bytes")
+    for problem in problems:
+        await replies.give(table.Problem(problem))
 
 
 def _first(lines: Sequence[Line], most: int) -> tuple[Line, ...]:
@@ -103,25 +83,26 @@ def _first(lines: Sequence[Line], most: int) -> tuple[Line, ...]:
 
 
 async def _files(
-    manager: ResourceManager, start: Path, pattern: str, matches: Matches, *, ignore_case: bool, fixed: bool
+    manager: ResourceManager, request: table.Match, unlisted: Callable[[str], None]
 ) -> AsyncGenerator[list[Path]]:
     """Yield the paths of the files that can match, a batch at a time."""
-    request = {
-        "path": "/".join(start),
-        "pattern": pattern,
-        "syntax": "fixed" if fixed else "extended",
-        "ignoreCase": ignore_case,
-    }
+    start = table.names(request.path)
     node = await manager.tree.find(start) if len(start) > 1 else None
     if node is not None and node.kind == "file":
         yield [start]
         return
     waiting: list[Path] = []
-    async with aclosing(Grep(manager, request).answers()) as answers:
+    syntax = "fixed" if request.fixed else "extended"
+    asked = table.Grep(request.path, request.pattern, syntax, request.ignore_case)
+    async with aclosing(Grep(manager, asked).answers()) as answers:
         async for answer in answers:
-            waiting += [tuple(path.split("/")) for path in answer.get("read", ())]
-            if "unlisted" in answer:
-                matches.problems.append(f"{answer['unlisted']}: {answer['why']}")
+            match answer:
+                case table.MayMatch(read):
+                    waiting += [tuple(path.split("/")) for path in read]
+                case table.Unlisted(path, why):
+                    unlisted(f"{path}: {why}")
+                case _:
+                    pass
             while len(waiting) >= BATCH:
                 yield waiting[:BATCH]
                 waiting = waiting[BATCH:]

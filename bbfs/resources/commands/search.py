@@ -1,49 +1,31 @@
-"""Searches the sources (`bbfs search`).
-
-    {"id": 1, "request": "search", "query": "renew the certificate", "paths": ["mcp-server+docs"], "limit": 20,
-     "mode": "both", "within": 5}
-
-Each hit comes as `{"id": 1, "hit": {…}}`, the best first, then each sentence about a source that may have more as
-`{"id": 1, "problem": TEXT}`.
-"""
-
-import math
-from collections.abc import Collection
-from typing import Any
+"""Searches the sources (`bbfs search`)."""
 
 from bbfs.model.errors import ProtocolViolation
-from bbfs.resources.catalog.record import Path
+from bbfs.resources.commands import table
+from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.search.engine import LIMIT, WITHIN, Found
+from bbfs.resources.search.engine import Found
 
 LONGEST = 600.0
 """Seconds that a search may take at most."""
 
 
-async def search(manager: ResourceManager, request: dict[str, Any], paths: Collection[Path]) -> list[dict[str, Any]]:
-    """Return the messages of the answer to a request, without its id. Raise BbfsError."""
-    query, limit, mode, within = (request.get(key) for key in ("query", "limit", "mode", "within"))
-    limit, mode, within = (LIMIT if limit is None else limit), mode or "both", WITHIN if within is None else within
-    if not isinstance(query, str) or type(limit) is not int or mode not in ("words", "meaning", "both"):
-        raise ProtocolViolation("query must be a string, limit an integer, and mode words, meaning or both")
-    if type(within) not in (int, float) or not math.isfinite(within) or not 0 < within <= LONGEST:
+async def search(manager: ResourceManager, request: table.Search, replies: Replies[table.Hit | table.Problem]) -> None:
+    """Answer a request. Raise BbfsError."""
+    if not 0 < request.within <= LONGEST:
         raise ProtocolViolation(f"within must be a number of seconds from 0 to {LONGEST:g}")
-    answer = await manager.searches.search(query, below=paths, limit=limit, mode=mode, within=within)
-    return [
-        *({"hit": described(found)} for found in answer.hits),
-        *({"problem": problem} for problem in answer.problems),
-    ]
+    below = [table.names(path) for path in request.paths]
+    answer = await manager.searches.search(
+        request.query, below=below, limit=request.limit, mode=request.mode, within=request.within
+    )
+    for found in answer.hits:
+        await replies.give(hit(found))
+    for problem in answer.problems:
+        await replies.give(table.Problem(problem))
 
 
-def described(found: Found) -> dict[str, Any]:
-    """Return a hit as one JSON object."""
-    fields = {
-        "path": "/".join(found.path),
-        "uri": found.uri,
-        "source": found.source_id,
-        "title": found.title,
-        "snippet": found.snippet,
-        "where": found.where,
-        "score": found.score,
-    }
-    return {key: value for key, value in fields.items() if value is not None}
+def hit(found: Found) -> table.Hit:
+    """Return a hit as commands get it."""
+    return table.Hit(
+        "/".join(found.path), found.uri, found.source_id, found.title, found.snippet, found.where, found.score
+    )

@@ -5,8 +5,6 @@ the announcements of a source and polls, at the time to live, what the source do
 """
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from typing import Any
 
 import trio
 
@@ -15,13 +13,6 @@ from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.watch.source import Scope, SourceWatch
-
-
-def change_message(change: Change, at: float) -> dict[str, Any]:
-    """Return a change that a watch reports as a JSON object. at: seconds since the epoch."""
-    when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    path = "/".join(next(iter(change.paths)))
-    return {"event": change.event, "path": path, "uri": change.uri, "source": change.source_id, "time": when}
 
 
 class Watch:

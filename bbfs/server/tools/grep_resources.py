@@ -6,7 +6,9 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
 from bbfs.model.errors import BbfsError
-from bbfs.resources.commands.matching import Matched, match
+from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.encoding import encoded
+from bbfs.resources.commands.table import Match, Matched, Problem
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.literals import LONGEST_PATTERN
 from bbfs.server import documents
@@ -84,41 +86,39 @@ class Greps:
 
     async def grep(self, given: GrepArguments) -> types.CallToolResult:
         """Return the result: a text as grep prints it, and a link to each resource."""
+        found: list[Matched] = []
+        problems: list[str] = []
+
+        def hear(answer: Matched | Problem) -> None:
+            if isinstance(answer, Matched):
+                found.append(answer)
+            else:
+                problems.append(answer.problem)
+
         try:
             data = source_called(self._manager, given.dataSourceId).data
-            start = (data.uri_prefix, *(name for name in given.path.split("/") if name not in ("", ".")))
-            found = await match(
-                self._manager,
-                start,
-                given.pattern,
-                ignore_case=given.ignoreCase,
-                fixed=given.fixed,
-                context=given.context,
-                limit=given.limit,
-            )
+            path = "/".join((data.uri_prefix, *(name for name in given.path.split("/") if name not in ("", "."))))
+            asked = Match(path, given.pattern, given.ignoreCase, given.fixed, given.context, given.limit)
+            await ask(self._manager, asked, hear)
         except (BbfsError, Fault) as error:
             failed = {"resources": [], "problems": [], "error": described(error)}
             return types.CallToolResult(
                 content=[types.TextContent(text=str(error))], structured_content=failed, is_error=True
             )
-        lines = [line for each in found.found for line in _printed(each)] or ["No line matches."]
+        lines = [line for each in found for line in _printed(each)] or ["No line matches."]
         return types.CallToolResult(
-            content=[types.TextContent(text="\n".join([*lines, *found.problems])), *map(_link, found.found)],
-            structured_content={"resources": [*map(_resource, found.found)], "problems": found.problems},
+            content=[types.TextContent(text="\n".join([*lines, *problems])), *map(_link, found)],
+            structured_content={"resources": [*map(_resource, found)], "problems": problems},
         )
 
 
 def _printed(each: Matched) -> list[str]:
-    uri = each.record.metadata.uri
-    return [f"{uri}{mark}{line.number}{mark}{line.text}" for line in each.lines for mark in ("-:"[line.matches],)]
+    return [f"{each.uri}{mark}{line.number}{mark}{line.text}" for line in each.lines for mark in ("-:"[line.matches],)]
 
 
 def _resource(each: Matched) -> dict[str, Any]:
-    metadata = each.record.metadata
-    lines = [{"number": line.number, "text": line.text, "matches": line.matches} for line in each.lines]
-    return {"uri": metadata.uri, "title": metadata.title or metadata.name, "lines": lines}
+    return {"uri": each.uri, "title": each.title or each.name, "lines": encoded(each.lines)}
 
 
 def _link(each: Matched) -> types.ResourceLink:
-    metadata = each.record.metadata
-    return types.ResourceLink(uri=metadata.uri, name=metadata.name, title=metadata.title)
+    return types.ResourceLink(uri=each.uri, name=each.name, title=each.title)

@@ -6,8 +6,10 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
 from bbfs.model.errors import BbfsError
+from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.table import Hit, Problem, Search
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.search.engine import LIMIT, Found
+from bbfs.resources.search.engine import LIMIT
 from bbfs.server import documents
 from bbfs.server.errors import Fault, described, source_called
 from bbfs.serving.bounds import LONGEST_URI
@@ -78,33 +80,42 @@ class Searches:
 
     async def search(self, given: SearchArguments) -> types.CallToolResult:
         """Return the result: a text with all hits for a model, and a link to each resource."""
+        hits: list[Hit] = []
+        problems: list[str] = []
+
+        def hear(answer: Hit | Problem) -> None:
+            if isinstance(answer, Hit):
+                hits.append(answer)
+            else:
+                problems.append(answer.problem)
+
         try:
             found = [source_called(self._manager, called) for called in given.sources or ()]
-            below = [(name,) for name, source in self._manager.roots.directories().items() if source in found]
-            answer = await self._manager.searches.search(given.query, below=below, limit=given.limit, mode=given.mode)
+            below = tuple(name for name, source in self._manager.roots.directories().items() if source in found)
+            await ask(self._manager, Search(given.query, below, given.limit, given.mode), hear)
         except (BbfsError, Fault) as error:
             failed = {"hits": [], "problems": [], "error": described(error)}
             return types.CallToolResult(
                 content=[types.TextContent(text=str(error))], structured_content=failed, is_error=True
             )
-        lines = [_line(rank, hit) for rank, hit in enumerate(answer.hits, 1)] or ["Nothing was found."]
-        text = types.TextContent(text="\n".join([*lines, *answer.problems]))
+        lines = [_line(rank, hit) for rank, hit in enumerate(hits, 1)] or ["Nothing was found."]
+        text = types.TextContent(text="\n".join([*lines, *problems]))
         return types.CallToolResult(
-            content=[text, *map(_link, answer.hits)],
-            structured_content={"hits": [*map(_hit, answer.hits)], "problems": list(answer.problems)},
+            content=[text, *map(_link, hits)],
+            structured_content={"hits": [*map(_hit, hits)], "problems": problems},
         )
 
 
-def _line(rank: int, hit: Found) -> str:
+def _line(rank: int, hit: Hit) -> str:
     where = f" ({hit.where})" if hit.where else ""
     return f"{rank}. {hit.title}{where}: {hit.uri}" + (f"\n   {hit.snippet}" if hit.snippet else "")
 
 
-def _hit(hit: Found) -> dict[str, Any]:
+def _hit(hit: Hit) -> dict[str, Any]:
     fields = {
         "uri": hit.uri,
         "title": hit.title,
-        "dataSourceId": hit.source_id,
+        "dataSourceId": hit.source,
         "snippet": hit.snippet,
         "where": hit.where,
         "score": hit.score,
@@ -112,5 +123,5 @@ def _hit(hit: Found) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _link(hit: Found) -> types.ResourceLink:
-    return types.ResourceLink(uri=hit.uri, name=hit.path[-1], title=hit.title, description=hit.snippet)
+def _link(hit: Hit) -> types.ResourceLink:
+    return types.ResourceLink(uri=hit.uri, name=hit.path.rpartition("/")[2], title=hit.title, description=hit.snippet)

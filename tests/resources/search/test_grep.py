@@ -12,10 +12,10 @@ from fakes import Clock, FlatSource, data_source
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bbfs.model.errors import ProtocolViolation
 from bbfs.resources.cache.metadata import MetadataStore
-from bbfs.resources.commands.grep import Grep
-from bbfs.resources.commands.indexing import Walked, walk
+from bbfs.resources.commands import table
+from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.indexing import walk
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.entries import Document
 from bbfs.resources.search.index.local import LocalIndex
@@ -30,15 +30,18 @@ class Tree:
         self.handler = handler
         self.clock = clock
 
-    async def index(self, *, dry_run: bool = False) -> Walked:
+    async def index(self, *, dry_run: bool = False) -> table.Walked:
         source = self.manager.roots.named(self.handler.source.id)
         return await walk(self.manager, source, lambda _: None, dry_run=dry_run)
 
     async def read(self, pattern: str, **options: Any) -> list[str]:
-        request = {"path": "", "pattern": pattern, "syntax": "extended", **options}
         found: list[str] = []
-        async for answer in Grep(self.manager, request).answers():
-            found += answer.get("read", [])
+
+        def hear(answer: object) -> None:
+            if isinstance(answer, table.MayMatch):
+                found.extend(answer.read)
+
+        await ask(self.manager, table.Grep("", pattern, **{"syntax": "extended", **options}), hear)
         return [path.rpartition("/")[2] for path in found]
 
 
@@ -158,13 +161,6 @@ async def test_an_interrupted_walk_goes_on(tmp_path: Path) -> None:
         assert (await docs.index()).unchanged == 0  # that one ended: this source states no versions
 
 
-@pytest.mark.parametrize("request_", [{}, {"path": 1}, {"path": "", "pattern": "a", "syntax": "basic"}])
-async def test_a_request_that_is_not_understood_is_refused(tmp_path: Path, request_: dict[str, Any]) -> None:
-    async with tree(tmp_path / "index.sqlite", {}) as docs:
-        with pytest.raises(ProtocolViolation):
-            Grep(docs.manager, request_)
-
-
 _WORDS = st.lists(
     st.sampled_from(["foo", "foobar", "bar", "Bar", "BAZ", "ba", "k", "K", "s", "été", "x1", "_", "-", "."]), max_size=8
 )
@@ -196,6 +192,6 @@ def test_no_file_that_grep_finds_is_left_out(
                 command = ["grep", "-lE", *(["-i"] if ignore_case else []), "-e", pattern, *texts]
                 ran = subprocess.run(command, cwd=folder, capture_output=True, env={"LC_ALL": "C.UTF-8"})  # noqa: ASYNC221
                 if ran.returncode < 2:
-                    assert {*ran.stdout.decode().split()} <= {*await docs.read(pattern, ignoreCase=ignore_case)}
+                    assert {*ran.stdout.decode().split()} <= {*await docs.read(pattern, ignore_case=ignore_case)}
 
     trio.run(check)

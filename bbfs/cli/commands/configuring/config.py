@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.commands.configuring.edit import check_options, config_option, opened
 from bbfs.model.errors import BbfsError
 
@@ -75,9 +75,7 @@ def check(config_file: str | None) -> None:
 @_takes_file
 def path(config_file: str | None) -> None:
     """Print the path of the file, whether or not it exists."""
-    from bbfs.config.toml import default_config_path  # noqa: PLC0415 - pydantic
-
-    output.line(os.path.abspath(os.path.expanduser(config_file or default_config_path(os.environ))))
+    output.line(os.path.abspath(os.path.expanduser(config_file or lazy.toml.default_config_path(os.environ))))
 
 
 @config.command(epilog="\b\nExamples:\n  EDITOR=nano bbfs config edit\n", short_help="Open it in an editor.")
@@ -106,11 +104,9 @@ def edit(config_file: str | None) -> None:
 
 def _taken(file: "ConfigFile", before: str, copy: str) -> bool:
     """Have the copy edited. Return False if it has a fault and the user wants to edit it again. Raise BbfsError."""
-    from bbfs.config.toml import read_text  # noqa: PLC0415 - pydantic
-
     _run_editor(copy)
     try:
-        file.text = read_text(copy)
+        file.text = lazy.toml.read_text(copy)
         if file.text == before:
             output.message(f"{file.path} is as it was")
             return True

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.options import Verbosity, read_yaml, verbosity_options
 from bbfs.model.errors import ConfigError
 
@@ -47,11 +47,8 @@ def discover(verbosity: Verbosity, as_json: bool) -> None:
 
 
 def _files() -> list[dict[str, Any]]:
-    from bbfs.config.hosts.files import NoServers, host_servers, server_names  # noqa: PLC0415 - pydantic
-    from bbfs.config.hosts.places import host_files  # noqa: PLC0415 - as above
-
     found: list[dict[str, Any]] = []
-    for file in host_files(os.environ, os.getcwd()):
+    for file in lazy.host_places.host_files(os.environ, os.getcwd()):
         problems: list[str] = []
         names: list[str] = []
 
@@ -59,10 +56,10 @@ def _files() -> list[dict[str, Any]]:
             problems.append(str(error))
 
         try:
-            names = server_names(file.path, environ=os.environ, read_yaml=read_yaml)
+            names = lazy.host_files.server_names(file.path, environ=os.environ, read_yaml=read_yaml)
             if not file.is_project:  # a stranger's file may refer to any file and variable
-                host_servers(file.path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
-        except NoServers:
+                lazy.host_files.host_servers(file.path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
+        except lazy.host_files.NoServers:
             pass
         except ConfigError as error:
             refused(error)

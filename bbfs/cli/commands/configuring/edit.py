@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.commands.doctor import check_sources
 from bbfs.cli.options import (
     SourceChoice,
@@ -81,16 +81,11 @@ def add(
     config_file: str | None,
 ) -> None:
     """Add a source to the configuration file under NAME."""
-    import tomlkit  # noqa: PLC0415 - only commands that write need it
-
-    from bbfs.config.command_line.assignments import write_options  # noqa: PLC0415 - pydantic
-    from bbfs.config.command_line.targets import source_table  # noqa: PLC0415 - as above
-    from bbfs.config.toml import parse_config  # noqa: PLC0415 - as above
-
     file = opened(config_file)
-    table = source_table(name, target, kind, environ=os.environ)
-    alone = parse_config(file.path, tomlkit.dumps({"sources": [table]}), environ=os.environ)
-    write_options(table, alone.sources[0], assignments(set_options, headers, tools), environ=os.environ)
+    table = lazy.source_tables.source_table(name, target, kind, environ=os.environ)
+    alone = lazy.toml.parse_config(file.path, lazy.tomlkit.dumps({"sources": [table]}), environ=os.environ)
+    given = assignments(set_options, headers, tools)
+    lazy.assignments.write_options(table, alone.sources[0], given, environ=os.environ)
     file.add(table)
     check_options(file.config(), name)
     file.save()
@@ -133,9 +128,6 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
 
     A server that is there already is left out, and one whose name is taken gets another name.
     """
-    from bbfs.config import give_way  # noqa: PLC0415 - pydantic
-    from bbfs.config.hosts.files import host_servers  # noqa: PLC0415 - as above
-
     file = opened(config_file)
     taken = list(file.config().sources)
 
@@ -144,9 +136,9 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
 
     added: list[str] = []
     for path in map(os.path.expanduser, files):
-        servers = host_servers(path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
+        servers = lazy.host_files.host_servers(path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
         servers = [each for each in servers if each.source.mcp not in [source.mcp for source in taken]]
-        free = give_way([each.source for each in servers], taken)
+        free = lazy.config.give_way([each.source for each in servers], taken)
         taken += free
         for source, each in zip(free, servers, strict=True):
             file.add({**each.table, "name": source.name})
@@ -160,9 +152,7 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
 
 def opened(path: str | None) -> "ConfigFile":
     """Return the configuration file of an option, by default the user's own."""
-    from bbfs.config.editing import ConfigFile  # noqa: PLC0415 - pydantic
-
-    return ConfigFile(path, os.environ)
+    return lazy.editing.ConfigFile(path, os.environ)
 
 
 def check_options(config: "Config", name: str | None = None) -> None:
@@ -170,26 +160,19 @@ def check_options(config: "Config", name: str | None = None) -> None:
 
     Warn of those that name a private address and do not allow it: nothing can be read from there.
     """
-    from dataclasses import replace  # noqa: PLC0415 - beside the next
-
-    import trio  # noqa: PLC0415 - a tenth of a second
-
-    from bbfs.resources.open import compose  # noqa: PLC0415 - the handlers
-    from bbfs.sources.http.addresses import OPTION, names_private  # noqa: PLC0415 - as above
-    from bbfs.sources.options import as_given  # noqa: PLC0415 - as above
-
     checked = tuple(each for each in config.sources if name in (None, each.name, each.id))
 
     async def work() -> None:
-        compose(replace(config, sources=checked))
+        lazy.opening.compose(replace(config, sources=checked))
 
-    trio.run(work)
+    lazy.trio.run(work)
     for source in checked:
-        urls = [as_given(source, key) for key in _URLS.get(source.type, ())]
+        urls = [lazy.source_options.as_given(source, key) for key in _URLS.get(source.type, ())]
         one_by_one = [url for each in urls for url in (each if isinstance(each, list | tuple) else [each])]
-        private = [url for url in one_by_one if isinstance(url, str) and names_private(url)]
-        if private and not as_given(source, OPTION):
+        private = [url for url in one_by_one if isinstance(url, str) and lazy.addresses.names_private(url)]
+        option = lazy.addresses.OPTION
+        if private and not lazy.source_options.as_given(source, option):
             output.message(
                 f"warning: {source.name}: a private or local address, which bbfs reads only with"
-                f" -o {source.name}.{OPTION}=true, or config.{OPTION} = true in the configuration file"
+                f" -o {source.name}.{option}=true, or config.{option} = true in the configuration file"
             )

@@ -1,18 +1,18 @@
 """`bbfs grep`: grep over a mount, which reads only the files that can match."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, Verbosity, log_to_stderr
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError
 
 if TYPE_CHECKING:
-    from bbfs.cli.work.grep import Locate, Located
+    from bbfs.cli.commands.searching.grep_run import Locate, Located
 
 _EXAMPLES = """\b
 Examples:
@@ -52,7 +52,7 @@ _FAILED = 2
 def grep(
     pattern: str,
     operands: tuple[str, ...],
-    syntax: str,
+    syntax: Literal["extended", "fixed", "perl"],
     ignore_case: bool,
     word_regexp: bool,
     invert_match: bool,
@@ -66,8 +66,6 @@ def grep(
     cached: bool,
 ) -> None:
     """Print the lines of the files at and below some paths that match a pattern, as grep -rnE does."""
-    from bbfs.cli.work import grep as grep_files  # noqa: PLC0415 - the model
-
     verbosity = Verbosity()  # -v has grep's meaning here
     log_to_stderr(verbosity.level())
     flags = {
@@ -81,7 +79,7 @@ def grep(
     for flag, lines in (("-A", after_context), ("-B", before_context), ("-C", context)):
         options += [] if lines is None else [flag, str(lines)]
     has_context = bool(after_context or before_context or context) and not (files_with_matches or count)
-    asked = grep_files.Asked(
+    asked = lazy.grep_run.Asked(
         pattern,
         syntax,
         options,
@@ -93,7 +91,7 @@ def grep(
         cached=cached,
     )
     try:
-        status = grep_files.run(asked, operands, partial(_located, verbosity))
+        status = lazy.grep_run.run(asked, operands, partial(_located, verbosity))
     except (BbfsError, MountError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -103,6 +101,4 @@ def grep(
 
 
 def _located(verbosity: Verbosity, locate: "Locate") -> "Located":
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-
-    return operand.run(SourceChoice.none(verbosity), locate)
+    return lazy.operand.run(SourceChoice.none(verbosity), locate)

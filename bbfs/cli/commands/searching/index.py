@@ -1,15 +1,19 @@
 """`bbfs index`: the local index of texts."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
+from bbfs.cli.operands.access import SourceTree
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.progress import amount
-from bbfs.model.errors import NotFound
+from bbfs.fuse.mountpoint import MOUNT_VARIABLE
+from bbfs.model.errors import BbfsError, NotFound
+from bbfs.resources.commands.table import Index, Walked
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -48,43 +52,81 @@ def index(choice: SourceChoice, operands: tuple[str, ...], dry_run: bool, as_jso
 
 def _index(choice: SourceChoice, operands: tuple[str, ...], dry_run: bool) -> bool:
     """Index sources and print their counts. Return whether nothing failed."""
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-    from bbfs.cli.work import indexing  # noqa: PLC0415 - as above
 
     async def work(trees: "Trees") -> bool:
         well = True
-        async for source, counts in indexing.each(trees, operands, dry_run=dry_run):
-            if isinstance(counts, Exception):
-                output.failure(counts, source)
+        for source, tree, directory in await _chosen(trees, operands):
+            try:
+                counts = await _walked(trees, tree, directory, dry_run=dry_run)
+            except (BbfsError, OSError) as error:
+                output.failure(error, source)
                 well = False
                 continue
             click.echo(f"{output.printable(source)}: {_in_words(counts, dry_run=dry_run)}")
-            if counts.get("error"):
-                output.message(f"{source}: {counts['error']}")
+            if counts.error:
+                output.message(f"{source}: {counts.error}")
                 well = False
         return well
 
-    return operand.run(choice, work)
+    return lazy.operand.run(choice, work)
 
 
-def _in_words(counts: Mapping[str, Any], *, dry_run: bool) -> str:
+async def _chosen(trees: "Trees", operands: Sequence[str]) -> list[tuple[str, SourceTree, str]]:
+    """Return the sources meant: the name, the tree that has it, and its directory at the root."""
+    found: list[tuple[str, SourceTree, str]] = []
+    for operand in operands:
+        target = await trees.target(operand)
+        path = await target.located()
+        found += [(operand, target.tree, path[0])] if path else await _all_of(target.tree)
+    if not operands:
+        # Not all mounts of this user: other programs may have made them, and an index loads all texts of a source.
+        for tree in await trees.roots() if os.environ.get(MOUNT_VARIABLE) else [await trees.direct()]:
+            found += await _all_of(tree)
+    return found
+
+
+async def _all_of(tree: SourceTree) -> list[tuple[str, SourceTree, str]]:
+    entries = await tree.children((), exact=False)
+    return [(entry.path[0], tree, entry.path[0]) for entry in entries if entry.kind == "directory"]
+
+
+async def _walked(trees: "Trees", tree: SourceTree, directory: str, *, dry_run: bool) -> Walked:
+    """Index one source, and return the last counts. Raise BbfsError, OSError."""
+    counts: Walked | None = None
+
+    def hear(told: Walked) -> None:
+        nonlocal counts
+        counts = told
+
+    def shown() -> str | None:
+        if counts is None:
+            return None
+        done = counts.loaded + counts.left_out + counts.failed
+        return f"{directory}: {done} of {output.count(counts.to_load, 'resource')} read"
+
+    before, trees.progress.note = trees.progress.note, lambda: shown() or before()
+    try:
+        await tree.ask(Index(directory, dry_run), hear)
+        return counts or Walked()
+    finally:
+        trees.progress.note = before
+
+
+def _in_words(counts: Walked, *, dry_run: bool) -> str:
     if dry_run:
-        size = f", {amount(counts['bytes'])} as far as stated" if counts["bytes"] else ""
-        return f"{counts['to_load']} of {output.count(counts['resources'], 'resource')} to load{size}"
-    told = [f"{output.count(counts['loaded'], 'document')} indexed", f"{counts['unchanged']} unchanged"]
-    for key, words in (("left_out", "left out"), ("failed", "failed"), ("removed", "removed")):
-        if counts[key]:
-            told.append(f"{counts[key]} {words}")
+        size = f", {amount(counts.bytes)} as far as stated" if counts.bytes else ""
+        return f"{counts.to_load} of {output.count(counts.resources, 'resource')} to load{size}"
+    told = [f"{output.count(counts.loaded, 'document')} indexed", f"{counts.unchanged} unchanged"]
+    for number, words in ((counts.left_out, "left out"), (counts.failed, "failed"), (counts.removed, "removed")):
+        if number:
+            told.append(f"{number} {words}")
     return ", ".join(told)
 
 
 def _status(as_json: bool) -> None:
-    from bbfs.resources.open import index_path  # noqa: PLC0415 - trio
-    from bbfs.resources.search.index.store import IndexStore  # noqa: PLC0415 - as above
-
-    path, size, usages = index_path(), 0, []
+    path, size, usages = lazy.opening.index_path(), 0, []
     if path.exists():
-        store = IndexStore(path, 0)
+        store = lazy.index_store.IndexStore(path, 0)
         try:
             size, usages = store.bytes(), store.usage()
         finally:
@@ -117,15 +159,12 @@ def _note(walking: float | None) -> str:
 
 
 def _clear(names: tuple[str, ...]) -> None:
-    from bbfs.resources.open import index_path  # noqa: PLC0415 - trio
-    from bbfs.resources.search.index.store import IndexStore  # noqa: PLC0415 - as above
-
-    path = index_path()
+    path = lazy.opening.index_path()
     if not path.exists():
         if names:
             raise NotFound(f"nothing is indexed of {names[0]!r}")
         return
-    store = IndexStore(path, 0)
+    store = lazy.index_store.IndexStore(path, 0)
     try:
         there = [usage.source for usage in store.usage()]
         for name in names:

@@ -5,18 +5,23 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
+from bbfs.cli.operands.access import SourceTree, Target
+from bbfs.cli.operands.rule import Path, components
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import NotSupported
+from bbfs.resources.commands.encoding import encoded
+from bbfs.resources.commands.table import Hit, Problem, Search
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
-    from bbfs.cli.work.search import TreeHit
 
 _LIMIT, _MOST, _WITHIN = 20, 200, 5.0
 _EXAMPLES = """\b
@@ -33,6 +38,19 @@ The query is one argument. A source that is slow or down, or cannot be searched,
 JSON: an array of objects with path, uri, source, title, score, and where known snippet and where.
 Exit status 1: no hit.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeHit:
+    """A hit in a tree. shown: its path for people and programs, absolute on a mount."""
+
+    tree: SourceTree
+    hit: Hit
+    shown: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {**encoded(self.hit), "path": self.shown}
 
 
 @click.command(epilog=_EXAMPLES, short_help="Find resources in all sources.")
@@ -56,32 +74,34 @@ def search(
     query: str,
     paths: tuple[str, ...],
     limit: int,
-    mode: str,
+    mode: Literal["words", "meaning", "both"],
     timeout: float,
     paths_only: bool,
     as_json: bool,
     open_first: bool,
 ) -> None:
     """Find resources by the words of QUERY, in all sources or below each PATH, and print the best first."""
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-    from bbfs.cli.work import search as searching  # noqa: PLC0415 - trio
-
-    hits: list[TreeHit] = []
-    problems: list[str] = []
-    request = {"query": query, "limit": limit, "mode": mode, "within": timeout}
+    hits: list[_TreeHit] = []
+    problems: dict[str, None] = {}
 
     async def work(opened: "Trees") -> bytes | None:
-        for tree, below in await searching.scopes(opened, paths):
-            found, told = await searching.search(tree, request, below)
-            hits.extend(found)
-            problems.extend(told)
-        hits.sort(key=lambda hit: -float(hit.document.get("score", 0)))
+        for tree, below in await _scopes(opened, paths):
+
+            def hear(answer: Hit | Problem, tree: SourceTree = tree) -> None:
+                if isinstance(answer, Problem):
+                    problems[answer.problem] = None
+                elif tree.has(answer.path):
+                    hits.append(_TreeHit(tree, answer, os.path.join(tree.mount or "", answer.path)))
+
+            request = Search(query, tuple("/".join(path) for path in below), limit, mode, timeout)
+            await tree.ask(request, hear)
+        hits.sort(key=lambda found: -found.hit.score)
         del hits[limit:]
         return await _text(hits[0]) if open_first and hits else None
 
-    text = operand.run(choice, work)
+    text = lazy.operand.run(choice, work)
     if not choice.verbosity.quiet:
-        for problem in dict.fromkeys(problems):
+        for problem in problems:
             output.message(problem)
     if open_first and hits:
         click.get_current_context().exit(_opened(hits[0], text))
@@ -89,7 +109,19 @@ def search(
     click.get_current_context().exit(0 if hits else 1)
 
 
-def _print(hits: "list[TreeHit]", query: str, *, paths_only: bool, as_json: bool) -> None:
+async def _scopes(opened: "Trees", operands: Sequence[str]) -> list[tuple[SourceTree, list[Path]]]:
+    """Return the trees that the operands lead to, with the paths in each; none for all of a tree."""
+    if not operands:
+        return [(tree, []) for tree in await opened.roots()]
+    found: dict[str | None, tuple[SourceTree, list[Path]]] = {}
+    for operand in operands:
+        target = await opened.target(operand)
+        path = await target.tree.resolved(await target.located())
+        found.setdefault(target.tree.mount, (target.tree, []))[1].append(path)
+    return [*found.values()]
+
+
+def _print(hits: list[_TreeHit], query: str, *, paths_only: bool, as_json: bool) -> None:
     if as_json:
         output.as_json([hit.document for hit in hits])
         return
@@ -100,24 +132,21 @@ def _print(hits: "list[TreeHit]", query: str, *, paths_only: bool, as_json: bool
             output.line(hit.shown)
         else:
             click.secho(output.printable(hit.shown), fg="magenta")
-        if not paths_only and (said := _said(hit.document)):
+        if not paths_only and (said := _said(hit.hit)):
             shown = matching.sub(lambda found: click.style(found[0], fg="red", bold=True), output.printable(said))
             click.echo(f"    {shown}")
 
 
-def _said(document: dict[str, Any]) -> str:
+def _said(hit: Hit) -> str:
     """Return the title, the place and the text around the match in one line."""
-    title = document.get("title")
-    named = title if title and title != os.path.basename(document["path"]) else None
-    about = ", ".join(str(each) for each in (named, document.get("where")) if each)
-    return ": ".join(str(each) for each in (about, document.get("snippet")) if each)
+    named = hit.title if hit.title != os.path.basename(hit.path) else None
+    about = ", ".join(each for each in (named, hit.where) if each)
+    return ": ".join(each for each in (about, hit.snippet) if each)
 
 
-async def _text(hit: "TreeHit") -> bytes | None:
+async def _text(hit: _TreeHit) -> bytes | None:
     """Return the content of a hit to show, if it is text that no file has, or None. Raise BbfsError, OSError."""
-    from bbfs.cli.operands.access import Target  # noqa: PLC0415 - trio
-
-    target = Target(hit.tree, hit.path)
+    target = Target(hit.tree, components(hit.hit.path))
     document = await hit.tree.document(target)
     if document.get("contentType") != "text" or document["kind"] != "file":
         if hit.tree.mount is None:
@@ -128,7 +157,7 @@ async def _text(hit: "TreeHit") -> bytes | None:
     return bytes(data)
 
 
-def _opened(hit: "TreeHit", text: bytes | None) -> int:
+def _opened(hit: _TreeHit, text: bytes | None) -> int:
     """Show a text in the pager, or open a file in its program. Return the exit status. Raise OSError."""
     if text is None:
         return click.launch(hit.shown)

@@ -17,11 +17,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
-from bbfs.cli.operands.access import Kept, Target
+from bbfs.cli.operands.access import Kept, Target, pending_store
+from bbfs.cli.operands.location import inside_mount
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import BbfsError, Conflict, NotFound
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.values import Expected
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -58,9 +61,7 @@ def rm(choice: SourceChoice, operands: tuple[str, ...]) -> None:
     async def remove(target: Target) -> None:
         await target.tree.remove(target)
 
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-
-    _run(choice, lambda opened: operand.each(opened, operands, remove))
+    _run(choice, lambda opened: lazy.operand.each(opened, operands, remove))
 
 
 @click.command(epilog=_EXAMPLES + _OPERANDS + _LOCAL + _WRITE, short_help="Copy a resource, also between sources.")
@@ -136,11 +137,6 @@ class _Draft:
 
     async def set_aside(self, mine: bytes, read: "_Version", target: Target) -> None:
         """Keep a version as a pending write. Raise Conflict when it is one, BbfsError, OSError."""
-        from bbfs.model.uri import parse_data_source_uri  # noqa: PLC0415 - after a conflict alone
-        from bbfs.model.values import Expected  # noqa: PLC0415 - as above
-        from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path  # noqa: PLC0415 - as above
-        from bbfs.sources.content.memory import MemoryContent  # noqa: PLC0415 - as above
-
         problem = f"{Conflict.__name__}: somebody else has changed it"
         there = read.document or await target.tree.document(target)
         uri = str(there["uri"])
@@ -152,27 +148,25 @@ class _Draft:
         elif (etag := read.document.get("etag")) is not None:
             expected = Expected(exists=True, etag=etag)
         else:
-            expected = Expected(exists=True, version=MemoryContent(read.content).version)
+            expected = Expected(exists=True, version=lazy.memory_content.MemoryContent(read.content).version)
         path = tuple(there.get("path", "").split("/"))
         fields = (source, there["originalUri"], uri, path, expected, len(mine), time.time(), problem)
-        item = PendingWrite(new_id(), *fields)
-        store = PendingStore(pending_path())
-        store.keep(item, MemoryContent(mine))
+        item = lazy.pending.PendingWrite(lazy.pending.new_id(), *fields)
+        store = pending_store()
+        store.keep(item, lazy.memory_content.MemoryContent(mine))
         store.sync(item)
         self.is_safe = True
         raise Conflict(f"somebody else has changed it; 'bbfs pending' has your version as {item.id}")
 
 
 async def _edited(opened: "Trees", draft: _Draft) -> bool:
-    import trio  # noqa: PLC0415 - for those who edit
-
     where = draft.where
     read = await _version(opened, where)
     if read is None:
         return False
     draft.before = mine = read.content
     while True:
-        mine = await trio.to_thread.run_sync(_from_editor, draft.copy, mine)
+        mine = await lazy.trio.to_thread.run_sync(_from_editor, draft.copy, mine)
         if mine == read.content:
             output.message(f"{where}: unchanged")
             draft.is_safe = True
@@ -251,15 +245,11 @@ async def _copied(opened: "Trees", source: str, to: str, *, replace: bool) -> bo
 
 async def _tried(opened: "Trees", where: str, work: Callable[[Target], Awaitable[None]]) -> bool:
     """Work on one operand and report a failure. Return whether there was none."""
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-
-    return await operand.each(opened, (where,), work)
+    return await lazy.operand.each(opened, (where,), work)
 
 
 def _is_local(operand: str) -> bool:
     """Return whether an operand is a file of this machine, outside every mount."""
-    from bbfs.cli.operands.location import inside_mount  # noqa: PLC0415 - the model
-
     return operand == "-" or (operand.startswith(("/", "./", "../", "~")) and inside_mount(operand) is None)
 
 
@@ -284,6 +274,4 @@ def _to_local(spool: IO[bytes], operand: str, *, replace: bool) -> None:
 
 
 def _run(choice: SourceChoice, work: "Callable[[Trees], Awaitable[bool]]") -> None:
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-
-    click.get_current_context().exit(0 if operand.run(choice, work) else 1)
+    click.get_current_context().exit(0 if lazy.operand.run(choice, work) else 1)

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
+from bbfs.cli.operands import scratches
+from bbfs.cli.operands.access import pending_store
 from bbfs.cli.options import SourceChoice, Verbosity, source_options, verbosity_options
 from bbfs.model.errors import BbfsError, NotFound
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.resources.commands.table import Retry
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.access import Target
     from bbfs.cli.operands.operand import Trees
-    from bbfs.resources.writing.pending import PendingStore, PendingWrite
+    from bbfs.resources.writing.pending import PendingWrite
 
 UNDER_WAY = 60.0
 """Seconds after which a write without an error counts as interrupted."""
@@ -42,7 +46,8 @@ JSON: an array of objects with id, source_id, uri, native_uri, path, size, at (s
 
 
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(each.id, help=each.uri) for each in _store().items() if each.id.startswith(incomplete)]
+    items = pending_store().items()
+    return [CompletionItem(each.id, help=each.uri) for each in items if each.id.startswith(incomplete)]
 
 
 _IDS = click.argument("ids", metavar="ID…", nargs=-1, required=True, shell_complete=_complete)
@@ -65,7 +70,7 @@ def list_(as_json: bool) -> None:
 
 
 def _show_all(as_json: bool) -> None:
-    items = [*_store().items()]
+    items = [*pending_store().items()]
     if as_json:
         output.as_json([asdict(item) for item in items])
         return
@@ -96,7 +101,7 @@ def _why(item: "PendingWrite") -> str:
 @click.argument("write_id", metavar="ID", shell_complete=_complete)
 def show(write_id: str) -> None:
     """Print what should have been written."""
-    store = _store()
+    store = pending_store()
     with store.open_content(store.get(write_id)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
 
@@ -113,7 +118,7 @@ def diff(choice: SourceChoice, ids: tuple[str, ...]) -> None:
             await (target := await opened.target(item.uri)).tree.copy(target, there.extend)
         except (NotFound, FileNotFoundError):
             pass  # it is all new
-        with _store().open_content(item) as file:
+        with pending_store().open_content(item) as file:
             mine = file.read()
         for line in _difference(bytes(there), mine, item):
             click.echo(line, nl=False)
@@ -139,26 +144,14 @@ def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
     """Hand over pending writes, and remove those that their source has taken."""
 
     async def hand_over(opened: "Trees", item: "PendingWrite") -> None:
-        from bbfs.cli.operands import control_client, scratches  # noqa: PLC0415 - trio
-        from bbfs.cli.operands.direct import DirectTree  # noqa: PLC0415 - as above
-
-        request = {"request": "retry", "write": item.id, "force": force}
         tree = (await _source_of(opened, item)).tree
         scratches.require_no_scratch(tree.mount)
-        if isinstance(tree, DirectTree):
-            from bbfs.resources.commands.pending import retry  # noqa: PLC0415 - the handlers
-
-            await retry(tree.manager, request)
-        else:
-            async for _ in control_client.answers(tree.mount, request):
-                pass
+        await tree.ask(Retry(item.id, force))
 
     _each(choice, ids, hand_over)
 
 
 async def _source_of(opened: "Trees", item: "PendingWrite") -> "Target":
-    from bbfs.model.uri import parse_data_source_uri  # noqa: PLC0415 - with the commands that need a source
-
     return await opened.target(parse_data_source_uri(item.uri).base_prefix)
 
 
@@ -171,7 +164,7 @@ def drop(verbosity: Verbosity, ids: tuple[str, ...], everything: bool, yes: bool
     """Remove pending writes. What they hold is gone then, and a source that is being given it gets no more of it."""
     if bool(ids) == everything:
         raise click.UsageError("expected IDs, or --all")
-    store = _store()
+    store = pending_store()
     items = [*store.items()] if everything else [store.get(each) for each in ids]
     for item in items:
         if not yes and not (sys.stdin.isatty() and click.confirm(f"drop {item.size} bytes for {item.uri}?", err=True)):
@@ -181,23 +174,16 @@ def drop(verbosity: Verbosity, ids: tuple[str, ...], everything: bool, yes: bool
 
 def _each(choice: SourceChoice, ids: tuple[str, ...], work: "Callable[[Trees, PendingWrite], Awaitable[None]]") -> None:
     """Work on each pending write in order and report failures. End with status 1 if there were any."""
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
 
     async def all_of(opened: "Trees") -> bool:
         well = True
         for each in ids:
             try:
-                await work(opened, _store().get(each))
+                await work(opened, pending_store().get(each))
             except (BbfsError, OSError) as error:
                 output.failure(error, each)
                 well = False
         return well
 
-    well = operand.run(choice, all_of)
+    well = lazy.operand.run(choice, all_of)
     click.get_current_context().exit(0 if well else 1)
-
-
-def _store() -> "PendingStore":
-    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - trio
-
-    return PendingStore(pending_path())

@@ -1,22 +1,22 @@
 """`bbfs put`: put resources into sources that accept them."""
 
-import base64
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
+from bbfs.cli import lazy
+from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import Target
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import NotSupported
+from bbfs.resources.commands.table import Put, Remove
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
 
-_PIECE = 512 << 10
-"""Bytes of a content in one message: in base64 they fit a line of the control socket."""
 _EXAMPLES = """\b
 WHERE is
   a path inside a mount        ~/mnt/bb-memory+scratch+memory/notes/a.md
@@ -48,29 +48,27 @@ def put(
     choice: SourceChoice, operands: tuple[str, ...], mime_type: str | None, description: str | None, remove: bool
 ) -> None:
     """Put the content of FILE, or of standard input, into a source as the resource WHERE."""
-    from bbfs.cli.operands import operand  # noqa: PLC0415 - trio
-
     if remove and (mime_type is not None or description is not None):
         raise click.UsageError("--remove takes neither --mime-type nor --description")
     if not remove and len(operands) != 2:
         raise click.UsageError("expected FILE (or '-' for standard input) and WHERE to put it")
-    said = {"mimeType": mime_type, "description": description}
+    said = {"mime_type": mime_type, "description": description}
     said = {key: value for key, value in said.items() if value is not None}
 
     async def take_away(target: Target) -> None:
         if _has_scratch(target) or target.tree.mount is None:
             await target.tree.remove(target)
         else:
-            await _ask(target, {"remove": True})
+            await _ask(target, {})
 
     async def work(opened: "Trees") -> bool:
         if remove:
-            return await operand.each(opened, operands, take_away)
+            return await lazy.operand.each(opened, operands, take_away)
         name, where = operands
         with _source(name) as file:
-            return await operand.each(opened, (_where(where, name),), _putter(file, said))
+            return await lazy.operand.each(opened, (_where(where, name),), _putter(file, said))
 
-    well = operand.run(choice, work)
+    well = lazy.operand.run(choice, work)
     click.get_current_context().exit(0 if well else 1)
 
 
@@ -87,7 +85,7 @@ def _where(where: str, name: str) -> str:
     return where + os.path.basename(name)
 
 
-def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitable[None]]:
+def _putter(file: IO[bytes], said: dict[str, str]) -> Callable[[Target], Awaitable[None]]:
     async def put_there(target: Target) -> None:
         if _has_scratch(target):
             if said:
@@ -103,9 +101,7 @@ def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitab
 
 def _has_scratch(target: Target) -> bool:
     """Return whether a resource is put as a file into a scratch, and not into its source."""
-    from bbfs.cli.operands.mounted import MountedTree  # noqa: PLC0415 - trio
-
-    return isinstance(target.tree, MountedTree) and target.tree.has_scratch
+    return isinstance(target.tree, lazy.mounted.MountedTree) and target.tree.has_scratch
 
 
 async def _is_written(target: Target) -> bool:
@@ -115,28 +111,17 @@ async def _is_written(target: Target) -> bool:
     return any(first == row["uriPrefix"] or first.startswith(f"{row['uriPrefix']}+") for row in written)
 
 
-async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = None) -> None:
-    """Send a file to the daemon of the target's mount, a piece at a time. Raise BbfsError, OSError."""
-    import trio  # noqa: PLC0415 - for those who put
-
-    from bbfs.cli.operands import control_client, scratches  # noqa: PLC0415 - trio
-
-    mount = target.tree.mount
-    scratches.require_no_scratch(mount)
-    if mount is None:
+async def _ask(target: Target, said: dict[str, str], file: IO[bytes] | None = None) -> None:
+    """Have the daemon of the target's mount put a file, or remove a resource. Raise BbfsError, OSError."""
+    scratches.require_no_scratch(target.tree.mount)
+    if target.tree.mount is None:
         raise NotSupported("without a mount a resource has neither a MIME type nor a description of its own")
-    if target.path is not None:
-        path = "/".join(await control_client.resolved(mount, target.path))
-        request = {"id": 1, "request": "put", "path": path, **said}
+    path = None if target.path is None else "/".join(await target.tree.resolved(target.path))
+    uri = target.uri if path is None else None
+    if file is None:
+        await target.tree.ask(Remove(path, uri))
     else:
-        request = {"id": 1, "request": "put", "uri": target.uri, **said}
-    async with control_client.daemon_of(mount) as link:
-        piece = b"" if file is None else await trio.to_thread.run_sync(file.read, _PIECE)
-        while True:
-            following = b"" if file is None else await trio.to_thread.run_sync(file.read, _PIECE)
-            data = {"data": base64.b64encode(piece).decode(), "more": bool(following)}
-            await link.send([request | (data if file is not None else {})])
-            control_client.require_ok(await link.receive())
-            if not following:
-                return
-            piece = following
+        data = await lazy.trio.to_thread.run_sync(file.read)
+        await target.tree.ask(
+            Put(path, uri, data, mime_type=said.get("mime_type"), description=said.get("description"))
+        )

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.commands.mount import DIRECTORY, set_up_log
+from bbfs.cli.commands.writing.scratch import applied, show
 from bbfs.cli.operands.access import ends_with_its_process
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.scratch import settling
+from bbfs.fuse.scratch.changes import changes
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.serving.private_files import own_directory
 
 if TYPE_CHECKING:
@@ -68,15 +72,13 @@ def run(
     config = None if on is not None else choice.load_some()
     if config is not None:
         set_up_log(choice.verbosity, config, log, among_others=True)
-    from bbfs.fuse.scratch import session  # noqa: PLC0415 - the other commands start faster without it
-    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
 
     lower = None if on is None else _lower(on)
     at = os.path.expanduser(at)
     made = Scratch.made(_directory() if scratch is None else scratch, at)
     is_ours = scratch is None
     try:
-        with session.run(config, lower, at, made, list(command)) as ended:
+        with lazy.session.run(config, lower, at, made, list(command)) as ended:
             brief = (
                 [] if config is None else [each.uri_prefix for each in config.sources if ends_with_its_process(each)]
             )
@@ -92,8 +94,6 @@ def run(
 
 def _lower(on: str) -> str:
     """Return the mount to use: the one of the sources, if another scratch is over it. Raise MountError."""
-    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
-
     path = mountpoint.canonical(on)
     scratch = Scratch.mounted(path)
     path = path if scratch is None else scratch.lower
@@ -105,9 +105,7 @@ def _lower(on: str) -> str:
 
 def _directory() -> str:
     """Make a directory for the scratch of one run. On a disk: what is kept survives a restart of the machine."""
-    import platformdirs  # noqa: PLC0415 - as above
-
-    parent = os.path.join(platformdirs.user_state_dir("bbfs"), "scratches")  # a cache may be cleared at any time
+    parent = os.path.join(lazy.platformdirs.user_state_dir("bbfs"), "scratches")  # a cache may be cleared at any time
     own_directory(parent)
     return tempfile.mkdtemp(prefix="run-", dir=parent)
 
@@ -125,10 +123,6 @@ def _settle(scratch: "Scratch", on_exit: str | None, brief: Sequence[str]) -> _S
 
     brief: directories of sources that end with this process. What were applied to them would be lost.
     """
-    from bbfs.cli.commands.writing.scratch import applied, show  # noqa: PLC0415 - as above
-    from bbfs.fuse.scratch import settling  # noqa: PLC0415 - as above
-    from bbfs.fuse.scratch.changes import changes  # noqa: PLC0415 - as above
-
     found = changes(scratch)
     if not found:
         return _Settled(is_kept=False)

@@ -13,20 +13,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from bbfs.cli import output
 from bbfs.cli.operands import control_client, location
 from bbfs.cli.operands.location import asked as asked_of
 from bbfs.cli.operands.location import inside_mount, without_links
 from bbfs.cli.operands.rule import Path
+from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, NotFound, NotSupported
+from bbfs.resources.commands import table
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
 
+T = TypeVar("T")
 AT_ONCE = 8
 """Processes of grep at once: a file that is not cached waits for its source."""
 FEWEST, MOST = 16, 500
@@ -47,7 +50,7 @@ class Asked:
     """
 
     pattern: str
-    syntax: str
+    syntax: Literal["extended", "fixed", "perl"]
     options: Sequence[str]
     include: Sequence[str]
     ignore_case: bool
@@ -269,26 +272,22 @@ class _Search:
         if not place.is_directory:
             yield self._included([place.shown])
             return
-        request = {
-            "request": "grep",
-            "path": "/".join(place.path),
-            "pattern": "" if asked.inverted else asked.pattern,
-            "syntax": asked.syntax,
-            "ignoreCase": asked.ignore_case,
-            "cached": asked.cached,
-            "others": asked.counts,
-        }
+        pattern = "" if asked.inverted else asked.pattern
+        path = "/".join(place.path)
+        request = table.Grep(path, pattern, asked.syntax, asked.ignore_case, asked.cached, asked.counts)
         written = _Written(place)
-        for answer in written.known(control_client.answers_now(place.mount, request)):
-            if isinstance(paths := answer.get("read"), list):
-                yield self._included(_shown(place, written.without(paths)))
-            elif isinstance(paths := answer.get("others"), list):
-                without = "".join(f"{name}:0\n" for name in self._included(_shown(place, written.without(paths))))
-                with self._printing:
-                    sys.stdout.buffer.write(os.fsencode(without))
-            elif "unlisted" in answer:
-                output.message(f"{''.join(_shown(place, [str(answer['unlisted'])]))}: {answer.get('why')}")
-                self.failed = True
+        mountpoint.names(place.mount)  # or the error of a dead mount
+        for answer in written.known(control_client.ask_now(place.mount, request)):
+            match answer:
+                case table.MayMatch(paths):
+                    yield self._included(_shown(place, written.without(paths)))
+                case table.NoMatch(paths):
+                    without = "".join(f"{name}:0\n" for name in self._included(_shown(place, written.without(paths))))
+                    with self._printing:
+                        sys.stdout.buffer.write(os.fsencode(without))
+                case table.Unlisted(directory, why):
+                    output.message(f"{''.join(_shown(place, [directory]))}: {why}")
+                    self.failed = True
         if written.files:
             yield self._included(_shown(place, sorted(written.files)))
 
@@ -318,7 +317,7 @@ class _Written:
                     if stat.S_ISREG(os.lstat(os.path.join(self._place.mount, path)).st_mode):
                         yield path
 
-    def known(self, answers: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def known(self, answers: Iterator[T]) -> Iterator[T]:
         """Pass on the daemon's answers. A directory that only the scratch has is no error. Raise BbfsError, OSError."""
         try:
             yield from answers

@@ -1,0 +1,95 @@
+"""The modules that a command imports at their first use: `lazy.trio.run(…)`.
+
+Together they take more than a second. Help and completion need none, and a command that asks a mount needs few.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import platformdirs
+    import tomlkit
+    import trio
+
+    from bbfs import config
+    from bbfs.cli.commands.searching import grep_run
+    from bbfs.cli.operands import control_client, mounted, operand
+    from bbfs.config import editing, toml
+    from bbfs.config import problems as config_problems
+    from bbfs.config.command_line import assignments
+    from bbfs.config.command_line import targets as source_tables
+    from bbfs.config.hosts import files as host_files
+    from bbfs.config.hosts import places as host_places
+    from bbfs.fuse import daemon, neighbours, status_file
+    from bbfs.fuse.control import address as control_address
+    from bbfs.fuse.control import link
+    from bbfs.fuse.scratch import processes, session
+    from bbfs.model import source_types
+    from bbfs.resources import open as opening
+    from bbfs.resources.cache import disk as disk_cache
+    from bbfs.resources.cache.shared import connection as shared_cache
+    from bbfs.resources.commands import answers
+    from bbfs.resources.loading import shared_tier
+    from bbfs.resources.search.index import store as index_store
+    from bbfs.resources.writing import pending
+    from bbfs.server import run as server
+    from bbfs.sources import options as source_options
+    from bbfs.sources import unfinished
+    from bbfs.sources.bounded import workers
+    from bbfs.sources.content import fd
+    from bbfs.sources.content import memory as memory_content
+    from bbfs.sources.filesystem import writing as folder_writing
+    from bbfs.sources.http import addresses
+    from bbfs.sources.mcp.login import browser as login
+    from bbfs.sources.mcp.login import token_store
+
+MODULES = {
+    "platformdirs": "platformdirs",
+    "tomlkit": "tomlkit",
+    "trio": "trio",
+    "grep_run": "bbfs.cli.commands.searching.grep_run",
+    "control_client": "bbfs.cli.operands.control_client",
+    "mounted": "bbfs.cli.operands.mounted",
+    "operand": "bbfs.cli.operands.operand",
+    "config": "bbfs.config",
+    "assignments": "bbfs.config.command_line.assignments",
+    "source_tables": "bbfs.config.command_line.targets",
+    "editing": "bbfs.config.editing",
+    "host_files": "bbfs.config.hosts.files",
+    "host_places": "bbfs.config.hosts.places",
+    "config_problems": "bbfs.config.problems",
+    "toml": "bbfs.config.toml",
+    "control_address": "bbfs.fuse.control.address",
+    "link": "bbfs.fuse.control.link",
+    "daemon": "bbfs.fuse.daemon",
+    "neighbours": "bbfs.fuse.neighbours",
+    "processes": "bbfs.fuse.scratch.processes",
+    "session": "bbfs.fuse.scratch.session",
+    "status_file": "bbfs.fuse.status_file",
+    "source_types": "bbfs.model.source_types",
+    "disk_cache": "bbfs.resources.cache.disk",
+    "shared_cache": "bbfs.resources.cache.shared.connection",
+    "answers": "bbfs.resources.commands.answers",
+    "shared_tier": "bbfs.resources.loading.shared_tier",
+    "opening": "bbfs.resources.open",
+    "index_store": "bbfs.resources.search.index.store",
+    "pending": "bbfs.resources.writing.pending",
+    "server": "bbfs.server.run",
+    "workers": "bbfs.sources.bounded.workers",
+    "fd": "bbfs.sources.content.fd",
+    "memory_content": "bbfs.sources.content.memory",
+    "folder_writing": "bbfs.sources.filesystem.writing",
+    "addresses": "bbfs.sources.http.addresses",
+    "login": "bbfs.sources.mcp.login.browser",
+    "token_store": "bbfs.sources.mcp.login.token_store",
+    "source_options": "bbfs.sources.options",
+    "unfinished": "bbfs.sources.unfinished",
+}
+"""The module of each name. A type checker reads the imports above."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = import_module(MODULES[name])
+    return found

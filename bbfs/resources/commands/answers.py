@@ -1,0 +1,51 @@
+"""Answers the requests of commands, from the sources that this process has opened."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from bbfs.model.errors import NotSupported
+from bbfs.resources.commands import table
+from bbfs.resources.commands.calls import call, tools
+from bbfs.resources.commands.grep import grep
+from bbfs.resources.commands.indexing import index
+from bbfs.resources.commands.listing import list_directory
+from bbfs.resources.commands.matching import match
+from bbfs.resources.commands.pending import retry
+from bbfs.resources.commands.put import put, remove
+from bbfs.resources.commands.replies import Replies
+from bbfs.resources.commands.search import search
+from bbfs.resources.commands.watching import watch
+from bbfs.resources.manager import ResourceManager
+
+A = TypeVar("A")
+Answering: TypeAlias = Callable[[ResourceManager, Any, Replies[Any]], Awaitable[None]]
+"""Answers a request. It raises BbfsError."""
+
+ANSWERS: Mapping[type[table.Request[Any]], Answering] = {
+    table.Search: search,
+    table.Grep: grep,
+    table.Match: match,
+    table.Index: index,
+    table.ListDirectory: list_directory,
+    table.Watch: watch,
+    table.Tools: tools,
+    table.CallTool: call,
+    table.Put: put,
+    table.Remove: remove,
+    table.Retry: retry,
+}
+
+
+async def ask(manager: ResourceManager, request: table.Request[A], hear: Callable[[A], object] = table.unheard) -> None:
+    """Ask the sources of a manager, and have `hear` called with each answer. Raise BbfsError."""
+    answering = ANSWERS.get(type(request))
+    if answering is None:
+        raise NotSupported(f"only a mount answers the request {request.name!r}")
+
+    async def give(answer: A) -> None:
+        hear(answer)
+
+    def tell(answer: A) -> None:
+        hear(answer)
+
+    await answering(manager, request, Replies(give, tell))
