@@ -42,3 +42,21 @@ def test_an_option_without_a_meaning_is_noticed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(option_tables, "MODELS", {"new": Undescribed})
     with pytest.raises(KeyError, match="size"):
         option_tables.table("new")
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("filesystem", "| `root` | text | required | The folder."),
+        ("filesystem", "| `max_memory` | bytes up to 1 GiB | 1 MiB | Largest file"),
+        ("source", "| `timeout` | duration over 0 s | 30 s; `notion`: 2 m | Longest time"),
+        ("source", "| `concurrency` | integer from 1 up to 64 | 16 | Requests"),
+        ("source", "| `start` | `lazy` or `eager` | `lazy` | MCP:"),
+        ("database", "| `search` | `scan` or array |  | Columns"),
+        ("write", "| `tool` | text | required | The name of the tool"),
+        ("cache", "| `shared_ttl` | duration over 0 s | 1 d | Longest time"),
+        ("storage schemes", "| `webdav`, `webdavs` | `auth.password` | text |  | The password."),
+    ],
+)
+def test_a_row_has_the_values_the_default_and_the_meaning(name: str, row: str) -> None:
+    assert f"\n{row}" in option_tables.table(name)
