@@ -81,7 +81,7 @@ class SourceChoice:
 
     @property
     def names_sources(self) -> bool:
-        """Return whether an option names sources other than those of the configuration file."""
+        """Return whether an option names sources besides the sources of the configuration file."""
         return bool(self.mcp_config or self.mcp or self.folders or self.others or self.discover)
 
     @property
@@ -93,12 +93,12 @@ class SourceChoice:
         return bool(self.config_file or self.names_sources or self.set_options or self.headers or self.tools)
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
-        """Load the sources that the options name, or else those of the default configuration file.
+        """Load the sources that the options name, or else the sources of the default configuration file.
 
-        Sources of other options replace those of the default file; `--config` adds those of its file. The other
-        settings of the file always apply. Raise ConfigError. An unusable server of an MCP host's file is reported and
-        left out: it is the host's file, and the other servers in it are fine. For the same reason a server whose name
-        is taken gets another name. left_out: gets these reports instead of standard error.
+        Sources of other options replace the sources of the default file; `--config` adds the sources of its file. The
+        other settings of the file always apply. Raise ConfigError. An unusable server of an MCP host's file is reported
+        and left out: it is the host's file, and the other servers in it are fine. For the same reason a server whose
+        name is taken gets another name. left_out: gets these reports instead of standard error.
         """
         config = lazy.config
         refusals: dict[str, str] = {}
@@ -164,7 +164,8 @@ class SourceChoice:
             output.message(f"{path}: {servers} left out that only apply in another directory: {places}")
 
     def load_some(self) -> "Config":
-        """Load as `load` does. Raise ConfigError, or NoSources if there is none, which names the ways to give one."""
+        """Load as `load` does. Raise ConfigError, or NoSources if no source is named; its text names the ways to name
+        sources."""
         config = self.load()
         if not config.sources:
             raise NoSources
@@ -212,7 +213,7 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _complete_option(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete an option of a source of the configuration file. No fault of it is told here."""
+    """Complete an option of a source of the configuration file. The faults of that file are not reported here."""
     try:
         sources = configured_sources(ctx.params.get("config_file"))
     except (BbfsError, OSError):
@@ -317,7 +318,7 @@ class _StandardError(logging.Handler):
 
 
 class _File(logging.FileHandler):
-    """A file of the log: one that it makes is for this user alone, because names and URIs are in it."""
+    """A file of the log. A file that it makes is for this user alone, because it has names and URIs."""
 
     def _open(self) -> io.TextIOWrapper:
         return open(self.baseFilename, "a", encoding=self.encoding, opener=partial(os.open, mode=0o600))

@@ -95,13 +95,13 @@ def _report(error: BaseException) -> None:
 
 
 def printable_traceback(error: BaseException) -> str:
-    """Return the traceback of an error. Its lines are indented, so that none looks like a message of bbfs."""
+    """Return the traceback of an error. Its lines are indented, so that no line looks like a message of bbfs."""
     lines = "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
     return "\n".join(f"  {printable(each)}" for each in lines)
 
 
 def reason(error: BaseException) -> str:
-    """Return the text of an error: bbfs's own if there is one, else the system's."""
+    """Return the text of an error: bbfs's own text if it has one, else the system's text."""
     if isinstance(error, OSError) and not isinstance(error, BbfsError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
@@ -119,9 +119,10 @@ def printable(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as git prints one: in double quotes with escapes if a character in it could deceive its reader.
+    """Return a name as git prints names: in double quotes with escapes if a character in it could deceive its reader.
 
-    Those are control characters, line feeds, what turns the direction of a line, bytes that are not UTF-8, `"`, `\\`.
+    Such characters are control characters, line feeds, what turns the direction of a line, bytes that are not UTF-8,
+    `"`, `\\`.
     """
     if not (_CONTROL.search(name) or _SURROGATE.search(name) or '"' in name or "\\" in name):
         return name
@@ -142,7 +143,7 @@ def line(text: str) -> None:
 
 
 def lines(texts: Iterable[str]) -> None:
-    """Print lines of data at once, as `line` prints one."""
+    """Print lines of data at once, each as `line` prints it."""
     if sys.stdout.isatty():
         said, form = "".join(f"{printable(text)}\n" for text in texts), "bbfs.terminal"
     else:
@@ -172,7 +173,8 @@ def fields(document: Mapping[str, Any]) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Print rows in aligned columns. right: the numbers of columns aligned on the right. The last one is not padded."""
+    """Print rows in aligned columns. right: the numbers of columns aligned on the right. The last column is not
+    padded."""
     widths = [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
     return ["  ".join(_cells(row, widths, right)).rstrip() for row in rows]
 
@@ -198,7 +200,7 @@ def offers(document: Mapping[str, Any]) -> str:
 
 
 def pending_writes(document: Mapping[str, Any]) -> str | None:
-    """Return a sentence about the pending writes of a source, or None if there are none."""
+    """Return a sentence about the pending writes of a source, or None if it has no pending writes."""
     number = document.get("pending", 0)
     return f"{count(number, 'pending write')}; see 'bbfs pending'" if number else None
 

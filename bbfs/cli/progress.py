@@ -22,7 +22,7 @@ _ERASE = "\x1b[K"
 
 
 class Progress:
-    """The line of one command. It is shown on standard error, and only if that is a terminal.
+    """The line that shows the progress of one command. It is shown on standard error, and only if that is a terminal.
 
     note: returns the text of the current step, or None. It is called in a thread, and may block.
     """

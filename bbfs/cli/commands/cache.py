@@ -102,7 +102,7 @@ def _directory() -> Path:
 
 
 def _open(directory: Path) -> "DiskCache | None":
-    """Open the disk cache. Return None if there never was one. Raise OSError."""
+    """Open the disk cache. Return None if there never was a cache. Raise OSError."""
     return lazy.disk_cache.DiskCache(directory, 0) if directory.is_dir() else None
 
 

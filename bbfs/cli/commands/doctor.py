@@ -170,7 +170,7 @@ def _mount_table(*, root: bool) -> Check:
 
 
 def _mounts(timeout: float | None) -> Iterator[Check]:
-    """Check the mounts. timeout: seconds for the sources of those that live; None asks none."""
+    """Check the mounts. timeout: seconds for the sources of live mounts; None asks no source."""
     found = {mount.path: mount for mount in mountpoint.mounts() if mount.is_bbfs}
     if not found:
         yield Check("mounts", "ok", "none at the moment")
@@ -235,7 +235,7 @@ def _of_sources(config: "Config", rows: list[dict[str, Any]]) -> Iterator[Check]
 
 
 def check_sources(choice: SourceChoice, config: "Config", timeout: float) -> bool:
-    """Contact the sources of a configuration and print the findings. Return whether none fails. Raise BbfsError.
+    """Contact the sources of a configuration and print the findings. Return whether no source fails. Raise BbfsError.
 
     timeout: seconds.
     """

@@ -236,7 +236,8 @@ def _unmount_one(mount_point: str) -> None:
 
 
 def _unmount_and_wait(path: str) -> None:
-    """Unmount, and return when the daemon has ended: until then it writes its cache. Name what only the mount had."""
+    """Unmount, and return when the daemon has ended: until then it writes its cache. Name the files that only the mount
+    had."""
     try:
         daemon = lazy.control_address.daemon_process(path)
     except OSError:

@@ -107,7 +107,7 @@ def _told(operand: str, work: Callable[[], None]) -> None:
 def _exact_or_rule(
     choice: SourceChoice, operand: str, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
 ) -> None:
-    """Print the answer of the listing, or that of the rule if the source cannot be asked."""
+    """Print the answer of the listing, or the answer of the rule if the source cannot be asked."""
     _told(operand, lambda: _print_exact_or_rule(choice, exact, by_rule))
 
 

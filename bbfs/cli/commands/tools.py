@@ -253,7 +253,7 @@ def _given(text: str | None) -> dict[str, Any]:
 
 
 def _confirmed(tool: str) -> bool:
-    """Ask on a terminal. Raise click.UsageError without one."""
+    """Ask on a terminal. Raise click.UsageError without a terminal."""
     name = output.printable(tool)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError(f"{name} does not declare to be read-only: it needs --yes")
@@ -269,7 +269,8 @@ class _Part:
 
 
 class _Progress:
-    """The progress of a call on standard error: a line for each new text unless quiet, and one in `_EVERY` at most."""
+    """The progress of a call on standard error: a line for each new text unless quiet, and at most one line in `_EVERY`
+    seconds."""
 
     def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._quiet = quiet

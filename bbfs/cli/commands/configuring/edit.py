@@ -156,9 +156,9 @@ def opened(path: str | None) -> "ConfigFile":
 
 
 def check_options(config: "Config", name: str | None = None) -> None:
-    """Check the options of all sources, or of one, without contacting any. Raise ConfigError.
+    """Check the options of all sources, or of one source, without contacting a source. Raise ConfigError.
 
-    Warn of those that name a private address and do not allow it: nothing can be read from there.
+    Warn of sources that name a private address and do not allow it: nothing can be read from there.
     """
     checked = tuple(each for each in config.sources if name in (None, each.name, each.id))
 

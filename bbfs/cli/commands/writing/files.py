@@ -136,7 +136,7 @@ class _Draft:
         self.is_safe = True
 
     async def set_aside(self, mine: bytes, read: "_Version", target: Target) -> None:
-        """Keep a version as a pending write. Raise Conflict when it is one, BbfsError, OSError."""
+        """Keep a version as a pending write, and then raise Conflict. Raise BbfsError, OSError if it cannot be kept."""
         problem = f"{Conflict.__name__}: somebody else has changed it"
         there = read.document or await target.tree.document(target)
         uri = str(there["uri"])
@@ -244,7 +244,7 @@ async def _copied(opened: "Trees", source: str, to: str, *, replace: bool) -> bo
 
 
 async def _tried(opened: "Trees", where: str, work: Callable[[Target], Awaitable[None]]) -> bool:
-    """Work on one operand and report a failure. Return whether there was none."""
+    """Work on one operand and report a failure. Return whether there was no failure."""
     return await lazy.operand.each(opened, (where,), work)
 
 

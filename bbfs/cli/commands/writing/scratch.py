@@ -171,7 +171,7 @@ def apply(
 
 
 def _require_reviewed(reviewed: str, chosen: Sequence[Change], operand: str) -> None:
-    """Raise MountError unless a digest is that of the changes."""
+    """Raise MountError unless a digest is the digest of the changes."""
     if not _DIGEST.fullmatch(reviewed):
         raise click.UsageError(f"--as: {reviewed!r} is no digest of 'bbfs changes'")
     if not digest(chosen).startswith(reviewed):
@@ -218,7 +218,7 @@ def summary(change: Change) -> str:
 
 
 def _notes(change: Change) -> Iterator[str]:
-    """Yield where a link leads, and the permission bits that are not those of every new file."""
+    """Yield where a link leads, and the permission bits that a new file does not have."""
     if change.target is not None:
         yield f"link to {output.quoted(change.target)}"
         if change.leads_out:
@@ -341,7 +341,7 @@ def _chosen(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[Change
 def _below(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[str]:
     """Return paths as paths below the mount, which they may be already, or begin with a source's name.
 
-    Raise MountError if one is elsewhere.
+    Raise MountError if a path is elsewhere.
     """
     roots = [mountpoint.canonical(operand), scratch.mounted_at(), scratch.upper]
     return [_one_below(path, [root for root in roots if root is not None], scratch.lower) for path in paths]
