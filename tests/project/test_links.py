@@ -11,6 +11,10 @@ from repository import DOCS, ROOT
 _FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_MODULE = re.compile(r"`((?:cli|fuse|server|vfs|resources|sources|config|model|serving)/[a-z_/]+(?:\.py)?)`")
+"""How docs/architecture.md names a module or a package."""
+_METHODS = {"resources/list", "resources/read"}
+"""Names of requests of MCP that look like modules."""
 _NAMED = re.compile(r"\bdocs/[\w/-]+\.md\b")
 """How code and messages name a document."""
 
@@ -58,6 +62,14 @@ def test_every_document_that_code_names_exists() -> None:
     missing = {name: str(file.relative_to(ROOT)) for name, file in named if not (ROOT / name).exists()}
     assert len(named) > 10
     assert missing == {}
+
+
+def test_every_module_that_the_architecture_names_exists() -> None:
+    named = set(_MODULE.findall((DOCS / "architecture.md").read_text())) - _METHODS
+    assert len(named) > 30
+    assert {
+        name for name in named if not any((ROOT / "bbfs" / name).with_suffix(end).exists() for end in ("", ".py"))
+    } == set()
 
 
 @pytest.mark.parametrize(
