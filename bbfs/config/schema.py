@@ -217,7 +217,7 @@ class SourceTable(ConfigTable):
     config: dict[str, Any] = {}
     """Options of the type, see its page."""
     auth: dict[str, str] = {}
-    """Secrets. Each type has its own keys."""
+    """Secrets. Each type has its own keys; MCP servers have those of [logins](sources/mcp.md#logins)."""
     mcp_config: McpTable | None = None
     """The address of an MCP server, see [its page](sources/mcp.md)."""
     ttl: Annotated[TtlTable, BeforeValidator(_ttl_table)] = TtlTable()

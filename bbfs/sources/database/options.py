@@ -36,7 +36,7 @@ class DatabaseOptions(SourceOptions):
     percent-encoded), `sqlite:////absolute.db`, `postgresql://user@host:5432/database`, `duckdb:///file.duckdb`,
     `duckdb:///folder`."""
     schemas: tuple[str, ...] | None = None
-    """The schemas to show. Without it, all but the system's."""
+    """The schemas to show. Without it, all but the system's, which show only if they are named."""
     row_limit: int = Field(default=ROW_LIMIT, ge=0)
     """A table with more rows (by estimate) is large: bbfs lists its rows in parts of about this size."""
     listed_rows: int = Field(default=LISTED_ROWS, ge=0, le=1_000_000)
