@@ -407,6 +407,17 @@ class Expected:
     version: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The description of a content by its writer. None leaves the description that the source has."""
+
+    mime_type: str | None = None
+    description: str | None = None
+
+    def __bool__(self) -> bool:
+        return (self.mime_type, self.description) != (None, None)
+
+
 WAITS_FOR_SOURCE = "waits_for_source"
 """An attribute, true, of a content that asks its source for ranges while it is open, so that a read may wait for the
 source. The kernel must not read it ahead into its page cache: a few such reads that hang delay all sources."""

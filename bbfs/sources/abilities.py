@@ -15,6 +15,7 @@ from bbfs.model.values import (
     DataSource,
     Expected,
     Hit,
+    Labels,
     Listing,
     ListingProgress,
     Loaded,
@@ -208,26 +209,6 @@ class ProposesWrite(Protocol):
 
 
 @runtime_checkable
-class CanPut(Protocol):
-    """Stores whole resources from the owner of the mount (`bbfs put`), and reports them at once (`CanWatch`)."""
-
-    @property
-    def largest(self) -> int:
-        """Size limit of a content in bytes."""
-        ...
-
-    async def put(
-        self, where: str, data: bytes, *, mime_type: str | None = None, description: str | None = None
-    ) -> ResourceMetadata:
-        """Store a resource, or replace its content. where: a native URI."""
-        ...
-
-    async def remove(self, where: str) -> None:
-        """Remove a resource. Raise NotFound."""
-        ...
-
-
-@runtime_checkable
 class CanWrite(Protocol):
     """Writes whole resources, where the configuration grants the capability `write`.
 
@@ -266,6 +247,26 @@ class CanWrite(Protocol):
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
         """Remove a resource. Raise NotFound."""
+        ...
+
+
+@runtime_checkable
+class CanDescribe(CanWrite, Protocol):
+    """Stores a MIME type and a description beside a content.
+
+    `bbfs put` of the mount's owner writes to such a source, even if the configuration does not grant the capability
+    `write`.
+    """
+
+    @property
+    def largest(self) -> int:
+        """Size limit of a content in bytes."""
+        ...
+
+    async def write_described(
+        self, native_uri: str, content: Content, expected: Expected, labels: Labels
+    ) -> ResourceMetadata:
+        """Write as `write` does, with labels."""
         ...
 
 

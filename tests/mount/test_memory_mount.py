@@ -26,7 +26,10 @@ def mount(mounted: Mounts, tmp_path: Path) -> Mount:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x").write_text("untouched")
     resources = {"notes/a b.md": "# A\n", "notes": "of notes\n", "pixel": {"base64": "AAEC", "description": "dots"}}
-    return mounted(memory(resources=resources, max_bytes="4MiB"), folder("notes", tmp_path / "folder"))
+    refused = ["are more than the limit of 4194304 bytes"]
+    return mounted(
+        memory(resources=resources, max_bytes="4MiB"), folder("notes", tmp_path / "folder"), expected=refused
+    )
 
 
 @pytest.mark.semantics("S5", "S9", "S11")
@@ -70,7 +73,7 @@ def test_a_large_file_comes_in_pieces_and_one_that_is_too_large_changes_nothing(
     run("cmp", tmp_path / "large", here / "large")
     assert run("getfattr", "--only-values", "-n", "user.mime_type", here / "large").text == "x/y"
     done = put(mount, tmp_path / "more", here / "more", status=1)
-    assert b"limit of 4194304 bytes (max_bytes)" in done.err
+    assert b"limit of 4194304 bytes (max_bytes); 'bbfs pending' has it as " in done.err
     assert errno_of("os.stat(sys.argv[1])", here / "more") == "ENOENT"
     shell('head -c 5000000 /dev/zero > "$1/huge"', tmp_path)
     assert b"no content of more than 4194304 bytes" in put(mount, tmp_path / "huge", here / "huge", status=1).err

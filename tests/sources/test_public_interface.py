@@ -9,10 +9,10 @@ import bbfs.sources
 
 DOCUMENT = DOCS / "sources/own.md"
 PUBLIC = """
-    BbfsError Busy Bytes Call CanAnnounce CanCall CanClose CanComplete CanFind CanList CanListDirectory CanLoad
-    CanLoadIfChanged CanLogIn CanMakeDirectories CanPut CanRename CanSearch CanSetTime CanStage CanStat CanWatch
+    BbfsError Busy Bytes Call CanAnnounce CanCall CanClose CanComplete CanDescribe CanFind CanList CanListDirectory
+    CanLoad CanLoadIfChanged CanLogIn CanMakeDirectories CanRename CanSearch CanSetTime CanStage CanStat CanWatch
     CanWrite Change Completion ConfigError Conflict Content DataSource DeadlineExceeded Denied DetectsExisting
-    Exists Expected Handler Hit InvalidUri IsADirectory Listing ListingProgress Loaded LoadsWhileWanted
+    Exists Expected Handler Hit InvalidUri IsADirectory Labels Listing ListingProgress Loaded LoadsWhileWanted
     LoginRequired MemoryContent NoSpace NotADirectory NotEmpty NotFound NotSupported Outdated Part Policy Progress
     ProposesSearch ProposesWrite ProtocolViolation Rejected ResourceMetadata ResourceTemplate SearchesByMeaning
     Services SourceOptions SourceState Spool StatesBeginning TellsMore TellsProgress TooLarge Tool ToolArgument

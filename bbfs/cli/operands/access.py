@@ -11,13 +11,14 @@ from bbfs.cli import lazy
 from bbfs.cli.operands.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
-from bbfs.model.values import DataSource
+from bbfs.model.values import DataSource, Labels
 from bbfs.resources.commands.table import Request, unheard
 
 if TYPE_CHECKING:
     from bbfs.resources.writing.pending import PendingStore
 
 A = TypeVar("A")
+NO_LABELS = Labels()
 
 
 class NoSuchSource(NotFound):
@@ -118,15 +119,18 @@ class SourceTree(Protocol):
         """Raise the error that a write would end with, if the source is not written at all."""
         ...
 
-    async def write(self, target: "Target", file: IO[bytes], *, replace: bool) -> None:
-        """Store all bytes of a file as a resource. replace: also if it is there. The source has it on return.
+    async def write(
+        self, target: "Target", file: IO[bytes], *, replace: bool, labels: Labels = NO_LABELS, by_owner: bool = False
+    ) -> None:
+        """Store all bytes of a file as a resource. The source has it on return.
 
-        Raise Kept if the bytes are a pending write now.
+        replace: also if it is there. labels: the description of the writer. by_owner: as the owner of a mount may,
+        where the configuration does not grant the capability `write`. Raise Kept if the bytes are a pending write now.
         """
         ...
 
-    async def remove(self, target: "Target") -> None:
-        """Remove a resource."""
+    async def remove(self, target: "Target", *, by_owner: bool = False) -> None:
+        """Remove a resource. by_owner: as for `write`."""
         ...
 
     async def why(self, path: Path, error: OSError) -> str | None:

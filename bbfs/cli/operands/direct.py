@@ -11,6 +11,7 @@ import trio
 from bbfs.cli import lazy
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import (
+    NO_LABELS,
     NoSuchSource,
     Target,
     TreeEntry,
@@ -20,10 +21,10 @@ from bbfs.cli.operands.access import (
     with_pending,
 )
 from bbfs.cli.operands.rule import Path, components, path_by_rule
-from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound, ReadOnly
+from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, ReadOnly
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.model.values import Expected
-from bbfs.resources.commands.table import Request, unheard
+from bbfs.model.values import Labels
+from bbfs.resources.commands.table import Put, Remove, Request, unheard
 
 if TYPE_CHECKING:
     from bbfs.model.values import Content
@@ -247,7 +248,7 @@ class DirectTree:
         return None
 
     async def require_written(self, target: Target) -> None:
-        self._require_written((await self._resource(target))[0])
+        self._require_written(await self._uri(target))
 
     def _require_written(self, uri: str) -> None:
         """Raise ReadOnly if nothing that is written to a source would outlast this process."""
@@ -260,41 +261,33 @@ class DirectTree:
         if ends_with_its_process(source.data):
             raise ReadOnly("the source is in the memory of this command alone: mount it, or give it the option file")
 
-    async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
-        uri, record = await self._resource(target)
+    async def write(
+        self, target: Target, file: IO[bytes], *, replace: bool, labels: Labels = NO_LABELS, by_owner: bool = False
+    ) -> None:
+        uri = await self._uri(target)
         self._require_written(uri)
-        if record is not None and not replace:
-            raise Exists("is there already")
         data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
-        expected = Expected(exists=False) if record is None else self.manager.by_uri.state_of(record)
         before = pending_ids()
         try:
-            await self.manager.by_uri.write(uri, data, expected)
+            await self.ask(Put(None, uri, data, replace, False, labels.mime_type, labels.description))
         except BbfsError as error:
             raise kept_write(before, uri=uri) or error from error
 
-    async def remove(self, target: Target) -> None:
-        uri, record = await self._resource(target)
+    async def remove(self, target: Target, *, by_owner: bool = False) -> None:
+        uri = await self._uri(target)
         self._require_written(uri)
-        if record is None:
-            raise NotFound("is not there")
-        await self.manager.by_uri.remove(uri, self.manager.by_uri.state_of(record))
+        await self.ask(Remove(None, uri))
 
-    async def _resource(self, target: Target) -> "tuple[str, Record | None]":
-        """Return the URI of a resource, and its record if the source has it."""
-        try:
-            record, _ = await self._record(target)
-        except NotFound:
-            record = None
-        unlisted = record is not None and (record.provisional or not record.path)
-        if record is not None and unlisted and not await self.manager.contents.exists(record):
-            record = None
+    async def _uri(self, target: Target) -> str:
+        """Return the URI of a resource, or the one that an unused path gets."""
         if target.uri is not None:
-            return target.uri, record
-        if record is not None:
-            return record.metadata.uri, record
+            return target.uri
+        with suppress(NotFound):
+            record, _ = await self._record(target)
+            if record is not None:
+                return record.metadata.uri
         directory, *below = await target.located()
-        return await self.manager.tree.uri_for((*await self.source_directory(directory), *below)), None
+        return await self.manager.tree.uri_for((*await self.source_directory(directory), *below))
 
     async def why(self, path: Path, error: OSError) -> str | None:
         return None  # the error itself has the source's reason

@@ -17,15 +17,16 @@ import trio
 
 from bbfs.cli import lazy
 from bbfs.cli.operands import location, scratches
-from bbfs.cli.operands.access import Target, TreeEntry, kept_write, pending_ids, with_pending
+from bbfs.cli.operands.access import NO_LABELS, Target, TreeEntry, kept_write, pending_ids, with_pending
 from bbfs.cli.operands.location import is_removed, without_links
-from bbfs.cli.operands.rule import Path, path_by_rule
+from bbfs.cli.operands.rule import Path, path_by_rule, uri_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.fuse.scratch.directory import Scratch
-from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound, NotSupported
 from bbfs.model.uri import parse_uri_prefix
-from bbfs.resources.commands.table import Describe, Entries, Entry, ListDirectory, Request, unheard
+from bbfs.model.values import Labels
+from bbfs.resources.commands.table import Describe, Entries, Entry, ListDirectory, Put, Remove, Request, unheard
 from bbfs.resources.documents import timestamp
 from bbfs.resources.writing.temporary import is_kept, new_keeping_name
 
@@ -281,8 +282,42 @@ class MountedTree:
             if granted is not None and "write" not in json.loads(granted):
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
+    async def _is_granted(self, target: Target) -> bool:
+        """Return whether the configuration grants the target's source the capability `write`."""
+        path = target.path or path_by_rule(target.uri or "")  # no look at the name, or the kernel has it as absent
+        told = await self._told_by_source(path, "user.bbfs.capabilities")
+        return "write" in json.loads(told or "[]")
+
+    async def write(
+        self, target: Target, file: IO[bytes], *, replace: bool, labels: Labels = NO_LABELS, by_owner: bool = False
+    ) -> None:
         self._require_own_write()
+        if self.has_scratch and labels:
+            raise NotSupported("a file in a scratch has neither a MIME type nor a description")
+        if not self.has_scratch and (labels or (by_owner and not await self._is_granted(target))):
+            await self._put(target, file, labels, replace=replace)
+        else:
+            await self._write(target, file, replace=replace)
+
+    async def _put(self, target: Target, file: IO[bytes], labels: Labels, *, replace: bool) -> None:
+        """Have the daemon store a file. Raise BbfsError, OSError."""
+        data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
+        before = pending_ids()
+        path, uri = await self._named(target)
+        try:
+            await self.ask(Put(path, uri, data, replace, False, labels.mime_type, labels.description))
+        except BbfsError as error:
+            place = await self._place(target)
+            raise kept_write(before, uri=target.uri or uri_by_rule(place), path=place) or error from error
+
+    async def _named(self, target: Target) -> tuple[str | None, str | None]:
+        """Return the path or the URI of a target for a request. Raise BbfsError, OSError."""
+        if target.path is None:
+            return None, target.uri
+        return "/".join(await self.resolved(target.path)), None
+
+    async def _write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
+        """Write a file. Raise BbfsError, OSError."""
         place = await self._place(target)
         here = self._at(place)
         os.makedirs(os.path.dirname(here), exist_ok=True)
@@ -303,8 +338,11 @@ class MountedTree:
         except OSError as error:
             raise kept_write(before, path=without_links(self._root, place)) or error from error
 
-    async def remove(self, target: Target) -> None:
+    async def remove(self, target: Target, *, by_owner: bool = False) -> None:
         self._require_own_write()
+        if by_owner and not self.has_scratch and not await self._is_granted(target):
+            await self.ask(Remove(*await self._named(target)))
+            return
         place = await self._place(target)
         native_uri, _ = await self._told(place, "user.xdg.origin.url")
         try:

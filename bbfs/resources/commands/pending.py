@@ -30,7 +30,9 @@ async def retry(manager: ResourceManager, request: table.Retry, replies: Replies
     content = await trio.to_thread.run_sync(_content, manager, item)
     known = source.catalog.record(item.native_uri)
     path = known.path if known is not None and known.path else None
-    await manager.writer.write(source, item.native_uri, content, expected, path=path, again=item)
+    await manager.writer.write(
+        source, item.native_uri, content, expected, path=path, again=item, labels=item.labels, by_owner=True
+    )
     if path is None:
         await manager.by_uri.relist(source, item.path)
     await replies.give(table.Stored(item.uri, item.size))

@@ -324,12 +324,14 @@ class Stored:
 class Put(Request[Stored], name="put", changes=True, uri=Stored):
     """Store a resource at a path or under a URI. From then on a lookup finds it.
 
-    more: the content goes on in the next request with the same id.
+    The content is a pending write until the source has it. It replaces the version that was last shown; another one is
+    a conflict. replace: there may be such a resource. more: the content goes on in the next request with the same id.
     """
 
     path: str | None = None
     uri: str | None = None
     data: bytes = b""
+    replace: bool = True
     more: bool = False
     mime_type: str | None = None
     description: str | None = None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
-from bbfs.model.values import Expected
+from bbfs.model.values import Expected, Labels
 from bbfs.serving.private_files import open_own, own_directory, take_directory
 
 if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources
@@ -49,7 +49,7 @@ class PendingWrite:
 
     at: when it was written (seconds since the epoch). error: why the source did not take it; None while the request is
     under way, or was when the daemon was killed. path: names from the mount's root. place: a hash of where the source
-    is, or None if that is unknown.
+    is, or None if that is unknown. mime_type, description: the labels of the writer.
     """
 
     id: str
@@ -62,6 +62,12 @@ class PendingWrite:
     at: float
     error: str | None = None
     place: str | None = None
+    mime_type: str | None = None
+    description: str | None = None
+
+    @property
+    def labels(self) -> Labels:
+        return Labels(self.mime_type, self.description)
 
     @property
     def reason(self) -> str:
@@ -227,7 +233,7 @@ def described(text: str) -> PendingWrite:
     expected, path = Expected(**fields["expected"]), fields["path"]
     item = PendingWrite(**{**fields, "expected": expected, "path": tuple(path)})
     texts = (item.id, item.source_id, item.native_uri, item.uri, *item.path)
-    optional = (item.error, item.place, expected.etag, expected.version)
+    optional = (item.error, item.place, item.mime_type, item.description, expected.etag, expected.version)
     if not (
         isinstance(path, list)
         and all(isinstance(each, str) for each in texts)

@@ -31,7 +31,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import plain_path
-from bbfs.model.values import Expected, Loaded, Part, ResourceMetadata, WriteOperation
+from bbfs.model.values import Expected, Labels, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.lookups import publish_description
@@ -54,7 +54,16 @@ from bbfs.resources.writing.comparison import (
 )
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite, new_id
 from bbfs.resources.writing.staging import Staging
-from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStage, CanStat, CanWrite, WritesUnseen
+from bbfs.sources import (
+    CanDescribe,
+    CanMakeDirectories,
+    CanRename,
+    CanSetTime,
+    CanStage,
+    CanStat,
+    CanWrite,
+    WritesUnseen,
+)
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -71,12 +80,15 @@ _REFUSALS = (Busy, Denied, NoSpace, NotEmpty, NotSupported, ReadOnly, Rejected, 
 """Errors after which a source has the names that it had, and those that its last listing had."""
 
 
+_NO_LABELS = Labels()
+
+
 @dataclass(frozen=True, slots=True)
 class HandOver:
     """A content for a source.
 
     expected: the state that it replaces. is_again: the source may have taken it before, and only the answer was lost.
-    staged: where the source has the bytes already (`CanStage`).
+    staged: where the source has the bytes already (`CanStage`). labels: the description of the writer (`CanDescribe`).
     """
 
     source: Source
@@ -86,12 +98,15 @@ class HandOver:
     expected: Expected
     is_again: bool = False
     staged: str | None = None
+    labels: Labels = _NO_LABELS
 
     async def store(self, state: Expected) -> ResourceMetadata:
         """Let the source store the content. state: as `expected`, with what a comparison has told. Raise BbfsError."""
         with self.source.changing():
             if self.staged is not None and isinstance(self.handler, CanStage):
                 return await self.handler.write_staged(self.staged, self.native_uri, self.content, state)
+            if self.labels and isinstance(self.handler, CanDescribe):
+                return await self.handler.write_described(self.native_uri, self.content, state, self.labels)
             return await self.handler.write(self.native_uri, self.content, state)
 
     @property
@@ -159,6 +174,8 @@ class Writer:
         keep: bool = True,
         again: PendingWrite | None = None,
         staged: str | None = None,
+        labels: Labels = _NO_LABELS,
+        by_owner: bool = False,
     ) -> HandedOver:
         """Hand over a content. Return the record of the resource, and the state that the source has now.
 
@@ -166,8 +183,8 @@ class Writer:
         whose place this one comes; then it has the ID of this one. Given by those who cannot keep what is refused.
         keep: the content is a pending write before, and stays one after an error; if not, the caller has it still.
         again: the pending write that this content is already. Its source may have taken it, and only the answer was
-        lost: if it has these bytes, that is no conflict. staged: where the source has the bytes already. Raise
-        BbfsError.
+        lost: if it has these bytes, that is no conflict. staged: where the source has the bytes already. labels: the
+        description of the writer. by_owner: see `CanDescribe`. Raise BbfsError.
         """
         item = again or PendingWrite(
             new_id(),
@@ -179,9 +196,12 @@ class Writer:
             content.size,
             time.time(),
             place=source.place,
+            mime_type=labels.mime_type,
+            description=labels.description,
         )
         try:
-            handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
+            operation = "create" if expected.exists is False else "replace"
+            handler = self._handler(source, native_uri, operation, by_owner=by_owner)
         except BbfsError as error:  # it could write it when the program began
             if keep and earlier is not None:
                 await self._keep(item, content, earlier)
@@ -193,7 +213,7 @@ class Writer:
             except BbfsError as error:  # as a text: a handler of the log may keep it, and with it the content
                 log.warning("%s: %s: not written: %s", source.data.id, item.uri, str(error))
                 raise
-        given = HandOver(source, handler, native_uri, content, expected, again is not None, staged)
+        given = HandOver(source, handler, native_uri, content, expected, again is not None, staged, labels)
         ended = False
 
         async def hand_over() -> HandedOver:
@@ -322,9 +342,11 @@ class Writer:
         await trio.to_thread.run_sync(self._keep_failed, item)
         log.warning("%s: %s: %s; `bbfs pending` has it as %s", source.data.id, uri, LEFT, item.id)
 
-    async def remove(self, source: Source, native_uri: str, expected: Expected, path: Path | None = None) -> None:
-        """Remove a resource. Raise BbfsError."""
-        handler = self._handler(source, native_uri, "remove")
+    async def remove(
+        self, source: Source, native_uri: str, expected: Expected, path: Path | None = None, *, by_owner: bool = False
+    ) -> None:
+        """Remove a resource. by_owner: see `CanDescribe`. Raise BbfsError."""
+        handler = self._handler(source, native_uri, "remove", by_owner=by_owner)
 
         async def remove() -> None:
             state = expected
@@ -462,8 +484,10 @@ class Writer:
     # -- at the source -----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _handler(source: Source, native_uri: str, operation: WriteOperation) -> CanWrite:
+    def _handler(source: Source, native_uri: str, operation: WriteOperation, *, by_owner: bool = False) -> CanWrite:
         handler = source.writes
+        if handler is None and by_owner and isinstance(source.handler, CanDescribe):
+            handler = source.handler
         if handler is None:
             raise ReadOnly(source.why_read_only)
         if operation not in handler.writes(native_uri):

@@ -24,6 +24,7 @@ from bbfs.model.values import (
     DataSource,
     Expected,
     Hit,
+    Labels,
     Listing,
     Loaded,
     Part,
@@ -184,6 +185,12 @@ class MemoryHandler:
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Store a content under its URI. What is described stays described. Raise Conflict, and BbfsError as `put`."""
+        return await self.write_described(native_uri, content, expected, Labels())
+
+    async def write_described(
+        self, native_uri: str, content: Content, expected: Expected, labels: Labels
+    ) -> ResourceMetadata:
+        """Store a content under its URI, and a description. Raise Conflict, and BbfsError as `put`."""
         uri = native_uri_of(native_uri)
         if content.size > self.largest:
             raise TooLarge(
@@ -196,8 +203,11 @@ class MemoryHandler:
 
         def written(contents: Contents) -> Contents:
             _require(contents, uri, expected)
-            old = contents.held.get(uri)
-            new = Held(stored, modified_ns=now) if old is None else replace(old, content=stored, modified_ns=now)
+            new = replace(contents.held.get(uri, Held(stored)), content=stored, modified_ns=now)
+            if labels.mime_type is not None:
+                new = replace(new, mime_type=labels.mime_type)
+            if labels.description is not None:
+                new = replace(new, description=labels.description)
             return contents.with_resource(uri, new, self._options.max_bytes)
 
         return await self._changed_at(uri, written)
@@ -265,7 +275,8 @@ class MemoryHandler:
         return self._contents
 
     async def _change(self, change: Callable[[Contents], Contents], own: Collection[str] = ()) -> None:
-        """Make a change, and report it but for the URIs `own`."""
+        """Make a change, and report it but for the URIs `own`, of which a mount that may write takes note."""
+        own = own if self.source.grants_write else ()
         # Shielded, so that the file and the memory agree. The file's lock bounds the wait.
         with trio.CancelScope(shield=True):
             async with self._changing:

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from bbfs.model.errors import BbfsError, Busy, ConfigError, InvalidUri, NotFound, TooLarge
-from bbfs.model.values import Change, DataSource, Expected, ResourceMetadata
-from bbfs.sources import CanAnnounce, CanPut, Services
+from bbfs.model.values import Capabilities, Change, DataSource, Expected, ResourceMetadata
+from bbfs.sources import CanAnnounce, CanDescribe, Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory import file as memory_file
 from bbfs.sources.memory.handler import MemoryHandler
@@ -22,9 +22,8 @@ BOUND = 20
 
 
 def handler(**config: Any) -> MemoryHandler:
-    return MemoryHandler(
-        DataSource("scratch", "scratch", "memory", "bb", "bb-memory+scratch+memory", config=config), Services()
-    )
+    named = ("scratch", "scratch", "memory", "bb", "bb-memory+scratch+memory")
+    return MemoryHandler(DataSource(*named, capabilities=Capabilities(write=True), config=config), Services())
 
 
 def kept(directory: Path, **config: Any) -> MemoryHandler:
@@ -83,7 +82,7 @@ async def test_what_is_no_path_is_refused(where: str) -> None:
 async def test_what_changes_is_told_at_once_and_nothing_else() -> None:
     source = handler(resources={"a": "1", "b": "2"})
     assert isinstance(source, CanAnnounce)
-    assert isinstance(source, CanPut)
+    assert isinstance(source, CanDescribe)
     told: list[Change] = []
     source.watch(told.append)
     assert told == [Change("scratch", "missed")]  # what an earlier process knew is not there any more

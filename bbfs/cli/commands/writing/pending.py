@@ -41,7 +41,7 @@ Examples:
 
 \b
 JSON: an array of objects with id, source_id, uri, native_uri, path, size, at (seconds since the epoch), error
-(null: under way, or interrupted by a kill), and expected: the state that the write replaces.
+(null: under way, or interrupted by a kill), expected: the state that the write replaces, mime_type and description.
 """
 
 

@@ -2,17 +2,14 @@
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from bbfs.cli import lazy
-from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import Target
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.model.errors import NotSupported
-from bbfs.resources.commands.table import Put, Remove
+from bbfs.model.values import Labels
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -33,8 +30,9 @@ Examples:
 
 \b
 A source that the configuration grants the capability `write` takes resources in, with and without a mount; a source
-of type 'memory' takes them from the owner of its mount without that. When the command returns, the source has the
-resource, and programs find it.
+of type 'memory' takes them from the owner of its mount without that, and a MIME type and a description with them. When
+the command returns, the source has the resource, and programs find it. A content that the source does not take is a
+pending write ('bbfs pending').
 """
 
 
@@ -52,21 +50,21 @@ def put(
         raise click.UsageError("--remove takes neither --mime-type nor --description")
     if not remove and len(operands) != 2:
         raise click.UsageError("expected FILE (or '-' for standard input) and WHERE to put it")
-    said = {"mime_type": mime_type, "description": description}
-    said = {key: value for key, value in said.items() if value is not None}
+    labels = Labels(mime_type, description)
 
     async def take_away(target: Target) -> None:
-        if _has_scratch(target) or target.tree.mount is None:
-            await target.tree.remove(target)
-        else:
-            await _ask(target, {})
+        await target.tree.remove(target, by_owner=True)
 
     async def work(opened: "Trees") -> bool:
         if remove:
             return await lazy.operand.each(opened, operands, take_away)
         name, where = operands
         with _source(name) as file:
-            return await lazy.operand.each(opened, (_where(where, name),), _putter(file, said))
+
+            async def store(target: Target) -> None:
+                await target.tree.write(target, file, replace=True, labels=labels, by_owner=True)
+
+            return await lazy.operand.each(opened, (_where(where, name),), store)
 
     well = lazy.operand.run(choice, work)
     click.get_current_context().exit(0 if well else 1)
@@ -83,45 +81,3 @@ def _where(where: str, name: str) -> str:
     if name == "-":
         raise click.UsageError("standard input has no name to put it under")
     return where + os.path.basename(name)
-
-
-def _putter(file: IO[bytes], said: dict[str, str]) -> Callable[[Target], Awaitable[None]]:
-    async def put_there(target: Target) -> None:
-        if _has_scratch(target):
-            if said:
-                raise NotSupported("a file in a scratch has neither a MIME type nor a description")
-            await target.tree.write(target, file, replace=True)
-        elif not said and (target.tree.mount is None or await _is_written(target)):
-            await target.tree.write(target, file, replace=True)
-        else:
-            await _ask(target, said, file)
-
-    return put_there
-
-
-def _has_scratch(target: Target) -> bool:
-    """Return whether a resource is put as a file into a scratch, and not into its source."""
-    return isinstance(target.tree, lazy.mounted.MountedTree) and target.tree.has_scratch
-
-
-async def _is_written(target: Target) -> bool:
-    """Return whether the configuration grants the target's source the capability `write`."""
-    first = target.path[0] if target.path else (target.uri or "").partition(":")[0]
-    written = [row for row in await target.tree.sources(None) if "write" in row.get("capabilities", ())]
-    return any(first == row["uriPrefix"] or first.startswith(f"{row['uriPrefix']}+") for row in written)
-
-
-async def _ask(target: Target, said: dict[str, str], file: IO[bytes] | None = None) -> None:
-    """Have the daemon of the target's mount put a file, or remove a resource. Raise BbfsError, OSError."""
-    scratches.require_no_scratch(target.tree.mount)
-    if target.tree.mount is None:
-        raise NotSupported("without a mount a resource has neither a MIME type nor a description of its own")
-    path = None if target.path is None else "/".join(await target.tree.resolved(target.path))
-    uri = target.uri if path is None else None
-    if file is None:
-        await target.tree.ask(Remove(path, uri))
-    else:
-        data = await lazy.trio.to_thread.run_sync(file.read)
-        await target.tree.ask(
-            Put(path, uri, data, mime_type=said.get("mime_type"), description=said.get("description"))
-        )
