@@ -101,7 +101,7 @@ class CrossesSources(BbfsError):
 
 
 class NoSpace(BbfsError):
-    """No room for what is written, at the source or on the disk that keeps it; the text says where."""
+    """No room for a written content, at the source or on the disk that keeps pending writes; the text says where."""
 
     errno = _errno.ENOSPC
 

@@ -1,4 +1,4 @@
-"""The table of source types: those of bbfs, and those that installed packages add.
+"""The table of source types: the types of bbfs, and the types that installed packages add.
 
 A package adds a type by an entry point of the group `bbfs.sources`. The name of the entry point is the type, and its
 object is the class of the handler. Where the native URIs of such a source have one fixed scheme, the class gives it as

@@ -145,8 +145,8 @@ class DataSource:
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
     text: whether the texts of documents are files beside them: found by their names only, or listed as well.
-    base: the directory that relative paths among the options start from: that of the configuration file, or None for
-        the one that bbfs was started in.
+    base: the directory that relative paths among the options start from: the directory of the configuration file, or
+        None for the directory that bbfs was started in.
     """
 
     id: str

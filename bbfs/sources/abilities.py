@@ -1,4 +1,4 @@
-"""The abilities that a handler may have, as protocols. A handler implements those that its data allows.
+"""The abilities that a handler may have, as protocols. A handler implements the abilities that its data allows.
 
 A handler translates one data source. It caches nothing, retries nothing and has no deadline (the ResourceManager does
 all three), and it raises only `BbfsError`.

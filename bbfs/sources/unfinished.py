@@ -1,4 +1,4 @@
-"""The names of files that are not whole yet, beside those that they will replace: `.bbfs-TIME-MACHINE-PROCESS-….part`.
+"""The names of unfinished files, beside the files that they will replace: `.bbfs-TIME-MACHINE-PROCESS-….part`.
 
 They tell if the process that writes a file has ended and left it behind.
 """
@@ -60,7 +60,8 @@ def remove_left(directory: int, now: float) -> None:
 
 @cache
 def _machine() -> str:
-    """Return what stands for the processes that this one sees: the boot, and the namespace of process IDs."""
+    """Return a text that stands for all processes that this process sees: the boot, and the namespace of process
+    IDs."""
     seen = secrets.token_hex()
     with suppress(OSError):
         seen = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")

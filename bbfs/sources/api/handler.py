@@ -489,7 +489,7 @@ def _url(listing: Operation, operation: Operation, context: Mapping[str, str]) -
 
 def _values(answer: Answer, parameter: Parameter, field: Sequence[str] | None, most: int) -> tuple[list[str], int]:
     """Return the values in the first items of a list, and how many items it has. Raise ProtocolViolation if the answer
-    is none, TooLarge if it is too large for one."""
+    is no list of values, TooLarge if it is too large."""
     pages = answer.pages
     if not pages:
         page = (

@@ -104,8 +104,8 @@ class DocumentReader:
         """Return the result of `interpret`, which runs in a thread; the earlier result if no document has changed.
 
         `interpret` is called again while it follows references to documents that were not read yet. So only documents
-        in use are read. A document that cannot be read breaks only what refers to it. Raise Unreachable if the first
-        document is missing, ProtocolViolation if it cannot be parsed, and the errors of `interpret`.
+        in use are read. A document that cannot be read breaks only the operations that refer to it. Raise Unreachable
+        if the first document is missing, ProtocolViolation if it cannot be parsed, and the errors of `interpret`.
         """
         before = self._last[0] if self._last is not None else {}
         seen: dict[str, _Seen] = {}

@@ -118,7 +118,7 @@ class Keyring:
     ) -> RequestCredentials:
         """Return the credentials of the first alternative whose secrets are all configured, else none.
 
-        Without them the server itself says what it needs. An alternative without credentials comes last.
+        Without credentials the server itself says what it needs. An alternative without credentials comes last.
         """
         for alternative in sorted(alternatives, key=lambda each: not each):
             asked = [(name, known.get(name, SecurityScheme(None))) for name in alternative]

@@ -55,7 +55,7 @@ class Replacement:
             data = data[os.write(self._file.number, data) :]
 
     def take_place(self, expected: Expected) -> os.stat_result:
-        """Let the file take its name, if that leads to what is expected. Raise Conflict, Exists, IsADirectory."""
+        """Give the file its name, if the name leads to the expected version. Raise Conflict, Exists, IsADirectory."""
         at, number = self._directory.number, self._file.number
         old = _compared(at, self._name, expected)
         if old is not None:

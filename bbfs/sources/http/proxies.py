@@ -1,4 +1,4 @@
-"""HTTP proxies: those that the environment names (`HTTPS_PROXY`, `NO_PROXY`), and options that name one."""
+"""HTTP proxies: proxies of the environment (`HTTPS_PROXY`, `NO_PROXY`), and options that name a proxy."""
 
 from typing import Annotated
 from urllib.parse import urlsplit

@@ -137,8 +137,8 @@ class WebStream:
 async def gathered(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
     """Yield the bytes of a body, small chunks together, and let other tasks run in between.
 
-    The parser has thousands of chunks of one byte at hand after one read, and gives way at none of them. The first
-    chunk comes alone: more may not follow for long.
+    After one read the parser may have thousands of chunks of one byte, and lets no other task run between them. The
+    first chunk comes alone: more may not follow for long.
     """
     turn, waiting, is_first = Turn(), bytearray(), True
     async for chunk in chunks:

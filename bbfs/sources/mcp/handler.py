@@ -141,7 +141,7 @@ class McpHandler:
 
     @property
     def proposed_write(self) -> tuple[str, ...]:
-        """Return the lines that name tools which look like a write and a removal, without what is configured."""
+        """Return the lines that name tools which look like a write and a removal, except configured ones."""
         if self.source.write is not None:
             return ()
         set_already = {"capabilities": self.source.capabilities.write, "remove": self.source.remove is not None}

@@ -236,7 +236,7 @@ class MemoryHandler:
     async def _changed_at(
         self, native_uri: str, change: Callable[[Contents], Contents], *also: str
     ) -> ResourceMetadata:
-        """Make a change of a resource for a caller that takes note of it, and return the metadata after it.
+        """Change a resource for a caller that notes the change itself, and return the metadata after the change.
 
         also: other URIs that change.
         """

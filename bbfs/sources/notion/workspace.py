@@ -1,8 +1,8 @@
 """The items of a workspace that an integration may see, and which pages have children.
 
 A page does not say whether it has child pages, and asking would cost requests for each. A search answers all pages and
-data sources with their parents. bbfs repeats the whole search now and then; in between it searches what was edited
-since, which is mostly one request.
+data sources with their parents. bbfs repeats the whole search now and then; in between it searches recent edits, which
+mostly takes one request.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """Writing to SFTP and FTP servers.
 
 A file goes to a name of its own beside the old one (`.bbfs-….part`) and is renamed then, so that the server has the old
-file or the new one, whatever breaks. What a killed process or a broken connection leaves of it, the next write in its
-directory removes, if a listing has shown it. (No listing of bbfs shows the files that processes of this machine write.)
-A change is never sent twice: after its connection broke, it is not known if the server has made it.
+file or the new one, whatever breaks. The next write in the directory removes a file that a killed process or a broken
+connection left, if a listing has shown it. (No listing of bbfs shows the files that processes of this machine write.) A
+change is never sent twice: after its connection broke, it is not known if the server has made it.
 """
 
 import ftplib

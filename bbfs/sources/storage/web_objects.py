@@ -79,8 +79,8 @@ def etag_in(text: str) -> str | None:
 def strong_etag(headers: Mapping[str, str]) -> str | None:
     """Return the version that the answer to a change states, or None for a version that does not name exact bytes.
 
-    A weak tag names several representations (RFC 9110, section 8.8.1). A server that compresses its answers marks the
-    tag of such an answer, and then knows no object by it.
+    A weak tag names several representations (RFC 9110, section 8.8.1). A server that compresses an answer marks the tag
+    of the answer, and then knows no object by the marked tag.
     """
     etag = etag_in(headers.get("etag", ""))
     return None if etag is None or etag.startswith("W/") or etag.endswith(_COMPRESSED) else etag

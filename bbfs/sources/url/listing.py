@@ -1,4 +1,5 @@
-"""The pages of a URL source: those that its configuration names, and those that an llms.txt or a sitemap names."""
+"""The pages of a URL source: the pages that its configuration names, and the pages that an llms.txt or a sitemap
+names."""
 
 import re
 from collections.abc import Callable, Mapping

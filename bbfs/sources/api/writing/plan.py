@@ -1,4 +1,5 @@
-"""The operations that bbfs may send to write: those that the option `write` names, as far as the document lets it.
+"""The operations that bbfs may send to write: the operations that the option `write` names, as far as the document
+allows them.
 
 An operation qualifies if GET has the same path at the same server, no parameter lacks a value, and the body is JSON of
 the schema that GET answers with. So a file that was read, changed and saved is what the operation takes. Pure.

@@ -153,7 +153,7 @@ def _below(place: str, name: str) -> str:
 
 
 def _identity(schema: DocumentNode) -> tuple[str, str, frozenset[str]]:
-    """Return what tells a schema from others: its place, and what members beside a reference add to it."""
+    """Return what tells a schema from others: its place, and the additions of members beside a reference."""
     keys = schema.value.keys() if isinstance(schema.value, dict) else ()
     return schema.url, schema.pointer, _STRUCTURE.intersection(keys)
 

@@ -77,7 +77,7 @@ class Entries(Generic[T]):
 class Greeting:
     """The version, name and capabilities that a server states at the start of a session; empty before.
 
-    server: its name and version, or None if it gave none. capabilities: by name, the flags that are on.
+    server: its name and version, or None if it gave no name. capabilities: by name, the flags that are on.
     instructions: the server's advice to its users, cut at about `_INSTRUCTIONS` characters. Texts are without secrets.
     """
 

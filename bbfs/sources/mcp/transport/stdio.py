@@ -256,7 +256,7 @@ async def _end(process: trio.Process) -> None:
 
 
 async def _end_leftovers(pid: int) -> None:
-    """Kill what a server that exited by itself left running in its group."""
+    """Kill the processes that a server left running in its group when it exited by itself."""
     if not _signal_group(pid, signal.SIGTERM):
         return
     with trio.move_on_after(_LEFTOVER_GRACE):

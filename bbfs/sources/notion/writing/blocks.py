@@ -1,7 +1,7 @@
 """Markdown as Notion's blocks: exactly what `bbfs.sources.notion.markdown` writes. Pure.
 
 A page is written if and only if its Markdown carries its blocks: `carried` reads the Markdown of the blocks again and
-compares. A new text is taken if the blocks that were read of it are written as that text, byte for byte.
+compares. bbfs accepts a new text if the blocks that the text gives are written as the same text, byte for byte.
 """
 
 import re

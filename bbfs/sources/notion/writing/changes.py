@@ -199,7 +199,7 @@ def _require_new(block: Block) -> None:
 
 
 def batches(blocks: Iterable[Block]) -> Iterator[list[tuple[dict[str, Any], tuple[Block, ...]]]]:
-    """Yield the blocks of each request that appends, and what is below each of them and not in the request."""
+    """Yield the blocks of each request that appends, and the blocks below each block that are not in the request."""
     batch: list[tuple[dict[str, Any], tuple[Block, ...]]] = []
     count = size = 0
     for block in blocks:

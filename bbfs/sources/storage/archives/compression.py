@@ -1,4 +1,4 @@
-"""Compressed data as streams, with bounds on the memory that a decoder takes and on what one step of it yields."""
+"""Compressed data as streams, with bounds on the memory of a decoder and on the bytes that one step yields."""
 
 import bz2
 import io
@@ -94,7 +94,7 @@ def _zstandard() -> Any:
 class Decompressed(io.RawIOBase):
     """The decoded bytes of a file. Several compressed streams may follow each other, with zeros between them.
 
-    is_one: only one stream is decoded, and what follows it is not looked at.
+    is_one: only one stream is decoded, and the bytes after it are ignored.
     """
 
     def __init__(self, file: io.RawIOBase, make: Callable[[], Decoder], *, is_one: bool = False) -> None:

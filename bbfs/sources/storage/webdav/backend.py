@@ -1,6 +1,7 @@
 """WebDAV over HTTP: directories by PROPFIND, files by GET and PUT. A listing is read while it arrives, within bounds.
 
-A PUT that breaks off leaves what the server makes of it: most store a file beside the old one and rename it.
+After a PUT that breaks off, the file is what the server decides: most servers store a new file beside the old file and
+rename it.
 """
 
 import base64
