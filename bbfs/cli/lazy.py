@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from bbfs.sources.bounded import workers
     from bbfs.sources.content import fd
     from bbfs.sources.content import memory as memory_content
-    from bbfs.sources.filesystem import writing as folder_writing
     from bbfs.sources.http import addresses
     from bbfs.sources.mcp.login import browser as login
     from bbfs.sources.mcp.login import token_store
@@ -78,7 +77,6 @@ MODULES = {
     "workers": "bbfs.sources.bounded.workers",
     "fd": "bbfs.sources.content.fd",
     "memory_content": "bbfs.sources.content.memory",
-    "folder_writing": "bbfs.sources.filesystem.writing",
     "addresses": "bbfs.sources.http.addresses",
     "login": "bbfs.sources.mcp.login.browser",
     "token_store": "bbfs.sources.mcp.login.token_store",

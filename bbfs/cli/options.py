@@ -5,7 +5,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -115,7 +115,22 @@ class SourceChoice:
         loaded = config.load_config(_expanded(self.config_file), environ=os.environ, with_sources=with_sources)
         own = loaded.path or "the configuration file"
         groups: list[tuple[str, Iterable[DataSource]]] = [(own, loaded.sources)]
-        taken = list(loaded.sources)
+        groups += self._host_groups(loaded.sources, refused)
+        groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
+        groups += [("--dir", [_folder(text)]) for text in self.folders]
+        groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
+        given = assignments(self.set_options, self.headers, self.tools)
+        sources = config.with_options(config.merge(*groups), given, environ=os.environ)
+        return replace(loaded, sources=sources, left_out=refusals)
+
+    def _host_groups(
+        self, taken: "Iterable[DataSource]", refused: Callable[[ConfigError], None]
+    ) -> "Iterator[tuple[str, Sequence[DataSource]]]":
+        """Yield the files of MCP hosts with their servers, under names that no source has. Raise ConfigError.
+
+        taken: the sources that there are already. refused: called with the error of a server that is left out.
+        """
+        config, taken = lazy.config, [*taken]
         for path, is_found in [*((path, False) for path in self.mcp_config), *((path, True) for path in self._found())]:
             try:
                 servers = config.import_mcp_hosts(
@@ -138,19 +153,12 @@ class SourceChoice:
                 if before.name != after.name:
                     output.message(f"{path}: the name {before.name!r} is taken; its server is {after.name!r} here")
             taken += free
-            groups.append((path, free))
-        groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
-        groups += [("--dir", [_folder(text)]) for text in self.folders]
-        groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
-        given = assignments(self.set_options, self.headers, self.tools)
-        sources = config.with_options(config.merge(*groups), given, environ=os.environ)
-        return replace(loaded, sources=sources, left_out=refusals)
+            yield path, free
 
     def _found(self) -> list[str]:
         """Return the files of hosts to look for. Those of a project may start programs of strangers, so name them."""
         if not self.discover:
             return []
-
         found = lazy.host_places.host_files(os.environ, os.getcwd())
         for file in found:
             if file.is_project and not self.verbosity.quiet:

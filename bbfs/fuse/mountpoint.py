@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from bbfs.fuse.control.address import was_killed
 from bbfs.model.errors import BbfsError
 
 TYPE = "fuse.bbfs"
@@ -131,7 +132,7 @@ def read_further_ahead(path: str, bdi: Path = Path("/sys/class/bdi")) -> None:
 
 def log_path(path: str) -> Path:
     """Return the file to which the daemon of a mount in the background logs by default."""
-    import platformdirs  # noqa: PLC0415 - a mount in the foreground needs none
+    import platformdirs  # noqa: PLC0415 - as in bbfs.fuse.control.address
 
     path = canonical(path)
     name = _NO_NAME.sub("_", os.path.basename(path))[:100]
@@ -159,8 +160,6 @@ def is_dead(path: str) -> bool:
 
 
 def _was_killed(path: str) -> bool:
-    from bbfs.fuse.control.address import was_killed  # noqa: PLC0415 - platformdirs
-
     try:
         return was_killed(path)
     except OSError:

@@ -31,6 +31,7 @@ from bbfs.resources.writeback import in_thread
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
 from bbfs.sources.documents.converter import DocumentReader
+from bbfs.sources.embeddings.options import EmbeddingOptions
 from bbfs.sources.factory import build
 from bbfs.sources.options import parse_table
 
@@ -83,9 +84,8 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
     spools = Spools(config.cache_bytes)
     if any(source.mcp is not None for source in config.sources):
         from bbfs.sources.mcp.client.manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
-        from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
 
-        mcp = MCPManager(tokens=TokenStore.of_user(os.environ), spool=spools)
+        mcp = MCPManager.of_user(os.environ, spools)
     embedder = _embedder(config)
     services = Services(mcp=mcp, mount_point=mount_point, spool=spools, embedder=embedder)
     shared: SharedTier | None = None
@@ -102,7 +102,6 @@ def _embedder(config: Config) -> "Embedder | None":
     if config.embeddings is None:
         return None
     from bbfs.sources.embeddings.embedder import made  # noqa: PLC0415 - its HTTP client costs start-up time
-    from bbfs.sources.embeddings.options import EmbeddingOptions  # noqa: PLC0415 - as above
 
     try:
         options = parse_table(EmbeddingOptions, config.embeddings, EMBEDDINGS)

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from repository import SERVERS
 
 from bbfs.cli import COMMANDS, main, options
-from bbfs.cli.operands import mounted
+from bbfs.cli.operands import attributes
 from bbfs.fuse import mountpoint
 
 Run = Callable[..., Result]
@@ -434,7 +434,7 @@ def test_a_mount_that_is_unmounted_meanwhile_is_passed_over(
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     monkeypatch.setattr(mountpoint, "names", lambda path: ["a"])
-    monkeypatch.setattr(mounted, "_attribute", attribute)
+    monkeypatch.setattr(attributes, "attribute", attribute)
     result = bbfs("ls", "nowhere")
     assert result.stderr.splitlines()[0] == f"bbfs: passed over: {tmp_path} has been unmounted"
 
@@ -457,7 +457,7 @@ def test_a_mount_that_dies_meanwhile_is_passed_over(
         mountpoint, "mounts", lambda: [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1, os.geteuid())]
     )
     monkeypatch.setattr(mountpoint, "names", names)
-    monkeypatch.setattr(mounted, "_attribute", attribute)
+    monkeypatch.setattr(attributes, "attribute", attribute)
     result = bbfs("sources", "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, [])
     assert result.stderr == f"bbfs: passed over: {tmp_path} is dead: its daemon is gone\n"

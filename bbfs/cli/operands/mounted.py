@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,8 +15,9 @@ from urllib.parse import quote
 import trio
 
 from bbfs.cli import lazy
-from bbfs.cli.operands import location, scratches
+from bbfs.cli.operands import file_writing, scratches
 from bbfs.cli.operands.access import NO_LABELS, Target, TreeEntry, kept_write, pending_ids, with_pending
+from bbfs.cli.operands.attributes import Attributes
 from bbfs.cli.operands.location import is_removed, without_links
 from bbfs.cli.operands.rule import Path, path_by_rule, uri_by_rule
 from bbfs.fuse import mountpoint
@@ -26,9 +26,9 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound, NotSupported
 from bbfs.model.uri import parse_uri_prefix
 from bbfs.model.values import Labels
-from bbfs.resources.commands.table import Describe, Entries, Entry, ListDirectory, Put, Remove, Request, unheard
+from bbfs.resources.commands.table import Entries, Entry, ListDirectory, Put, Remove, Request, unheard
 from bbfs.resources.documents import timestamp
-from bbfs.resources.writing.temporary import is_kept, new_keeping_name
+from bbfs.resources.writing.temporary import is_kept
 
 A = TypeVar("A")
 _CHUNK = 1 << 20
@@ -40,19 +40,6 @@ _URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="
 """Characters of a URI that stay as they are, beside letters, digits and `-._~` (RFC 3986, 2.2)."""
 _MANY = 20
 """Entries of a directory for which a connection to the daemon costs less than an attribute of each."""
-_FIELDS = {
-    "user.bbfs.metadata": "",
-    "user.bbfs.uri": "uri",
-    "user.bbfs.id": "id",
-    "user.bbfs.access_method": "accessMethod",
-    "user.bbfs.error": "error",
-    "user.mime_type": "mimeType",
-}
-"""The fields of the metadata that are attributes of their own."""
-_OF_THE_CONTENT = ("size", "etag", "lastModified", "fetchedAt", "cache", "properties")
-"""Fields of the metadata that are of the source's version."""
-_HERE = -100
-"""AT_FDCWD of rename(2)."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
 _SHOWN_WITHIN, _LOOK_EVERY = 3.0, 0.1
@@ -69,12 +56,10 @@ class MountedTree:
     def __init__(self, mount: str) -> None:
         self.mount: str | None = mount
         self._root = mount
-        self._scratch = Scratch.mounted(mount)
-
-    @property
-    def has_scratch(self) -> bool:
+        scratch = Scratch.mounted(mount)
+        self.has_scratch = scratch is not None
         """True if writes stay in a scratch."""
-        return self._scratch is not None
+        self._attributes = Attributes(mount, scratch)
 
     async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
         await lazy.control_client.ask(self._root, request, hear)
@@ -88,48 +73,14 @@ class MountedTree:
     def _at(self, path: Path) -> str:
         return os.path.join(self._root, *path)
 
-    def _uri(self, path: Path) -> str | None:
-        return self._attribute(path, "user.bbfs.uri")
-
-    def _attribute(self, path: Path, name: str) -> str | None:
-        """Return an extended attribute, or None if the attribute or the file does not exist. Raise OSError."""
-        found = _attribute(self._at(path), name)
-        if found is not None or name not in _FIELDS or self._scratch is None or not self._is_above(path):
-            return found
-        # The overlay has the attributes of its upper layer only, where a source's are not.
-        document = self._described_below(path)
-        if name == "user.bbfs.metadata":
-            return json.dumps(document) if document else None
-        said = document.get(_FIELDS[name])
-        return said if isinstance(said, str) else None
-
-    def _is_above(self, path: Path) -> bool:
-        """Return whether the upper layer of the scratch has what is at a path."""
-        assert self._scratch is not None
-        here = self._at(path)
-        if len(path) > 1:  # a link's own name: to follow the last one could load a content
-            real = os.path.join(os.path.realpath(os.path.dirname(here)), os.path.basename(here))
-        else:
-            real = os.path.realpath(here)
-        upper = os.path.join(self._scratch.upper, os.path.relpath(real, self._root))
-        return os.path.lexists(upper) and os.path.lexists(here)  # where it is removed, the upper layer has a mark
-
-    def _described_below(self, path: Path) -> dict[str, Any]:
-        """Return the metadata that the source has of a path in a scratch, but for those of its content."""
-        try:
-            paths = ("/".join(location.without_links(self._root, path)),)
-            documents = [answer.document for answer in lazy.control_client.ask_now(self._root, Describe(paths))]
-        except (BbfsError, OSError):
-            return {}  # it is only in the scratch, or the daemon does not answer
-        found = documents[0] if documents else {}
-        return {key: value for key, value in found.items() if key not in _OF_THE_CONTENT}
-
     def source_directory(self, source: str, names: list[str]) -> Path | None:
         """Return the directory of a source named by its prefix, name or id. Raise ConfigError if several have it."""
         for name in names:
             if source == name or source.startswith(name + "+"):
                 return (source,)  # with a scheme it is a link that lookup finds
-        found = [name for name in names if source in (_source_name(name), self._attribute((name,), "user.bbfs.id"))]
+        found = [
+            name for name in names if source in (_source_name(name), self._attributes.get((name,), "user.bbfs.id"))
+        ]
         if not found:
             found = [name for name in names if name.startswith(source + "+")]
         if len(found) > 1:
@@ -139,13 +90,15 @@ class MountedTree:
     async def locate(self, uri: str) -> Path:
         path = path_by_rule(uri)
         here = self._at(path)
-        own = self._uri(path)
+        own = self._attributes.uri(path)
         meant = (uri, quote(uri, safe=_URI_CHARACTERS))  # people type spaces and umlauts as they are
         if own in meant:
             return path
         for directory, fits in ((path, "index"), (path[:-1], "")):
             for name in _names(self._at(directory)):
-                if (name.startswith(fits) if fits else "~" in name) and self._uri((*directory, name)) in meant:
+                if (name.startswith(fits) if fits else "~" in name) and self._attributes.uri(
+                    (*directory, name)
+                ) in meant:
                     return (*directory, name)
         if own is None and _is_directory(here):
             return path  # the beginning of other resources' URIs
@@ -175,9 +128,9 @@ class MountedTree:
         return await trio.to_thread.run_sync(described, abandon_on_cancel=True)
 
     def _described_entry(self, entry: TreeEntry, known: dict[str, Entry]) -> TreeEntry:
-        if self._scratch is not None and self._is_above(entry.path):
+        if self._attributes.are_above(entry.path):
             return self._exact(entry.path)
-        return _described(entry, known.get(entry.path[-1]) or self._attributes(entry))
+        return _described(entry, known.get(entry.path[-1]) or self._known(entry))
 
     async def _listed_by_daemon(self, path: Path) -> dict[str, Entry]:
         """Return the metadata of the names in a directory, as far as the daemon answers this user at once."""
@@ -190,18 +143,18 @@ class MountedTree:
             await self.ask(ListDirectory("/".join(await self.resolved(path))), hear)
         return known
 
-    def _attributes(self, entry: TreeEntry) -> Entry:
+    def _known(self, entry: TreeEntry) -> Entry:
         """Return the metadata of an entry, or nothing for a link and a source: they have none of a resource."""
         name = entry.path[-1]
         if entry.kind == "symlink" or len(entry.path) < 2:
             return Entry(name)
-        said = json.loads(self._attribute(entry.path, "user.bbfs.metadata") or "{}")
+        said = json.loads(self._attributes.get(entry.path, "user.bbfs.metadata") or "{}")
         return Entry(name, said.get("size"), said.get("lastModified"), said.get("mimeType"), said.get("uri"))
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         if exact:
             return self._exact(path)
-        uri = self._uri(path)
+        uri = self._attributes.uri(path)
         if len(path) <= 1:
             return TreeEntry(path, "directory")
         listed = next((entry for entry in self._listed(path[:-1]) if entry.path == path), None)
@@ -220,7 +173,7 @@ class MountedTree:
         status = os.lstat(here)
         if stat.S_ISLNK(status.st_mode):
             return TreeEntry(path, "symlink", None, status.st_mtime_ns, target=os.readlink(here))
-        uri, mime = (self._attribute(path, name) for name in ("user.bbfs.uri", "user.mime_type"))
+        uri, mime = (self._attributes.get(path, name) for name in ("user.bbfs.uri", "user.mime_type"))
         if stat.S_ISDIR(status.st_mode):
             return TreeEntry(path, "directory", None, status.st_mtime_ns, mime, uri)
         return TreeEntry(path, "file", status.st_size, status.st_mtime_ns, mime, uri)
@@ -235,9 +188,9 @@ class MountedTree:
             if error.errno not in _REASONED or text is None:
                 raise
             return {"error": error.strerror, **json.loads(text), "kind": "file", "mount": self._root}
-        text = self._attribute(path, "user.bbfs.metadata")
+        text = self._attributes.get(path, "user.bbfs.metadata")
         document: dict[str, Any] = json.loads(text) if text is not None else {"path": "/".join(path)}
-        if self._scratch is not None and self._is_above(path):
+        if self._attributes.are_above(path):
             document["lastModified"] = timestamp(status.st_mtime_ns)
         if stat.S_ISREG(status.st_mode):
             document["size"] = status.st_size
@@ -254,7 +207,7 @@ class MountedTree:
             except IsADirectoryError:
                 pass  # the open ran a tool with several contents, which are in the directory now
             except OSError as error:
-                if error.errno != errno.ESTALE or self._scratch is None:
+                if error.errno != errno.ESTALE or not self.has_scratch:
                     raise
                 if not await self._is_directory_soon(here):
                     return _copy_file(here, write)
@@ -326,11 +279,13 @@ class MountedTree:
             above = without_links(self._root, place[:-1])
             in_folder = above[:1] and above[0].startswith(_FOLDERS)
             if self.has_scratch or os.path.islink(here):
-                _write(here, file, replace)
+                file_writing.write(here, file, replace)
             elif in_folder:
-                _replace(here, file, replace)
+                file_writing.replace_in_folder(here, file, replace)
+            elif is_kept(place[-1], ""):
+                file_writing.write(here, file, replace)
             else:
-                (_write if is_kept(place[-1], "") else _write_kept)(here, file, replace)
+                file_writing.write_kept(here, file, replace)
 
         before = pending_ids()
         try:
@@ -366,7 +321,10 @@ class MountedTree:
 
     def _has_several_contents(self, directory: Path) -> bool:
         """Return whether a directory is one resource of a server. (A folder's directories have URIs as well.)"""
-        return bool(self._uri(directory)) and self._attribute(directory, "user.bbfs.access_method") == "mcp"
+        return (
+            bool(self._attributes.uri(directory))
+            and self._attributes.get(directory, "user.bbfs.access_method") == "mcp"
+        )
 
     async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}
@@ -449,7 +407,7 @@ class MountedTree:
         """Return an extended attribute, or None and the error that prevents it within `_TOLD_WITHIN` seconds."""
         with trio.move_on_after(_TOLD_WITHIN):
             try:
-                read = partial(self._attribute, path, name)
+                read = partial(self._attributes.get, path, name)
                 return await trio.to_thread.run_sync(read, abandon_on_cancel=True), None
             except OSError as error:
                 return None, error.strerror
@@ -499,56 +457,6 @@ def _nanoseconds(timestamp: str | None) -> int | None:
 
 def _is_directory(path: str) -> bool:
     return os.path.isdir(path)
-
-
-def _write(path: str, file: IO[bytes], replace: bool) -> None:
-    """Write a file. replace: one of the name may be there. Raise OSError."""
-    with open(path, "wb" if replace else "xb") as written:
-        shutil.copyfileobj(file, written, _CHUNK)
-
-
-def _write_kept(path: str, file: IO[bytes], replace: bool) -> None:
-    """As `_write`, for a name that programs do not keep and that the mount would keep for itself."""
-    beside = os.path.join(os.path.dirname(path), new_keeping_name())
-    try:
-        _write(beside, file, False)
-        flags = 0 if replace else lazy.folder_writing.NOREPLACE
-        lazy.folder_writing.rename_with(_HERE, os.fsencode(beside), _HERE, os.fsencode(path), flags)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(beside)
-
-
-def _replace(path: str, file: IO[bytes], replace: bool) -> None:
-    """As `_write`, under another name first: in a folder that is passed through, a write in place may end halfway."""
-    directory = os.path.dirname(path)
-    beside = os.path.join(directory, lazy.unfinished.new_name())
-    try:
-        _write(beside, file, False)
-        with lazy.fd.Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as opened:
-            lazy.unfinished.remove_left(opened.number, os.stat(beside).st_mtime)
-        with suppress(FileNotFoundError):
-            shutil.copymode(path, beside)
-            for name in os.listxattr(path):
-                if name.startswith("user."):
-                    os.setxattr(beside, name, os.getxattr(path, name))
-        if replace:
-            os.rename(beside, path)
-        else:
-            os.link(beside, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(beside)
-
-
-def _attribute(path: str, name: str) -> str | None:
-    """Return an extended attribute, or None if the attribute or the file does not exist."""
-    try:
-        return os.getxattr(path, name).decode("utf-8", "surrogateescape")
-    except OSError as error:
-        if error.errno in (errno.ENODATA, errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENAMETOOLONG):
-            return None
-        raise
 
 
 def _names(directory: str) -> list[str]:

@@ -9,8 +9,6 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-import platformdirs
-
 from bbfs.fuse.control.messages import peer
 from bbfs.serving.private_files import own_directory
 
@@ -20,6 +18,8 @@ LONGEST_ADDRESS = 107
 
 def runtime_directory() -> str:
     """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
+    import platformdirs  # noqa: PLC0415 - with its own imports it takes 10 ms, and most commands need it not
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
         directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bbfs.fuse.scratch import changes as upper_layer
 from bbfs.fuse.scratch.changes import PRIVILEGED
 from bbfs.model.errors import Conflict
+from bbfs.serving.renaming import NOREPLACE, rename_with
 
 _BLOCK = 1 << 20
 _UNIT = 512
@@ -143,8 +144,6 @@ def _taking(place: Place, check: Callable[[], None]) -> Iterator[None]:
 
 
 def _rename(place: Place) -> None:
-    from bbfs.sources.filesystem.writing import NOREPLACE, rename_with  # noqa: PLC0415 - it imports trio
-
     if not place.replaces:
         try:
             old, new = os.fsencode(place.temporary), os.fsencode(place.name)

@@ -19,6 +19,7 @@ from hashlib import blake2b
 from typing import Any
 
 from bbfs.fuse import mountpoint
+from bbfs.fuse.control.address import runtime_directory
 from bbfs.fuse.mountpoint import Mount, MountError
 from bbfs.serving.private_files import open_own, own_directory
 
@@ -274,7 +275,5 @@ def _is_scratch(path: str) -> bool:
 
 
 def _registered(mount_point: str) -> str:
-    from bbfs.fuse.control.address import runtime_directory  # noqa: PLC0415 - platformdirs
-
     digest = blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
     return os.path.join(runtime_directory(), f"{digest}.scratch")

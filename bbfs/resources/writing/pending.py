@@ -24,7 +24,6 @@ from bbfs.model.values import Expected, Labels
 from bbfs.serving.private_files import open_own, own_directory, take_directory
 
 if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources
-    from bbfs.sources.content.fd import Descriptor
     from bbfs.sources.content.memory import MemoryContent
     from bbfs.sources.content.spool import HasFile
 
@@ -136,25 +135,28 @@ class PendingStore:
     @contextmanager
     def _shared(self) -> Iterator[None]:
         """Let no process sweep meanwhile. Raise OSError."""
-        with self._opened() as directory:
+        with self._opened() as number:
             with suppress(OSError):  # a file system without locks: none is swept there
-                fcntl.flock(directory.number, fcntl.LOCK_SH)
+                fcntl.flock(number, fcntl.LOCK_SH)
             yield
 
-    def _opened(self) -> "Descriptor":
-        """Open the directory. Raise OSError."""
-        from bbfs.sources.content.fd import Descriptor  # noqa: PLC0415 - see above
-
-        return Descriptor(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Open the directory, and give its descriptor. Raise OSError."""
+        number = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield number
+        finally:
+            os.close(number)
 
     def sweep(self) -> None:
         """Remove the files that belong to no item, unless a process is writing some now."""
-        with suppress(OSError), self._opened() as directory:
-            fcntl.flock(directory.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            names = set(os.listdir(directory.number))
+        with suppress(OSError), self._opened() as number:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            names = set(os.listdir(number))
             for own in filter(None, map(_OWN.fullmatch, names)):
                 if own[2] is not None or f"{own[1]}.json" not in names:
-                    os.unlink(own[0], dir_fd=directory.number)
+                    os.unlink(own[0], dir_fd=number)
 
     def sync(self, write: PendingWrite) -> None:
         """Wait until the disk has an item: its program got an error, and may end now. Raise OSError."""

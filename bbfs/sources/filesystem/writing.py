@@ -5,7 +5,6 @@ a killed process has left of that, the next write in its directory removes.
 Functions block and raise OSError and BbfsError.
 """
 
-import ctypes
 import errno
 import os
 import stat
@@ -13,25 +12,16 @@ from contextlib import suppress
 
 from bbfs.model.errors import Conflict, Denied, Exists, IsADirectory, NotFound
 from bbfs.model.values import Expected
+from bbfs.serving.renaming import NOREPLACE, rename_with
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, Root
 from bbfs.sources.filesystem.content import etag_of, require_regular
 from bbfs.sources.unfinished import new_name, remove_left
 
-NOREPLACE = 1
-"""Flag of renameat2(2): the new name must not exist."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _ACL = "system.posix_acl_access"
 """The extended attribute of a file's access control list (acl(5))."""
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def rename_with(at: int, name: bytes, to: int, to_name: bytes, flags: int) -> None:
-    """Rename between two directories, given as descriptors, as renameat2(2). Raise OSError."""
-    if _libc.renameat2(at, name, to, to_name, flags) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
 
 
 class Replacement:

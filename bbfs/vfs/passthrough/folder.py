@@ -22,9 +22,9 @@ from threading import Lock
 from trio.lowlevel import in_trio_task
 
 from bbfs.model.errors import BbfsError
+from bbfs.serving.renaming import NOREPLACE, rename_with
 from bbfs.sources.content.fd import Descriptor, of_program, require_room
 from bbfs.sources.filesystem.beneath import AtMountPoint, Root
-from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.passthrough.inodes import PassedInode, PassedInodes, Place, key_of
 from bbfs.vfs.passthrough.mounted_names import MOUNTS, MountedNames

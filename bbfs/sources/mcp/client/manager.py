@@ -108,6 +108,11 @@ class MCPManager:
         self._courses: dict[str, Course] = {}
         self._nursery: trio.Nursery | None = None
 
+    @classmethod
+    def of_user(cls, environ: Mapping[str, str], spool: Callable[[], Spool]) -> "MCPManager":
+        """Return a manager with the logins of this user."""
+        return cls(tokens=TokenStore.of_user(environ), spool=spool)
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own the connections until cancelled, then end all server processes, within 3 seconds."""
         for name, level in _LIBRARY_LOGGERS.items():

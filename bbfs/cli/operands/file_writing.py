@@ -1,0 +1,54 @@
+"""The ways to write a file of a mount: in place, under a name that the mount keeps, and in a folder."""
+
+import os
+import shutil
+from contextlib import suppress
+from typing import IO
+
+from bbfs.cli import lazy
+from bbfs.resources.writing.temporary import new_keeping_name
+from bbfs.serving.renaming import NOREPLACE, rename_with
+
+_CHUNK = 1 << 20
+_HERE = -100
+"""AT_FDCWD of rename(2)."""
+
+
+def write(path: str, file: IO[bytes], replace: bool) -> None:
+    """Write a file. replace: one of the name may be there. Raise OSError."""
+    with open(path, "wb" if replace else "xb") as written:
+        shutil.copyfileobj(file, written, _CHUNK)
+
+
+def write_kept(path: str, file: IO[bytes], replace: bool) -> None:
+    """As `write`, for a name that programs do not keep and that the mount would keep for itself."""
+    beside = os.path.join(os.path.dirname(path), new_keeping_name())
+    try:
+        write(beside, file, False)
+        flags = 0 if replace else NOREPLACE
+        rename_with(_HERE, os.fsencode(beside), _HERE, os.fsencode(path), flags)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+
+
+def replace_in_folder(path: str, file: IO[bytes], replace: bool) -> None:
+    """As `write`, under another name first: in a folder that is passed through, a write in place may end halfway."""
+    directory = os.path.dirname(path)
+    beside = os.path.join(directory, lazy.unfinished.new_name())
+    try:
+        write(beside, file, False)
+        with lazy.fd.Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as opened:
+            lazy.unfinished.remove_left(opened.number, os.stat(beside).st_mtime)
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, beside)
+            for name in os.listxattr(path):
+                if name.startswith("user."):
+                    os.setxattr(beside, name, os.getxattr(path, name))
+        if replace:
+            os.rename(beside, path)
+        else:
+            os.link(beside, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
