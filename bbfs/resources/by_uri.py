@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -23,7 +23,6 @@ from bbfs.resources.source.roots import Roots
 from bbfs.resources.tree import Tree
 from bbfs.resources.writing.writer import Writer, record_state
 from bbfs.serving.changes import Bus
-from bbfs.sources.content.memory import MemoryContent
 
 LOADS_AT_ONCE = 64
 """Concurrent loads of one `load_many`, besides the bound of each source."""
@@ -176,43 +175,10 @@ class ByUri:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    async def write(self, uri: str, data: bytes, expected: Expected, *, keep: bool = True) -> ResourceMetadata:
-        """Create a resource, or replace its content. Return its metadata after this write.
-
-        The etag is the version that a next write of the same client replaces; None if the source does not tell it.
-        The directories that it is in are made as well. When this returns, the source has the content, and a lookup
-        finds it. Raise BbfsError: ReadOnly if the source is not written, Conflict if it has another state than the
-        expected one. The content is a pending write then, unless `keep` is false: the caller has it still.
-        """
-        source, _, native_uri = self._roots.parsed(uri)
-        path = self._listed_path(source, native_uri)
-        if path is None and expected.exists is not True:
-            await self._writer.make_parents(source, native_uri)
-        stored = await self._writer.write(source, native_uri, MemoryContent(data), expected, path=path, keep=keep)
-        if path is None:
-            await self.relist(source)
-        size = len(data) if stored.state.version is not None else stored.record.metadata.size
-        described = self._contents.described(stored.record)
-        return replace(described, size=size, etag=stored.state.etag or stored.state.version)
-
-    async def remove(self, uri: str, expected: Expected) -> None:
-        """Remove a resource. Raise BbfsError, as `write`."""
-        source, _, native_uri = self._roots.parsed(uri)
-        path = self._listed_path(source, native_uri)
-        await self._writer.remove(source, native_uri, expected, path)
-        if path is None:
-            await self.relist(source)
-
     @staticmethod
     def state_of(record: Record) -> Expected:
         """Return the state of a resource as it was last shown, for a write that replaces exactly this."""
         return record_state(record)
-
-    @staticmethod
-    def _listed_path(source: Source, native_uri: str) -> Path | None:
-        """Return the path in the catalog that a name of the mount leads to a resource by, or None."""
-        known = source.catalog.record(native_uri)
-        return known.path if known is not None and known.path else None
 
     async def relist(self, source: Source, changed: Path | None = None) -> None:
         """Let the next lookup find what has changed, in other mounts as well.

@@ -15,6 +15,7 @@ from bbfs.resources.commands.table import Put, Remove, Retry, Stored
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing.pending import PendingStore
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory.handler import MemoryHandler
 
 PREFIX = "bb-memory+kb+memory"
@@ -65,7 +66,7 @@ async def test_a_put_has_labels_that_a_later_one_keeps(kb: Kb) -> None:
     stored: list[Stored] = []
     path = f"{PREFIX}/notes/a"
     await ask(kb.manager, Put(path, data=b"one", mime_type="text/x-note", description="first"), stored.append)
-    assert stored == [Stored(f"{PREFIX}://notes/a", 3)]
+    assert stored == [Stored(f"{PREFIX}://notes/a", 3, MemoryContent(b"one").version)]
     assert await kb.told("notes/a") == (b"one", "text/x-note", "first")
     await ask(kb.manager, Put(uri=f"{PREFIX}://notes/a", data=b"two", description="second"))
     assert await kb.told("notes/a") == (b"two", "text/x-note", "second")

@@ -37,7 +37,7 @@ from bbfs.model.errors import (
 from bbfs.model.values import Change, DataSource, Expected, Policy, ResourceMetadata
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.commands.answers import ask
-from bbfs.resources.commands.table import Retry
+from bbfs.resources.commands.table import Put, Retry
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing import writer
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite
@@ -1271,10 +1271,11 @@ async def test_what_a_command_writes_while_the_source_is_listed_is_found(flat: F
     [found] = world.manager.sources.values()
     told = trio.Event()
     world.manager.changes.subscribe(lambda change: told.set() if change.own else None)
+    put = Put(uri="mcp-server+docs+test://new", data=b"new", expected=Expected(exists=False))
     async with trio.open_nursery() as nursery:
         found.catalog.expire()
         await until(lambda: source.under_way > 0)
-        nursery.start_soon(world.manager.by_uri.write, "mcp-server+docs+test://new", b"new", Expected(exists=False))
+        nursery.start_soon(ask, world.manager, put)
         await told.wait()
         gate.set()
     assert await program.ls(FLAT) == ["a.txt", "d", "new"]

@@ -38,7 +38,7 @@ from bbfs.model.errors import BbfsError, Denied, ProtocolViolation, ToolFailed
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands import table
 from bbfs.resources.commands.answers import ANSWERS, Answering
-from bbfs.resources.commands.put import Arriving
+from bbfs.resources.commands.put import joined
 from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.serving.changes import ClientQueue
@@ -185,7 +185,7 @@ class _Client:
         self._is_lower = is_lower
         self._manager = manager
         self._answers = answers
-        self._arriving = Arriving(manager)
+        self._arriving: dict[str, bytearray] = {}
         self._queue: ClientQueue[str] = ClientQueue(MOST_QUEUED, _missed)
         self._under_way = 0
 
@@ -224,7 +224,7 @@ class _Client:
         try:
             request = self._allowed(table.request_in(message))
             if isinstance(request, table.Put):
-                request = await self._arriving.joined(repr(asked), request)
+                request = await joined(self._manager, self._arriving, repr(asked), request)
             if request is not None:
                 await self._answers[type(request)](self._manager, request, self._replies(asked, request))
             if request is None or not request.lasts:

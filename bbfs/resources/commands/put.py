@@ -1,6 +1,5 @@
 """Stores and removes whole resources (`bbfs put`, and the other commands that write without a mount)."""
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 from bbfs.model.errors import (
@@ -13,9 +12,9 @@ from bbfs.model.errors import (
     ReadOnly,
     TooLarge,
 )
-from bbfs.model.uri import parse_data_source_uri, source_uri
+from bbfs.model.uri import source_uri
 from bbfs.model.values import Expected, Labels
-from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands import table
 from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
@@ -24,62 +23,64 @@ from bbfs.sources import CanDescribe
 from bbfs.sources.content.memory import MemoryContent
 
 
-class Arriving:
-    """The content of a put that is still arriving, in requests with one id: a message is bounded."""
+async def joined(
+    manager: ResourceManager, arriving: dict[str, bytearray], id: str, request: table.Put
+) -> table.Put | None:
+    """Return a request with its whole content, or None if there is more to come. Raise BbfsError.
 
-    def __init__(self, manager: ResourceManager) -> None:
-        self._manager = manager
-        self._data: dict[Hashable, bytearray] = {}
-
-    async def joined(self, id: Hashable, request: table.Put) -> table.Put | None:
-        """Return the request with its whole content, or None if there is more to come. Raise BbfsError."""
-        data = self._data.pop(id, None) or bytearray()
-        source, _ = await _target(self._manager, request)
-        _require_labels(source)
-        data += request.data
-        assert isinstance(source.handler, CanDescribe)
-        if len(data) > source.handler.largest:
-            raise TooLarge(f"{source.data.id} takes in no content of more than {source.handler.largest} bytes")
-        if not request.more:
-            return replace(request, data=bytes(data))
-        if self._data:
-            raise ProtocolViolation("one content at a time")
-        self._data[id] = data
-        return None
+    arriving: what has arrived of a content in requests with one id: a message is bounded.
+    """
+    data = arriving.pop(id, None) or bytearray()
+    source, _ = await _target(manager, request)
+    handler = _labelled(source)
+    data += request.data
+    if len(data) > handler.largest:
+        raise TooLarge(f"{source.data.id} takes in no content of more than {handler.largest} bytes")
+    if not request.more:
+        return replace(request, data=bytes(data))
+    if arriving:
+        raise ProtocolViolation("one content at a time")
+    arriving[id] = data
+    return None
 
 
 async def put(manager: ResourceManager, request: table.Put, replies: Replies[table.Stored]) -> None:
     """Store a resource, and make the directories that it is in. Raise BbfsError."""
     source, native_uri = await _target(manager, request)
-    _require_written(source)
+    _require_written(source, by_owner=request.by_owner)
     labels = Labels(request.mime_type, request.description)
     if labels:
-        _require_labels(source)
-    record = await _there(manager, source, native_uri)
-    if record is not None and not request.replace:
+        _labelled(source)
+    expected = request.expected
+    if expected is None:
+        expected = await _state(manager, source, native_uri)
+    if expected.exists and not request.replace:
         raise Exists("is there already")
-    expected = Expected(exists=False) if record is None else manager.by_uri.state_of(record)
-    path = record.path if record is not None and record.path else None
-    if path is None:
+    path = _listed(source, native_uri)
+    if path is None and expected.exists is not True:
         await manager.writer.make_parents(source, native_uri)
+    given = MemoryContent(request.data)
     stored = await manager.writer.write(
-        source, native_uri, MemoryContent(request.data), expected, path=path, labels=labels, by_owner=True
+        source, native_uri, given, expected, path=path, keep=request.keep, labels=labels, by_owner=request.by_owner
     )
     if path is None:
         await manager.by_uri.relist(source)
-    metadata = stored.record.metadata
-    await replies.give(table.Stored(metadata.uri, metadata.size))
+    state, metadata = stored.state, stored.record.metadata
+    size = given.size if state.version is not None else metadata.size
+    await replies.give(table.Stored(metadata.uri, size, state.etag or state.version))
 
 
 async def remove(manager: ResourceManager, request: table.Remove, _: Replies[object]) -> None:
     """Remove a resource. Raise BbfsError."""
     source, native_uri = await _target(manager, request)
-    _require_written(source)
-    record = await _there(manager, source, native_uri)
-    if record is None:
-        raise NotFound("no such resource")
-    path = record.path or None
-    await manager.writer.remove(source, native_uri, manager.by_uri.state_of(record), path, by_owner=True)
+    _require_written(source, by_owner=request.by_owner)
+    expected = request.expected
+    if expected is None:
+        expected = await _state(manager, source, native_uri)
+        if not expected.exists:
+            raise NotFound("no such resource")
+    path = _listed(source, native_uri)
+    await manager.writer.remove(source, native_uri, expected, path, by_owner=request.by_owner)
     if path is None:
         await manager.by_uri.relist(source)
 
@@ -87,11 +88,8 @@ async def remove(manager: ResourceManager, request: table.Remove, _: Replies[obj
 async def _target(manager: ResourceManager, request: table.Put | table.Remove) -> tuple[Source, str]:
     """Return the source that a request names and the native URI in it. Raise BbfsError."""
     if request.uri is not None:
-        parsed = parse_data_source_uri(request.uri)
-        source = manager.sources.get(parsed.base_prefix)
-        if source is None:
-            raise NotFound(f"no such source: {parsed.base_prefix}")
-        return source, parsed.original_uri
+        source, _, native_uri = manager.roots.parsed(request.uri)
+        return source, native_uri
     path = table.names(request.path or "")
     if not path:
         raise ProtocolViolation("neither path nor uri")
@@ -112,21 +110,29 @@ async def _native_uri(manager: ResourceManager, source: Source, path: Path, belo
     return await manager.tree.native_uri_for(source, below)
 
 
-async def _there(manager: ResourceManager, source: Source, native_uri: str) -> Record | None:
-    """Return the record of a resource, or None if the source has no such resource. Raise BbfsError."""
+async def _state(manager: ResourceManager, source: Source, native_uri: str) -> Expected:
+    """Return the state of a resource as it was last shown; ask the source if no listing has it. Raise BbfsError."""
     _, record = manager.by_uri.record_of(source_uri(source.data.base_prefix, native_uri))
     is_listed = bool(record.path) and not record.provisional
-    return record if is_listed or await manager.contents.exists(record) else None
+    is_there = is_listed or await manager.contents.exists(record)
+    return manager.by_uri.state_of(record) if is_there else Expected(exists=False)
 
 
-def _require_written(source: Source) -> None:
-    """Raise ReadOnly unless the owner of the mount may write to a source."""
-    if source.writes is None and not isinstance(source.handler, CanDescribe):
+def _listed(source: Source, native_uri: str) -> Path | None:
+    """Return the path in the catalog that a name of the mount leads to a resource by, or None."""
+    known = source.catalog.record(native_uri)
+    return known.path if known is not None and known.path else None
+
+
+def _require_written(source: Source, *, by_owner: bool) -> None:
+    """Raise ReadOnly unless a client may write to a source."""
+    if source.writes is None and not (by_owner and isinstance(source.handler, CanDescribe)):
         raise ReadOnly(source.why_read_only)
 
 
-def _require_labels(source: Source) -> None:
-    """Raise NotSupported unless a source stores the descriptions of writers."""
-    if not isinstance(source.handler, CanDescribe):
-        no_labels = f"{source.data.id} takes a content without a MIME type or a description of yours"
-        raise NotSupported(source.why_read_only if source.writes is None else no_labels)
+def _labelled(source: Source) -> CanDescribe:
+    """Return the handler of a source that stores the descriptions of writers. Raise NotSupported."""
+    if isinstance(source.handler, CanDescribe):
+        return source.handler
+    no_labels = f"{source.data.id} takes a content without a MIME type or a description of yours"
+    raise NotSupported(source.why_read_only if source.writes is None else no_labels)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, Literal, Never, TypeVar
 
 from bbfs.model.errors import NameTooLong, Rejected
 from bbfs.model.uri_paths import MAX_DEPTH
-from bbfs.model.values import Progress, Tool
+from bbfs.model.values import Expected, Progress, Tool
 from bbfs.resources.commands.encoding import decoded, encoded
 
 A = TypeVar("A", covariant=True)
@@ -314,18 +314,23 @@ class CallTool(Request[Progress | ResultPart | Piece], name="call", progress=Pro
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A resource that its source has stored. size: bytes."""
+    """A resource that its source has stored. size: bytes. version: the one that a next write of the client replaces.
+
+    Each is None if the source does not tell it.
+    """
 
     uri: str
     size: int | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True)
 class Put(Request[Stored], name="put", changes=True, uri=Stored):
     """Store a resource at a path or under a URI. From then on a lookup finds it.
 
-    The content is a pending write until the source has it. It replaces the version that was last shown; another one is
-    a conflict. replace: there may be such a resource. more: the content goes on in the next request with the same id.
+    replace: there may be such a resource. more: the content goes on in the next request with the same id. expected: the
+    state of the resource, by default the one that was last shown; another one is a conflict. keep: the content is a
+    pending write until the source has it; if not, the client has it still. by_owner: see `CanDescribe`.
     """
 
     path: str | None = None
@@ -335,14 +340,19 @@ class Put(Request[Stored], name="put", changes=True, uri=Stored):
     more: bool = False
     mime_type: str | None = None
     description: str | None = None
+    expected: Expected | None = None
+    keep: bool = True
+    by_owner: bool = True
 
 
 @dataclass(frozen=True)
 class Remove(Request[Never], name="remove", changes=True):
-    """Remove a resource at a path or under a URI."""
+    """Remove a resource at a path or under a URI. expected, by_owner: as for `Put`."""
 
     path: str | None = None
     uri: str | None = None
+    expected: Expected | None = None
+    by_owner: bool = True
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
-from bbfs.model.values import Expected, ResourceMetadata
+from bbfs.model.values import Expected
+from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.table import Put, Remove, Stored
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
 from bbfs.server.errors import certain, described
@@ -77,21 +79,23 @@ class Writings:
         """Return the structured result. The client keeps a content that its source does not take."""
         try:
             expected = await self._expected(given)
-            written = await self._manager.by_uri.write(given.uri, given.data(), expected, keep=False)
-            return {"uri": written.uri, "metadata": await self._metadata(written)}
+            written: list[Stored] = []
+            asked = Put(uri=given.uri, data=given.data(), expected=expected, keep=False, by_owner=False)
+            await ask(self._manager, asked, written.append)
+            return {"uri": written[0].uri, "metadata": await self._metadata(written[0])}
         except BbfsError as error:
             return self._failure(given.uri, error)
 
-    async def _metadata(self, written: ResourceMetadata) -> dict[str, Any]:
+    async def _metadata(self, written: Stored) -> dict[str, Any]:
         """Describe a resource that was just written; without size and version, if its source does not tell them.
 
         The version is that of this write where its answer tells one: a later one may be that of another client.
         """
         uri = written.uri
         source, record = self._manager.by_uri.record_of(uri)
-        if written.etag is not None:
+        if written.version is not None:
             known = documents.resource(self._manager.contents, source, record, record.path)
-            return {**known, "size": written.size, "version": written.etag}
+            return {**known, "size": written.size, "version": written.version}
         if record.metadata.etag is None and (record.digest is None or record.invalidated):
             try:
                 await self._manager.by_uri.load(uri)
@@ -104,7 +108,8 @@ class Writings:
     async def remove(self, given: RemoveArguments) -> dict[str, Any]:
         """Return the structured result."""
         try:
-            await self._manager.by_uri.remove(given.uri, await self._expected(given))
+            asked = Remove(uri=given.uri, expected=await self._expected(given), by_owner=False)
+            await ask(self._manager, asked)
         except BbfsError as error:
             return self._failure(given.uri, error)
         return {"uri": given.uri}

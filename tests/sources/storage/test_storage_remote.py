@@ -44,6 +44,8 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import Capabilities, DataSource, Expected, Policy
+from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.table import Put
 from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
@@ -189,7 +191,7 @@ async def test_a_resource_may_be_new_with_the_directories_above_it(server: tuple
     made = replace(source_of(server), capabilities=Capabilities(write=True))
     async with opened(made) as handler, trio.open_nursery() as nursery, World(nursery, handler) as world:
         for path in ("new", "deep/new", "made/too/new"):
-            await world.manager.write_resource(f"{begin}/{path}", b"x", Expected(exists=False))
+            await ask(world.manager, Put(uri=f"{begin}/{path}", data=b"x", expected=Expected(exists=False)))
             assert (server[2] / path).read_bytes() == b"x"
             (server[2] / path).unlink()
         shutil.rmtree(server[2] / "made")
