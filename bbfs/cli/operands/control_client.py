@@ -1,9 +1,8 @@
 """The client of a daemon's control socket, for tasks and (`ask_now`) for commands without an event loop."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bbfs.cli import lazy
 from bbfs.cli.operands import location
@@ -13,31 +12,21 @@ from bbfs.fuse.control import blocking
 from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable
 from bbfs.resources.commands.table import Put, Request, answer_in, message_of
 
-if TYPE_CHECKING:
-    from bbfs.fuse.control.link import MessageStream
-
 A = TypeVar("A")
 T = TypeVar("T")
 PIECE = 512 << 10
 """Bytes of a content in one message: in base64 they fit a line of the control socket."""
 
 
-@asynccontextmanager
-async def daemon_of(mount: str) -> "AsyncGenerator[MessageStream]":
-    """Yield a connection to the daemon of a mount.
+async def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
+    """Ask the daemon of a mount, and have `hear` called with each answer.
 
-    Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, and Denied if the
-    socket is of another user than the mount, which may name any socket.
+    Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, Denied if the socket is of
+    another user than the mount, which may name any socket; and the error in an answer.
     """
     await lazy.trio.to_thread.run_sync(mountpoint.names, mount)
     address = await _asked(mount, lambda: location.control_address(mount))
-    async with lazy.link.connect(address, _user_of(mount)) as connection:
-        yield connection
-
-
-async def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
-    """Ask the daemon of a mount, and have `hear` called with each answer. Raise as `daemon_of`, and its error."""
-    async with daemon_of(mount) as link:
+    async with lazy.link.connect(address, _user_of(mount)) as link:
         try:
             for message in _messages(request):
                 await link.send([message])
@@ -55,10 +44,11 @@ def ask_now(mount: str, request: Request[A]) -> Iterator[A]:
         try:
             for message in _messages(request):
                 link.send(message)
-                while _heard(request, link.receive(), answers.append):
+                goes_on = True
+                while goes_on:
+                    goes_on = _heard(request, link.receive(), answers.append)
                     yield from answers
                     answers.clear()
-                yield from answers
         except ConnectionError:
             raise _ended() from None
 
