@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak kills faults saves hostile passed foreign fuzz install options lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz install options lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -11,8 +11,11 @@ FOREIGN := .venv/.installed-foreign
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
 
-test: check  ## everything that CI runs
-	.venv/bin/pytest --numprocesses auto --dist loadfile
+test: $(TEST)  ## everything that CI runs: the checks beside the tests
+	$(MAKE) --no-print-directory --jobs=2 check tests
+
+tests: $(TEST)  ## the tests alone
+	.venv/bin/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 check: $(TEST)  ## format, lint, types and the direction of imports
 	.venv/bin/ruff format --check . && .venv/bin/ruff check .

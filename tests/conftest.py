@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from repository import TESTS
 
 from bbfs.fuse import mountpoint
 
@@ -40,6 +41,19 @@ def pytest_configure() -> None:
     if libc.unshare(_CLONE_NEWNS) == 0 and libc.mount(None, b"/", None, _MS_PRIVATE_ALL, None) == 0:
         for mount in mountpoint.own_mounts():  # copies in this table, which would keep their daemons alive
             libc.umount2(os.fsencode(mount.path), _MNT_DETACH)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """Return more workers than processors, since most tests wait for processes that they have started."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the directories of the longest files. A worker has a whole file, and the last one should be short."""
+    first = [TESTS / name for name in ("mount", "cli", "server", "hostile")]
+    items.sort(key=lambda item: not any(directory in item.path.parents for directory in first))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
