@@ -132,7 +132,7 @@ def completions() -> Iterator[Case]:
                 ID + b'"result":{"completion":{"values":[' + values + b'],"hasMore":true}}}\n'
             ),
         }
-        yield Case(f"{name}, over stdio", stdio(replies), DIRECTORY, list_completed, quick=name == "long values")
+        yield Case(f"{name}, over stdio", stdio(replies), DIRECTORY, list_completed)
 
 
 def list_completed(directory: Path) -> Sequence[Sequence[str | Path]]:

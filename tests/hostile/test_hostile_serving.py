@@ -68,7 +68,7 @@ class Server:
         assert self.memory() - self.idle < MEMORY
 
 
-@pytest.fixture(params=("data sources", "knowledge base"))
+@pytest.fixture(params=("data sources", pytest.param("knowledge base", marks=pytest.mark.thorough)))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     if request.param == "knowledge base":
         with Store(tmp_path / "kb.sqlite") as store:
