@@ -1,19 +1,23 @@
 """The command line in this process and in processes of its own, a folder and a knowledge base to read, and mounts."""
 
 import logging
+import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import forked_daemon
+import programs
 import pytest
 from click.testing import CliRunner, Result
+from forked_daemon import ForkedDaemon, forked
 
 from bbfs.cli import main, options
 from bbfs.fuse import mountpoint
+from bbfs.knowledge.database.store import Store
 
 BOUND = 60.0
 FILES = {"hello.txt": b"hello\n", "sub dir/grüße.md": "# Grüße\n".encode()}
@@ -50,9 +54,11 @@ def bbfs() -> Callable[..., Result]:
 def process() -> Callable[..., subprocess.CompletedProcess[bytes]]:
     """Runs a command in a process of its own, with a bound."""
 
-    def run(*arguments: str | Path, **extra: object) -> subprocess.CompletedProcess[bytes]:
-        line = [sys.executable, "-m", "bbfs", *map(str, arguments)]
-        return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND, check=False, **extra)  # type: ignore[call-overload]
+    def run(
+        *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        done = programs.bbfs(*arguments, timeout=BOUND, status=None, env=env, directory=cwd)
+        return subprocess.CompletedProcess(arguments, done.status, done.out, done.err)
 
     return run
 
@@ -75,31 +81,28 @@ def only(tmp_path: Path, folder: Path) -> list[str]:
 @pytest.fixture
 def knowledge(tmp_path: Path) -> list[str]:
     """Options for a knowledge base as the one source, named `shelf`: one document, `guides/first`."""
-    text = tmp_path / "first.md"
-    text.write_text("# First\n", "utf-8")
     database = tmp_path / "kb.sqlite"
-    module = [sys.executable, "-m", "bbfs.knowledge"]
-    subprocess.run(
-        [*module, "put", "--db", str(database), "guides", "first", str(text)],
-        check=True,
-        capture_output=True,
-        timeout=BOUND,
-    )
-    return ["--mcp", f"shelf={shlex.join([*module, 'serve', '--db', str(database)])}"]
+    with Store(database) as store:
+        store.put("guides", "first", b"# First\n", name="first.md")
+    return ["--mcp", f"shelf={shlex.join(forked('-m', 'bbfs.knowledge', 'serve', '--db', database))}"]
 
 
 @pytest.fixture
-def mount(fuse: None, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, subprocess.Popen[bytes]]]]:
-    """Mounts with the options given, in the foreground of a process; all is gone at the end of the test."""
-    started: list[tuple[Path, subprocess.Popen[bytes]]] = []
+def mount(fuse: None, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, ForkedDaemon]]]:
+    """Mounts with the options given, in the foreground of a process; all is gone at the end of the test.
 
-    def start(*arguments: str) -> tuple[Path, subprocess.Popen[bytes]]:
+    What the process says is in a file beside the mount point, whose name ends in `.said`.
+    """
+    started: list[tuple[Path, ForkedDaemon]] = []
+
+    def start(*arguments: str) -> tuple[Path, ForkedDaemon]:
         point = tmp_path / f"mnt-{len(started)}"
-        line = [sys.executable, "-m", "bbfs", "mount", str(point), *arguments]
-        daemon = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        said = point.with_suffix(".said")
+        with said.open("wb") as out:
+            daemon = forked_daemon.start(["mount", str(point), *arguments], os.environ, out.fileno())
         started.append((point, daemon))
         wait_until(lambda: mountpoint.mount_at(str(point)) is not None or daemon.poll() is not None)
-        assert daemon.poll() is None, daemon.communicate(timeout=BOUND)[0].decode()
+        assert daemon.poll() is None, said.read_text()
         assert mountpoint.names(str(point), timeout=BOUND)
         return point, daemon
 
@@ -109,10 +112,10 @@ def mount(fuse: None, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, subp
             daemon.send_signal(signal.SIGCONT)
             daemon.terminate()
         try:
-            daemon.communicate(timeout=15)
+            daemon.wait(15)
         except subprocess.TimeoutExpired:
             daemon.kill()
-            daemon.communicate(timeout=15)
+            daemon.wait(15)
         mountpoint.unmount(str(point))
 
 

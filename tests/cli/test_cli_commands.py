@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from cache_server import CacheServer
 from click.testing import CliRunner, Result
+from forked_daemon import forked
 from repository import SERVERS
 
 from bbfs.cli import COMMANDS, main, options
@@ -563,9 +564,8 @@ def on_a_terminal(arguments: list[str]) -> str:
     """Run a command whose output is a terminal; return all that it writes."""
     ours, its = os.openpty()
     tty.setraw(its)  # no "\r" of its own
-    line = [sys.executable, "-m", "bbfs", *arguments]
     with (
-        subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=its, stderr=its) as process,
+        subprocess.Popen(forked("-m", "bbfs", *arguments), stdin=subprocess.DEVNULL, stdout=its, stderr=its) as process,
         os.fdopen(ours, "rb") as end,
     ):
         os.close(its)

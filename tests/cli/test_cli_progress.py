@@ -18,6 +18,7 @@ from typing import IO
 import click
 import pytest
 from click.testing import Result
+from forked_daemon import forked
 from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
@@ -105,7 +106,7 @@ def watched(line: list[str], pattern: bytes, then: Callable[[bytes], object]) ->
     then: called once with what the terminal shows, as soon as a pattern is there. Only then is standard output read.
     """
     ours, its = pty.openpty()
-    command = [sys.executable, "-m", "bbfs", *line]
+    command = forked("-m", "bbfs", *line)
     out = b""
 
     def read(pipe: IO[bytes]) -> None:
@@ -191,7 +192,7 @@ def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("BBFS_TOKEN_STORE", "file")
     for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    line = [sys.executable, str(SERVERS / "oauth.py")]
+    line = forked(SERVERS / "oauth.py")
     with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as started:
         assert started.stdout is not None
         yield started.stdout.readline().decode().strip()

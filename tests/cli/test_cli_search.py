@@ -4,13 +4,13 @@ import json
 import os
 import pty
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from forked_daemon import forked
 
 HERE = "bb-memory+kb+memory"
 CONFIG = """
@@ -91,7 +91,7 @@ def test_the_best_hit_is_opened(bbfs: Callable[..., Result], only: list[str]) ->
 def test_on_a_terminal_it_is_coloured_and_a_pager_opens(only: list[str], tmp_path: Path) -> None:
     def on_terminal(*words: str) -> bytes:
         ours, theirs = pty.openpty()
-        line = [sys.executable, "-m", "bbfs", "search", *words, "-q", *only]
+        line = forked("-m", "bbfs", "search", *words, "-q", *only)
         environ = {**os.environ, "PAGER": f"tee {tmp_path / 'paged'}"}
         with subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as child:
             os.close(theirs)

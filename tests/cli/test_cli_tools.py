@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
+from forked_daemon import forked
 from repository import SERVERS
 
 from bbfs.cli import main
@@ -110,7 +111,7 @@ def test_an_error_of_the_tool_is_status_3(process: Process, server: list[str]) -
 def test_on_a_terminal_it_asks_and_bytes_go_to_files(server: list[str], log: Path, tmp_path: Path) -> None:
     def answered(*words: str, answer: bytes = b"") -> str:
         ours, theirs = pty.openpty()
-        line = [sys.executable, "-m", "bbfs", "call", "t", *words, *server]
+        line = forked("-m", "bbfs", "call", "t", *words, *server)
         child = subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path)
         os.close(theirs)
         said, deadline = b"", time.monotonic() + 60

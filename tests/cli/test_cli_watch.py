@@ -5,18 +5,19 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import trio
 from click.testing import Result
+from forked_daemon import ForkedDaemon, forked
 
 from bbfs.cli.commands.watch import Teller, by_reference
+from bbfs.knowledge.database.store import Store
 from bbfs.resources.commands.table import Event
 
-Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
+Mount = Callable[..., tuple[Path, ForkedDaemon]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
 Until = Callable[..., None]
 Watch = Callable[..., "subprocess.Popen[bytes]"]
@@ -36,7 +37,7 @@ def watch(tmp_path: Path, until: Until) -> Iterator[Watch]:
 
     def start(*arguments: str | Path, stdout: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
         log = tmp_path / f"watch-{len(started)}.log"
-        line = [sys.executable, "-m", "bbfs", "watch", *map(str, arguments)]
+        line = forked("-m", "bbfs", "watch", *arguments)
         with log.open("wb") as errors:
             watching = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=errors)
         started.append(watching)
@@ -101,10 +102,8 @@ def test_sources_that_no_mount_has_are_opened_and_watched(
 @pytest.mark.semantics("S18")
 def test_a_server_that_no_mount_has_is_watched(watch: Watch, knowledge: list[str], tmp_path: Path) -> None:
     watching = watch(*knowledge, "--json", "shelf/resource/knowledge/guides/document")
-    text = tmp_path / "second.md"
-    text.write_text("# Second\n", "utf-8")
-    put = [sys.executable, "-m", "bbfs.knowledge", "put", "--db", tmp_path / "kb.sqlite", "guides", "second", text]
-    subprocess.run(put, check=True, capture_output=True, timeout=BOUND)
+    with Store(tmp_path / "kb.sqlite") as store:
+        store.put("guides", "second", b"# Second\n", name="second.md")
     told = json.loads(line_of(watching))
     assert (told["event"], told["uri"], told["source"]) == (
         "added",
@@ -205,7 +204,7 @@ def test_a_script_is_told_when_the_watch_of_all_operands_has_begun(
     mount: Mount, only: list[str], folder: Path, options: tuple[str, ...], first: str
 ) -> None:
     point, _ = mount(*only)
-    line = [sys.executable, "-m", "bbfs", "watch", "--ready", *options, *only, "notes", point]
+    line = forked("-m", "bbfs", "watch", "--ready", *options, *only, "notes", point)
     with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watching:
         try:
             assert line_of(watching) == first
@@ -217,7 +216,7 @@ def test_a_script_is_told_when_the_watch_of_all_operands_has_begun(
 
 
 def test_a_watch_says_on_standard_error_that_it_has_begun(only: list[str], folder: Path) -> None:
-    line = [sys.executable, "-m", "bbfs", "watch", *only, "notes"]
+    line = forked("-m", "bbfs", "watch", *only, "notes")
     with subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as watching:

@@ -1,18 +1,18 @@
 """`bbfs serve` in processes of its own, and its service in this one, over folders, MCP servers and memory."""
 
-import sys
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from harness import State, config_text, folder, mcp, unexpected_lines
+from forked_daemon import forked
+from harness import State, config_text, folder, mcp
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from repository import SERVERS
-from served import BOUND, FILES
+from served import BOUND, FILES, serving
 
 from bbfs.config import load_config
 from bbfs.knowledge.database.store import Store
@@ -49,11 +49,11 @@ def knowledge(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def sources(local: Path, knowledge: Store) -> list[dict[str, Any]]:
     """A folder, a knowledge base and a plain MCP server."""
-    serve_knowledge = [sys.executable, "-m", "bbfs.knowledge", "serve", "--interval", "0.05", "--ttl", "0"]
+    serve_knowledge = forked("-m", "bbfs.knowledge", "serve", "--interval", "0.05", "--ttl", "0")
     return [
         folder("local", local),
         mcp("kb", [*serve_knowledge, "--db", knowledge.path], tools="off"),
-        mcp("items", [sys.executable, SERVERS / "resources.py"]),
+        mcp("items", forked(SERVERS / "resources.py")),
     ]
 
 
@@ -91,23 +91,5 @@ def state() -> Iterator[State]:
 
 @pytest.fixture
 def stdio(state: State, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Client]]:
-    """A client of `bbfs serve` in a process of its own: `async with stdio(era, *tables, options=[…]) as client`.
-
-    expected: patterns of what it may say above INFO.
-    """
-
-    @asynccontextmanager
-    async def connect(
-        era: str, *tables: dict[str, Any], options: Sequence[str] = (), expected: Sequence[str] = (), **client: Any
-    ) -> AsyncGenerator[Client]:
-        config = tmp_path / "serve.toml"
-        config.write_text(config_text(tables, {}))
-        arguments = ["-m", "bbfs", "serve", "--config", str(config), *options]
-        errors = tmp_path / "stderr"
-        with errors.open("w") as errlog:
-            parameters = StdioServerParameters(command=sys.executable, args=arguments, env=state.environ())
-            async with Client(stdio_client(parameters, errlog=errlog), mode=era, cache=None, **client) as connected:
-                yield connected
-        assert unexpected_lines(errors.read_text(), expected) == []
-
-    return connect
+    """A client of `bbfs serve`, as `served.serving` has it: `async with stdio(era, *tables, options=[…]) as client`."""
+    return partial(serving, state, tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 from harness import folder, mcp
 from mcp import Client
 from mcp.client.session import IncomingMessage
@@ -133,8 +134,8 @@ async def test_a_source_that_answers_late_joins_the_list(
     monkeypatch.setattr("bbfs.server.resource_list.WAIT", 2.0)  # enough for the folder on a busy machine
     go = tmp_path / "go"
     waiting = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
-    kb = ["-m", "bbfs.knowledge", "serve", "--db", str(tmp_path / "late.sqlite"), "--create"]
-    start = f"{waiting}os.execv({sys.executable!r}, {[sys.executable, *kb]!r})"
+    kb = forked("-m", "bbfs.knowledge", "serve", "--db", tmp_path / "late.sqlite", "--create")
+    start = f"{waiting}os.execv({kb[0]!r}, {kb!r})"
     with trio.fail_after(BOUND):
         async with (
             service(folder("local", local), mcp("late", [sys.executable, "-c", start], tools="off")) as served,

@@ -1,6 +1,5 @@
 """`load_datasource`, and the list of all resources: pages, depths, templates, completion."""
 
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 from harness import folder, mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -165,7 +165,7 @@ async def test_all_resources_of_all_sources(
     for number in range(450):
         (local / f"src/{number:03}.txt").write_text("x")
     gone = mcp("gone", ["/nonexistent/server"])
-    many = mcp("many", [sys.executable, SERVERS / "resources.py", "--count", "450"])
+    many = mcp("many", forked(SERVERS / "resources.py", "--count", "450"))
     with trio.fail_after(BOUND):
         async with service(*sources, gone, many) as served, Client(served, mode=era, cache=None) as client:
             uris: list[str] = []

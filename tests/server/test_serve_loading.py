@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 from harness import folder, mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -244,7 +245,7 @@ async def test_many_are_answered_in_order(service: Callable[..., Any], local: Pa
 @pytest.fixture
 def guarded() -> Iterator[dict[str, Any]]:
     """A server over HTTP that wants a token, which nobody has."""
-    line = [sys.executable, str(SERVERS / "resources.py"), "--transport", "http", "--token", "secret"]
+    line = forked(SERVERS / "resources.py", "--transport", "http", "--token", "secret")
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 from harness import folder, mcp
 from mcp import Client
 from served import BOUND
@@ -25,7 +25,7 @@ TEMPLATE = "resource://knowledge/{collectionId}/document/{docId}"
 @pytest.fixture
 def writable(knowledge: Store) -> dict[str, Any]:
     """The knowledge base as a source that is written by its tools."""
-    command = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", knowledge.path, "--writable", "--ttl", "0"]
+    command = forked("-m", "bbfs.knowledge", "serve", "--db", knowledge.path, "--writable", "--ttl", "0")
     tools = {"version": "version", "template": TEMPLATE}
     options = {
         "write": {"tool": "put_document", "blob": "blob", **tools},

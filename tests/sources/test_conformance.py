@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import trio
+from forked_daemon import forked
 from repository import SERVERS
 
 from bbfs.knowledge.database.store import Store
@@ -50,7 +51,7 @@ class TestMcpServer(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        async with _served(str(SERVERS / "odd.py"), "none") as handler:
+        async with _served(sys.executable, "-S", str(SERVERS / "odd.py"), "none") as handler:
             yield handler
 
 
@@ -79,17 +80,16 @@ class TestKnowledgeBase(SourceConformance):
         with Store(database) as store:
             for native_uri, data in self.known.items():
                 store.put("docs", native_uri.rpartition("/")[2], data)
-        async with _served(
-            "-m", "bbfs.knowledge", "serve", "--db", str(database), "--writable", tools=TOOLS
-        ) as handler:
+        command = forked("-m", "bbfs.knowledge", "serve", "--db", database, "--writable")
+        async with _served(*command, tools=TOOLS) as handler:
             await handler.list()
             yield handler
 
 
 @asynccontextmanager
-async def _served(*arguments: str, tools: Mapping[str, Any] | None = None) -> AsyncIterator[McpHandler]:
-    server = McpServer("stdio", command=sys.executable, args=arguments)
-    source = replace(DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=server), **(tools or {}))
+async def _served(*command: str, tools: Mapping[str, Any] | None = None) -> AsyncIterator[McpHandler]:
+    mcp = McpServer("stdio", command=command[0], args=command[1:])
+    source = replace(DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=mcp), **(tools or {}))
     manager = MCPManager()
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: manager.run(task_status=task_status))

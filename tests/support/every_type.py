@@ -1,7 +1,6 @@
 """A source of every type, with real servers behind them."""
 
 import sqlite3
-import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forked_daemon import forked
 from harness import SourceTable, folder, mcp
 from notion_server import TOKEN, notion_server
 from object_stores import KEY, SECRET, Relay, S3Server
@@ -54,7 +54,7 @@ class Servers:
     def sources(self, **options: Any) -> list[SourceTable]:
         """All sources. options: of each but the local ones."""
         shop = "SELECT what FROM purchase JOIN customer ON customer.id = customer WHERE city = :city ORDER BY what"
-        serve = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", self.directory / "kb.sqlite"]
+        serve = forked("-m", "bbfs.knowledge", "serve", "--db", self.directory / "kb.sqlite")
         endpoint = {"endpoint": self.relay.url}
         resources = {
             "todo/today.txt": "buy coffee\n",
@@ -104,8 +104,8 @@ def every_type(directory: Path) -> Iterator[Servers]:
         archive.writestr(zipfile.ZipInfo("../escape.txt", (2026, 3, 4, 5, 6, 8)), "stays inside\n")
     (directory / "guides").mkdir()
     (directory / "guides" / "brewing.md").write_text("# Brewing\n\nSixty grams of coffee to a litre.\n")
-    knowledge = [sys.executable, "-m", "bbfs.knowledge", "import", "--db", directory / "kb.sqlite"]
-    run(*knowledge, "--collection", "guides", directory / "guides", timeout=30)
+    knowledge = forked("-m", "bbfs.knowledge", "import", "--db", directory / "kb.sqlite")
+    run(*knowledge, "--collection", "guides", directory / "guides", timeout=60)
     with ExitStack() as stack:
         postgres = stack.enter_context(postgres_server())
         postgres.create("ledger", _LEDGER)

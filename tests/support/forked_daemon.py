@@ -1,8 +1,8 @@
-"""Daemons that are forked from a process which has imported them: importing is most of what a short mount takes.
+"""Daemons, commands and servers that are forked from a process which has imported them: that takes most of their time.
 
-    python -m forked_daemon FD      the process that forks; FD is its end of a pair of sockets
+    python -m forked_daemon KIND FD LISTENING     the process that forks, with its ends of a pair and of its address
 
-The tests of the command line start `bbfs mount` itself, and so do the tours and the demo.
+Some tests of the command line start `bbfs` itself, and so do the tours and the demo.
 """
 
 import atexit
@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -24,8 +25,16 @@ from typing import Any
 
 MESSAGE = 1 << 20
 """Bytes of a message at most."""
-IMPORTED = ("bbfs.fuse.daemon", "bbfs.sources.filesystem", "bbfs.sources.mcp", "bbfs.sources.mcp.handler")
-"""The modules that most mounts need. A daemon imports the rest when it needs it."""
+IMPORTED = {
+    "daemon": ("bbfs.cli", "bbfs.fuse.daemon", "bbfs.sources.filesystem", "bbfs.sources.mcp.handler"),
+    "server": (
+        "bbfs.cli", "bbfs.knowledge.importing", "bbfs.knowledge.server.run", "bbfs.resources.open",
+        "bbfs.server.service", "bbfs.serving.http", "bbfs.sources.filesystem", "bbfs.sources.mcp.handler",
+        "mcp.server.sse", "mcp.server.stdio", "mcp.server.subscriptions", "uvicorn",
+    ),
+}  # fmt: skip
+"""The modules that most of a kind need. The rest is imported when it is needed."""
+STAND_IN = Path(__file__).with_name("stand_in.py")
 START_TIMEOUT = 60.0
 """Seconds until the process that forks has imported everything and has forked."""
 
@@ -70,27 +79,45 @@ class ForkedDaemon:
             os.close(self._pidfd)
 
 
-def start(arguments: Sequence[str], environ: Mapping[str, str], log: int) -> ForkedDaemon:
-    """Run `bbfs ARGUMENTS` in a session of its own, with nothing to read. log: takes both of its outputs."""
-    forker = _forker()
-    forker.ask({"arguments": list(arguments), "environ": dict(environ)}, log)
-    return ForkedDaemon(forker, arguments)
+def start(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    out: int,
+    errors: int | None = None,
+    directory: str | None = None,
+) -> ForkedDaemon:
+    """Run `bbfs ARGUMENTS` in a session of its own, with nothing to read. errors: None has them go to `out`, too."""
+    forker = _forker("daemon")
+    words = ["-m", "bbfs", *map(str, arguments)]
+    request = {"words": words, "environ": dict(environ), "directory": str(directory or os.getcwd())}
+    with open(os.devnull, "rb") as nothing:
+        forker.ask(request, [nothing.fileno(), out, out if errors is None else errors])
+    return ForkedDaemon(forker, words)
+
+
+def forked(*words: str | Path) -> list[str]:
+    """Return the command of a process that stands for `python WORDS`, which is forked when the command is run."""
+    return [sys.executable, "-I", "-S", str(STAND_IN), _forker("server").address, *map(str, words)]
 
 
 @cache
-def _forker() -> "_Forker":
-    return _Forker()
+def _forker(kind: str) -> "_Forker":
+    return _Forker(kind)
 
 
 class _Forker:
     """The process that forks, as one pytest process sees it. It ends with that."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self.address = f"bbfs-tests-{kind}-{os.getpid()}"
         self._socket, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
-            line = [sys.executable, "-W", "default", "-m", __name__, str(its.fileno())]
+        with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind("\0" + self.address)
+            listening.listen()
+            ends = [its.fileno(), listening.fileno()]
+            line = [sys.executable, "-W", "default", "-m", __name__, kind, *map(str, ends)]
             environ = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-            self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=environ, pass_fds=[its.fileno()])
+            self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=environ, pass_fds=ends)
         self._ended: dict[int, int] = {}
         atexit.register(self._end)
 
@@ -98,8 +125,8 @@ class _Forker:
         self._socket.close()
         self._process.wait(START_TIMEOUT)
 
-    def ask(self, request: dict[str, Any], log: int) -> None:
-        socket.send_fds(self._socket, [json.dumps(request).encode()], [log])
+    def ask(self, request: dict[str, Any], streams: Sequence[int]) -> None:
+        socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
 
     def receive(self, key: str, timeout: float | None) -> dict[str, Any]:
         """Return the next message with this key; keep the ends of daemons. Raise TimeoutError."""
@@ -125,51 +152,103 @@ class _Forker:
         return self._ended.pop(pid)
 
 
-def _serve(control: socket.socket) -> None:
-    """Fork a daemon for each request, and tell when one has ended. Return in the daemons only."""
-    running: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([control.fileno(), *running], [], [])
-        for pidfd in set(ready) & set(running):
-            _, status = os.waitpid(running[pidfd], 0)
-            control.send(
-                json.dumps({"ended": running.pop(pidfd), "status": os.waitstatus_to_exitcode(status)}).encode()
-            )
-            os.close(pidfd)
-        if control.fileno() in ready:
-            data, descriptors, _, _ = socket.recv_fds(control, MESSAGE, 1)
-            if not data:
-                os._exit(0)
-            pid = os.fork()
-            if pid == 0:
-                for descriptor in running:
-                    os.close(descriptor)
-                control.close()
-                _become(json.loads(data), descriptors[0])
-                return
-            os.close(descriptors[0])
-            running[os.pidfd_open(pid)] = pid
-            control.send(json.dumps({"pid": pid}).encode())
+class _Forking:
+    """The process that forks. control: of the tests. listening: where processes that stand for servers come."""
+
+    def __init__(self, control: socket.socket, listening: socket.socket) -> None:
+        self._control, self._listening = control, listening
+        self._ended: dict[int, tuple[int, socket.socket]] = {}
+        """By the descriptor of a process: its PID, and who is told of its end."""
+        self._stand_ins: dict[socket.socket, int] = {}
+        """The PIDs of servers, by the connection of what stands for them."""
+
+    def serve(self) -> dict[str, Any]:
+        """Fork for each request, and tell when a process has ended. Return the request in the forked ones only."""
+        while True:
+            ready, _, _ = select.select([self._control, self._listening, *self._stand_ins, *self._ended], [], [])
+            for each in ready:
+                request = None
+                if each in self._ended:
+                    self._tell_end(each)
+                elif each in self._stand_ins:
+                    self._pass_signal(each)
+                elif each is self._listening:
+                    request = self._fork(self._listening.accept()[0])
+                elif each is self._control:
+                    request = self._fork(self._control)
+                if request is not None:
+                    return request
+
+    def _fork(self, asking: socket.socket) -> dict[str, Any] | None:
+        """Return None in the process that forks."""
+        data, streams, _, _ = socket.recv_fds(asking, MESSAGE, 3)
+        if not data and asking is self._control:
+            os._exit(0)  # the tests have ended
+        if not data:
+            asking.close()
+            return None
+        pid = os.fork()
+        if pid == 0:
+            for number, descriptor in enumerate(streams):
+                os.dup2(descriptor, number)
+            for descriptor in (*streams, *self._ended):
+                os.close(descriptor)
+            for end in {self._control, self._listening, asking, *self._stand_ins}:
+                end.close()
+            return dict(json.loads(data))
+        for descriptor in streams:
+            os.close(descriptor)
+        self._ended[os.pidfd_open(pid)] = pid, asking
+        if asking is self._control:
+            asking.send(json.dumps({"pid": pid}).encode())
+        else:
+            self._stand_ins[asking] = pid
+        return None
+
+    def _tell_end(self, pidfd: int) -> None:
+        pid, asked = self._ended.pop(pidfd)
+        os.close(pidfd)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(OSError):  # what stands for it may have gone
+            asked.send(json.dumps({"ended": pid, "status": status}).encode())
+        if asked is not self._control:
+            self._stand_ins.pop(asked, None)
+            asked.close()
+
+    def _pass_signal(self, stand_in: socket.socket) -> None:
+        """Send the server a signal, or kill it when what stands for it was killed."""
+        number = stand_in.recv(MESSAGE)
+        os.kill(self._stand_ins[stand_in], int(number or signal.SIGKILL))
+        if not number:
+            del self._stand_ins[stand_in]
 
 
-def _become(request: dict[str, Any], log: int) -> None:
+def _run(request: dict[str, Any]) -> None:
+    """Be `python WORDS`."""
     os.setsid()
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environ"])
-    sys.argv = ["bbfs", *request["arguments"]]
+    for number, name in enumerate(("stdin", "stdout", "stderr")):  # these know what they were opened on
+        errors = "backslashreplace" if name == "stderr" else "surrogateescape"
+        mode, buffering = "w" if number else "r", 1 if name == "stderr" else -1
+        setattr(sys, name, open(number, mode, buffering, "utf-8", errors, closefd=False))  # noqa: SIM115
+        setattr(sys, f"__{name}__", getattr(sys, name))
     if (module := os.environ.pop("BBFS_TEST_IMPORT", None)) is not None:
         importlib.import_module(module)
+    first, *rest = request["words"]
+    if first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *rest]
+        sys.path.insert(0, os.path.dirname(first))
+        runpy.run_path(first, run_name="__main__")
 
 
 if __name__ == "__main__":
-    from bbfs.cli import main
-
-    for module in IMPORTED:
+    for module in IMPORTED[sys.argv[1]]:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    _serve(socket.socket(fileno=int(sys.argv[1])))
-    main(prog_name="bbfs")
+    _run(_Forking(*(socket.socket(fileno=int(number)) for number in sys.argv[2:])).serve())

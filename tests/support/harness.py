@@ -19,6 +19,7 @@ from typing import Any
 
 import forked_daemon
 from forked_daemon import ForkedDaemon
+from programs import Done, bbfs
 
 from bbfs.fuse import mountpoint, notifier
 from bbfs.sources.mcp.transport import leftovers
@@ -175,6 +176,10 @@ class Mount:
     def environ(self) -> dict[str, str]:
         """The environment of a command that means this mount, whatever else is mounted."""
         return self.state.environ() | {"BBFS_MOUNT": str(self.path)}
+
+    def bbfs(self, *arguments: str | Path, status: int | None = 0, timeout: float = START_TIMEOUT) -> Done:
+        """Run a command that means this mount to its end, as `programs.run` does."""
+        return bbfs(*arguments, env=self.environ(), status=status, timeout=timeout)
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

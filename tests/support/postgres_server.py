@@ -1,5 +1,6 @@
 """A real PostgreSQL server for tests: on a port and a Unix socket of its own, with data that are gone with it."""
 
+import atexit
 import contextlib
 import os
 import pwd
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,24 @@ def binaries() -> Path | None:
     return None if initdb is None else Path(initdb).parent
 
 
+@cache
+def _cluster(programs: Path, by: tuple[str, ...]) -> Path:
+    """Return the directory of a new cluster, to be copied: to make one takes seconds. It ends with this process."""
+    directory = Path(tempfile.mkdtemp(prefix="bbfs-pg-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    (directory / "password").write_text(PASSWORD)
+    directory.chmod(0o755)
+    if os.geteuid() == 0:
+        shutil.chown(directory, "postgres")
+    options = ["-U", "owner", f"--pwfile={directory}/password", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8"]
+    done = subprocess.run(
+        [*by, programs / "initdb", "-D", directory / "data", "--no-sync", *options],
+        capture_output=True, text=True, timeout=60, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return directory / "data"
+
+
 class PostgresServer:
     """A cluster and its server. It refuses to run as root: then it belongs to the user `postgres`."""
 
@@ -36,37 +56,12 @@ class PostgresServer:
         self.directory = directory
         self._bin = programs or binaries()
         assert self._bin is not None, "PostgreSQL is not installed"
-        self._as: list[str] = []
+        self._as: tuple[str, ...] = ()
         if os.geteuid() == 0:
             user = pwd.getpwnam("postgres")
             os.chown(directory, user.pw_uid, user.pw_gid)
-            self._as = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        password = directory / "password"
-        password.write_text(PASSWORD)
-        password.chmod(0o644)
-        made = subprocess.run(
-            [
-                *self._as,
-                self._bin / "initdb",
-                "-D",
-                directory / "data",
-                "-U",
-                "owner",
-                f"--pwfile={password}",
-                "-A",
-                "scram-sha-256",
-                "-E",
-                "UTF8",
-                "--locale=C.UTF-8",
-                "--no-sync",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd="/",
-        )
-        assert made.returncode == 0, made.stderr
+            self._as = ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
+        subprocess.run(["cp", "-a", _cluster(self._bin, self._as), directory / "data"], timeout=60, check=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]

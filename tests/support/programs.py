@@ -12,11 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+
+import forked_daemon
 
 DEFAULT_TIMEOUT = 25.0
 """Seconds for a program on a busy machine: fewer than a source has, so one that waits for a source that hangs fails."""
@@ -90,11 +93,33 @@ def run(
     *command: str | Path, timeout: float = DEFAULT_TIMEOUT, status: int | None = 0, env: dict[str, str] | None = None
 ) -> Done:
     """Run a program to its end. status: the one it must end with, None for any. Raises AssertionError."""
-    done = Program(*command, env=env).wait(timeout)
+    return _checked(Program(*command, env=env).wait(timeout), command, status)
+
+
+def _checked(done: Done, command: Sequence[str | Path], status: int | None) -> Done:
     if status is not None and done.status != status:
         shown = done.err.decode(errors="replace") or done.out[-500:].decode(errors="replace")
         raise AssertionError(f"{list(map(str, command))} ended with {done.status}, not {status}: {shown}")
     return done
+
+
+def bbfs(
+    *arguments: str | Path, timeout: float = DEFAULT_TIMEOUT, status: int | None = 0,
+    env: Mapping[str, str] | None = None, directory: Path | None = None,
+) -> Done:  # fmt: skip
+    """Run `bbfs ARGUMENTS` to its end, as `run` does a program, in a process that need not import it first."""
+    words, environ = [*map(str, arguments)], {**os.environ, "LC_ALL": "C.UTF-8", **(env or {})}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        started = forked_daemon.start(words, environ, out.fileno(), err.fileno(), directory and str(directory))
+        try:
+            number = started.wait(timeout)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            raise AssertionError(f"bbfs {words} did not end within {timeout:g} s") from None
+        out.seek(0)
+        err.seek(0)
+        return _checked(Done(number, out.read(), err.read()), ["bbfs", *words], status)
 
 
 def shell(
@@ -107,9 +132,13 @@ def shell(
     return run(*words, timeout=timeout, status=status, env=env)
 
 
+PACKAGES = "import site; site.main(); "
+"""What a program that uses installed packages begins with."""
+
+
 def python(code: str, *arguments: str | Path, timeout: float = DEFAULT_TIMEOUT, status: int | None = 0) -> Done:
-    """Run a Python program of a few lines; `sys` and `os` are imported."""
-    return run(sys.executable, "-I", "-c", f"import os, sys\n{code}", *arguments, timeout=timeout, status=status)
+    """Run a Python program of a few lines; `sys` and `os` are imported. It has the standard library only."""
+    return run(sys.executable, "-I", "-S", "-c", f"import os, sys\n{code}", *arguments, timeout=timeout, status=status)
 
 
 _SAVE = """

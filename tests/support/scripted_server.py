@@ -1,6 +1,6 @@
 """An MCP server over stdio that does what a file tells it: `python scripted_server.py DIRECTORY`.
 
-Standard library only, so that it starts in a moment. `DIRECTORY/script.json` is read anew for every request; see
+Standard library only, so that it starts in a moment. `DIRECTORY/script.json` is looked at for every request; see
 `ScriptedServer` in scripted.py for what it holds. `DIRECTORY/log` gets a line for every request: `list`, `read URI`,
 `cancelled URI`, or the method. Every line of JSON that somebody writes to the FIFO `DIRECTORY/say` is sent to the
 client; of several servers over the same directory, to the client of any one of them.
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ LOGGED_WITH_MORE = ("resources/list", "resources/read", "notifications/cancelled
 
 
 def script() -> dict[str, Any]:
+    found = os.stat(HERE / "script.json")
+    return parsed(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def parsed(inode: int, modified: int, size: int) -> dict[str, Any]:
+    """Return the script. Each change replaces its file, so that another one has another inode or time."""
     return json.loads((HERE / "script.json").read_text())
 
 

@@ -10,6 +10,7 @@ from subprocess import DEVNULL, PIPE
 
 import pytest
 import trio
+from forked_daemon import forked
 from odd_servers import ManualClock, Odd
 from repository import SERVERS
 
@@ -26,7 +27,7 @@ def odd(tmp_path: Path) -> Callable[..., Odd]:
         nonlocal made
         made += 1
         log = tmp_path / f"odd-{made}.log"
-        args = (str(SERVERS / "odd.py"), oddity, *map(str, arguments), "--log", str(log))
+        args = ("-S", str(SERVERS / "odd.py"), oddity, *map(str, arguments), "--log", str(log))
         return Odd(McpServer("stdio", command=sys.executable, args=args, env=env), log)
 
     return make
@@ -60,7 +61,7 @@ def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
 
     @asynccontextmanager
     async def run(script: str, *arguments: object, output: list[str] | None = None) -> AsyncIterator[str]:
-        command = [sys.executable, str(SERVERS / script), *map(str, arguments)]
+        command = forked(SERVERS / script, *map(str, arguments))
         process = await trio.lowlevel.open_process(command, stdin=DEVNULL, stdout=PIPE)
         assert process.stdout is not None
         try:

@@ -8,6 +8,7 @@ from signal import SIGKILL
 
 import pytest
 import trio
+from forked_daemon import forked
 from odd_servers import until
 from repository import SERVERS
 
@@ -15,7 +16,6 @@ from bbfs.model.values import McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.subscriptions import Interests
 
-KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db"]
 FIRST, SECOND = "resource://knowledge/collections", "resource://knowledge/other"
 
 
@@ -30,9 +30,7 @@ async def test_a_server_announces_what_it_has_agreed_to_as_long_as_it_is_there(
         str(log),
         *options,
         "--",
-        *KNOWLEDGE,
-        str(tmp_path / "kb.sqlite"),
-        "--create",
+        *forked("-m", "bbfs.knowledge", "serve", "--db", tmp_path / "kb.sqlite", "--create"),
     )
     manager.add("kb", McpServer("stdio", command=sys.executable, args=arguments), Policy(timeout=20))
     assert not manager.announces("kb", None)

@@ -1,12 +1,12 @@
 """What servers tell of changes, in both eras and over every transport."""
 
-import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 import trio
+from forked_daemon import forked
 from odd_servers import Odd, until
 from repository import SERVERS
 
@@ -111,7 +111,8 @@ async def test_updates_reach_the_sink(
 
     arguments = (*options, "--counters", str(counters))
     if "stdio" in options:
-        await exercise(McpServer("stdio", command=sys.executable, args=(str(SERVERS / "resources.py"), *arguments)))
+        command, *args = forked(SERVERS / "resources.py", *arguments)
+        await exercise(McpServer("stdio", command=command, args=tuple(args)))
     else:
         async with serve("resources.py", *arguments) as url:
             await exercise(McpServer("sse" if "sse" in options else "http", url=url))

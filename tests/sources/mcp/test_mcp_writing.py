@@ -1,7 +1,6 @@
 """Writing to a server by its tools."""
 
 import base64
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 
 from bbfs.config import Config
 from bbfs.fuse.daemon import options
@@ -336,16 +336,17 @@ def test_a_server_without_a_named_tool_is_read_only(
 async def test_the_knowledge_base_is_written(manager: MCPManager, tmp_path: Path) -> None:
     with Store(tmp_path / "kb.sqlite") as store:
         store.put("docs", "new", b"old")
-    args = ("-m", "bbfs.knowledge", "serve", "--db", str(tmp_path / "kb.sqlite"), "--writable")
+    command, *args = forked("-m", "bbfs.knowledge", "serve", "--db", tmp_path / "kb.sqlite", "--writable")
+    server = McpServer("stdio", command, tuple(args))
     guarded = WriteTool("put_document", blob="blob", version="version", template=DOCUMENT)
     made = McpHandler(
-        source(guarded, RemoveTool("remove_document", version="version"), McpServer("stdio", sys.executable, args)),
+        source(guarded, RemoveTool("remove_document", version="version"), server),
         Services(mcp=manager),
     )
     with trio.fail_after(60):
         await made.list()
         assert made.proposed_write == ()
-        unnamed = replace(source(None, None, McpServer("stdio", sys.executable, args)), id="unnamed")
+        unnamed = replace(source(None, None, server), id="unnamed")
         granted = McpHandler(unnamed, Services(mcp=manager))
         await granted.list()
         assert {*tomllib.loads("\n".join(granted.proposed_write))} == {"write", "remove"}
