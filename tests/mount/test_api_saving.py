@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from harness import Mount, Mounts
 from pets_server import PetsServer
-from programs import Program, errno_of, python, run, shell, wait_until
+from programs import PACKAGES, Program, errno_of, python, run, shell, wait_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
 
@@ -115,7 +115,7 @@ def test_other_mounts_and_watches_are_told(
 
 def test_a_conflict_keeps_both(root: Path, mount: Mount, server: PetsServer) -> None:
     theirs = {"id": "a", "text": "theirs"}
-    put = f"import httpx2; httpx2.put(sys.argv[2], json={theirs!r}).raise_for_status(); "
+    put = f"{PACKAGES}import httpx2; httpx2.put(sys.argv[2], json={theirs!r}).raise_for_status(); "
     save = f"import json; f = os.open(sys.argv[1], os.O_RDWR); d = json.loads(os.pread(f, 999, 0)); {put}"
     save += "d['text'] = 'mine'; os.ftruncate(f, 0); os.pwrite(f, json.dumps(d).encode(), 0); os.fsync(f)"
     for name in ("notes", "plain"):  # with an ETag, and without one
@@ -126,7 +126,10 @@ def test_a_conflict_keeps_both(root: Path, mount: Mount, server: PetsServer) -> 
     kept = list(mount.state.home.rglob("pending/*.json"))
     assert len(kept) == 2
     assert all(b"mine" in each.with_suffix("").read_bytes() for each in kept)
-    gone = "import httpx2; f = os.open(sys.argv[1], os.O_RDONLY); httpx2.put(sys.argv[2], json={'text': 'newer'}); "
+    gone = (
+        PACKAGES
+        + "import httpx2; f = os.open(sys.argv[1], os.O_RDONLY); httpx2.put(sys.argv[2], json={'text': 'newer'}); "
+    )
     assert errno_of(f"exec({gone + 'os.unlink(sys.argv[1])'!r})", root / "plain/a", f"{server.url}/plain/a") == "EBUSY"
     assert stored(server, "plain/a") == {"text": "newer"}
 

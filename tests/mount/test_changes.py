@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_daemon import forked
 from harness import Mount, Mounts, SourceTable, folder, mcp
-from programs import Program, errno_of, run, wait_until
+from programs import Program, bbfs, errno_of, run, wait_until
 from repository import SERVERS
 from scripted import ScriptedServer
 
 from bbfs.fuse import mountpoint
+from bbfs.knowledge.database.store import Store
 
-KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge"]
 RECORDING = SERVERS / "recording.py"
 
 
@@ -32,25 +32,17 @@ class KnowledgeBase:
 
     def source(self) -> SourceTable:
         options = [] if self.era == "modern" else ["--handshake-only"]
-        server = [
-            *KNOWLEDGE,
-            "serve",
-            "--create",
-            "--db",
-            self.directory / "kb.sqlite",
-            "--interval",
-            "0.05",
-            "--ttl",
-            "3600",
-        ]
-        return mcp("kb", [sys.executable, RECORDING, self.directory / "requests", *options, "--", *server])
+        serve = ("-m", "bbfs.knowledge", "serve", "--db", self.directory / "kb.sqlite", "--create")
+        knowledge = forked(*serve, "--interval", "0.05", "--ttl", "3600")
+        return mcp("kb", [sys.executable, "-S", RECORDING, self.directory / "requests", *options, "--", *knowledge])
 
     def put(self, name: str, text: str) -> None:
-        command = [*KNOWLEDGE, "put", "--db", self.directory / "kb.sqlite", "guides", name, "-"]
-        subprocess.run(command, input=text.encode(), check=True, capture_output=True, timeout=30)
+        with Store(self.directory / "kb.sqlite") as store:
+            store.put("guides", name, text.encode())
 
     def remove(self, name: str) -> None:
-        run(*KNOWLEDGE, "remove", "--db", self.directory / "kb.sqlite", "guides", name)
+        with Store(self.directory / "kb.sqlite") as store:
+            store.remove("guides", name)
 
     def requests(self) -> list[str]:
         return (self.directory / "requests").read_text().splitlines()
@@ -141,31 +133,34 @@ WOKEN: dict[str, list[Any]] = {
 
 
 @pytest.mark.semantics("S13", "S18.2")
-@pytest.mark.parametrize("way", WOKEN)
 def test_an_open_file_wakes_who_polls_it_when_its_source_has_another_content(
-    mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase, way: str
+    mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase
 ) -> None:
     path = knowledge.path(mounted(knowledge.source()), "first")
-    program = Lines(programs(sys.executable, "-I", "-c", POLLING, path, way))
-    assert json.loads(program()[0]) == [["POLLIN", "POLLOUT"], [1, 0, 0], [[], [], [], [0, 0, 0]]]
+    polling = {way: Lines(programs(sys.executable, "-I", "-S", "-c", POLLING, path, way)) for way in WOKEN}
+    for program in polling.values():
+        assert json.loads(program()[0]) == [["POLLIN", "POLLOUT"], [1, 0, 0], [[], [], [], [0, 0, 0]]]
     reads = [line for line in knowledge.requests() if line.startswith("resources/read")]
     knowledge.put("first", "another one\n")
-    # Within 20 s (in the program); nothing expires within the hour, so only the announcement wakes it.
-    assert json.loads(program(timeout=30)[0]) == [WOKEN[way]]
+    for way, program in polling.items():
+        # Within 20 s (in the program); nothing expires within the hour, so only the announcement wakes it.
+        assert json.loads(program(timeout=30)[0]) == [WOKEN[way]]
+        # A level stays until the file is opened anew, an edge is told once.
+        rest = {**WOKEN, "edge": []} if way == "edge" else WOKEN
+        assert json.loads(program()[0]) == list(rest.values())
     assert [line for line in knowledge.requests() if line.startswith("resources/read")] == reads
-    program.program.send(signal.SIGUSR1)
-    # A level stays until the file is opened anew, an edge is told once.
-    rest = {**WOKEN, "edge": []} if way == "edge" else WOKEN
-    assert json.loads(program()[0]) == list(rest.values())
     old, new = "the first one\n", "another one\n"
-    assert json.loads(program()[0]) == [old, new, [], len(old)]
+    for program in polling.values():
+        program.program.send(signal.SIGUSR1)
+        assert json.loads(program()[0]) == [old, new, [], len(old)]
 
 
 @pytest.mark.semantics("S18")
+@pytest.mark.parametrize("knowledge", ["modern"], indirect=True)
 def test_what_is_removed_wakes_who_polls_it(mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase) -> None:
     mount = mounted(knowledge.source())
-    program = Lines(programs(sys.executable, "-I", "-c", POLLING, knowledge.path(mount, "first"), "poll"))
-    other = Lines(programs(sys.executable, "-I", "-c", POLLING, knowledge.path(mount, "second"), "poll"))
+    program = Lines(programs(sys.executable, "-I", "-S", "-c", POLLING, knowledge.path(mount, "first"), "poll"))
+    other = Lines(programs(sys.executable, "-I", "-S", "-c", POLLING, knowledge.path(mount, "second"), "poll"))
     program()
     other()
     knowledge.remove("first")
@@ -203,7 +198,7 @@ def test_thousands_who_poll_are_woken_and_nothing_of_them_is_left(
     server.add("test://d/file", "0")
     mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 3600}))
     path = mount / "mcp-server+docs/test/d/file"
-    program = Lines(programs(sys.executable, "-I", "-c", HOLDING, path, "2000"))
+    program = Lines(programs(sys.executable, "-I", "-S", "-c", HOLDING, path, "2000"))
     sizes: list[int] = []
     for turn in range(3):
         assert program(timeout=30) == ["waiting"]
@@ -227,7 +222,7 @@ def test_a_local_file_that_is_found_changed_wakes_who_polls_it(
         (root / name).write_bytes(b"o" * size)
     mount = mounted(folder("local", root))
     path = mount / "bb-filesystem+local+file/file"
-    program = Lines(programs(sys.executable, "-I", "-c", HOLDING.replace("range(3)", "range(1)"), path, "3"))
+    program = Lines(programs(sys.executable, "-I", "-S", "-c", HOLDING.replace("range(3)", "range(1)"), path, "3"))
     assert program() == ["waiting"]
     (root / "new").write_bytes(b"n" * (size + 1))
     (root / "new").rename(root / "file")
@@ -246,7 +241,7 @@ poll.register(os.open(sys.argv[1], os.O_RDONLY), select.POLLPRI)
 print(poll.poll(0), flush=True)
 print([events == select.POLLERR for _, events in poll.poll(20000)], flush=True)
 """
-    program = Lines(programs(sys.executable, "-I", "-c", code, mount / "mcp-server+docs/test/d/file"))
+    program = Lines(programs(sys.executable, "-I", "-S", "-c", code, mount / "mcp-server+docs/test/d/file"))
     assert program() == ["[]"]
     mount.stop()
     assert program() == ["[True]"]
@@ -332,6 +327,7 @@ def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
 
 
 @pytest.mark.semantics("S17", "S18")
+@pytest.mark.parametrize("knowledge", ["modern"], indirect=True)
 def test_a_quiet_server_is_not_asked_while_it_is_watched(
     mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase
 ) -> None:
@@ -429,7 +425,7 @@ def test_a_dead_mount_is_told(mounted: Mounts, server: ScriptedServer) -> None:
     mount = mounted(server.source("docs"))
     mount.kill()
     for command in ("watch", "refresh"):
-        done = run(sys.executable, "-m", "bbfs", command, mount.path, status=1)
+        done = bbfs(command, mount.path, status=1)
         assert b"is dead: its daemon is gone" in done.err
     mountpoint.unmount(str(mount.path))
     mount.destroy()
@@ -467,20 +463,20 @@ def test_what_a_killed_daemon_left_is_replaced(mounted: Mounts, server: Scripted
 
 
 @pytest.mark.semantics("S21")
-@pytest.mark.parametrize("below", ["", "mcp-server+docs", "mcp-server+docs/test/d", "mcp-server+docs/test/d/a"])
-def test_a_refresh_drops_what_is_known_below_a_path(mounted: Mounts, server: ScriptedServer, below: str) -> None:
-    server.add("test://d/a", "old")
+def test_a_refresh_drops_what_is_known_below_a_path(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/a", "0")
     mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 3600}))
-    path = mount / "mcp-server+docs/test/d/a"
-    new = mount / "mcp-server+docs/test/d/new"
-    assert run("cat", path).text == "old"
-    assert errno_of("os.stat(sys.argv[1])", new) == "ENOENT"
-    server.add("test://d/a", "new")
-    server.add("test://d/new", "")
-    assert run("cat", path).text == "old"
-    run(sys.executable, "-m", "bbfs", "refresh", mount / below)
-    assert run("cat", path).text == "new"
-    wait_until(lambda: errno_of("os.stat(sys.argv[1]).st_size", new) == "OK 0", "the new one is there", 2)
+    directory = mount / "mcp-server+docs/test/d"
+    for number, path in enumerate((mount.path, mount / "mcp-server+docs", directory, directory / "a")):
+        new = directory / f"new-{number}"
+        assert run("cat", directory / "a").text == str(number)
+        assert errno_of("os.stat(sys.argv[1])", new) == "ENOENT"
+        server.add("test://d/a", str(number + 1))
+        server.add(f"test://d/new-{number}", "")
+        assert run("cat", directory / "a").text == str(number)
+        bbfs("refresh", path)
+        assert run("cat", directory / "a").text == str(number + 1)
+        wait_until(lambda new=new: errno_of("os.stat(sys.argv[1]).st_size", new) == "OK 0", "the new one is there", 2)
 
 
 @pytest.mark.semantics("S21")
@@ -492,8 +488,8 @@ def test_a_refresh_takes_sources_and_uris_and_says_what_it_cannot_do(mounted: Mo
         server.add("test://d/a", str(number))
         run("cat", path)
         server.add("test://d/a", f"new {number}")
-        run(sys.executable, "-m", "bbfs", "refresh", operand)
+        bbfs("refresh", operand)
         assert run("cat", path).text == f"new {number}"
     for operand, says in ((mount / "none", "no such source"), ("/etc", "not inside a bbfs mount")):
-        done = run(sys.executable, "-m", "bbfs", "refresh", operand, status=1)
+        done = bbfs("refresh", operand, status=1)
         assert says in done.err.decode()

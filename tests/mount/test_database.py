@@ -4,6 +4,7 @@ import csv
 import json
 import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -347,6 +348,7 @@ def test_a_million_rows_are_what_copy_writes_in_little_memory(
     reader = programs("sh", "-c", 'cat "$1" > "$2"', "sh", table / "rows.csv", tmp_path / "read")
     while reader.running:
         most = max(most, _memory(mount.pid))
+        time.sleep(0.02)
     assert reader.wait(60).status == 0
     (tmp_path / "copied").write_bytes(postgres.psql(name, "COPY million TO STDOUT CSV HEADER"))
     run("cmp", tmp_path / "read", tmp_path / "copied")

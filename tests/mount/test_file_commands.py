@@ -5,6 +5,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 from harness import Mount, Mounts, State, config_text, folder
 from programs import Done, run, wait_until
@@ -37,12 +38,9 @@ class Commands:
         self.directory: Path | None = None
 
     def __call__(self, command: str, *arguments: str | Path, status: int = 0) -> Done:
-        words = [sys.executable, "-m", "bbfs", command, *arguments]
-        if command in ("cp", "mv", "rm", "edit", "put"):
-            words[4:4] = self.options
-        if self.directory is not None:
-            words[:0] = ["env", "-C", self.directory]
-        return run(*words, env=self.environ, status=status, timeout=30)
+        options = self.options if command in ("cp", "mv", "rm", "edit", "put") else ()
+        words = (command, *options, *arguments)
+        return programs.bbfs(*words, env=self.environ, status=status, timeout=30, directory=self.directory)
 
 
 @pytest.fixture(params=["mount", "direct"])

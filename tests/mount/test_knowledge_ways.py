@@ -8,20 +8,19 @@ import math
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from harness import Mounts, State, config_text, folder, unexpected_lines
+from harness import Mounts, folder
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 from mcp_types import BlobResourceContents
 from programs import run, wait_until
+from served import serving
 
 BOUND = 50.0
 PREFIX = "mcp-server+kb+"
@@ -109,18 +108,6 @@ class Way:
             missing.discard(await self._told.receive())
 
 
-@asynccontextmanager
-async def ways(url: str, config: Path, state: State, errors: Path) -> AsyncGenerator[list[Way]]:
-    line = ["-m", "bbfs", "serve", "--config", str(config)]
-    with errors.open("w") as errlog:
-        served = StdioServerParameters(command=sys.executable, args=line, env=state.environ())
-        async with (
-            Client(url, mode="auto", cache=None) as plain,
-            Client(stdio_client(served, errlog=errlog), mode="auto", cache=None) as through,
-        ):
-            yield [Way(plain, ""), Way(through, PREFIX)]
-
-
 # The SDK's HTTP client leaves generators to the garbage collector, which trio warns of.
 @pytest.mark.filterwarnings("ignore:Async generator .* was garbage collected:ResourceWarning")
 async def test_three_ways_to_one_knowledge_base(
@@ -131,9 +118,6 @@ async def test_three_ways_to_one_knowledge_base(
         folder("notes", tmp_path / "notes"),
     ]
     mount = await trio.to_thread.run_sync(mounted, *sources)
-    state = mounted.state()
-    config = tmp_path / "serve.toml"
-    config.write_text(config_text(sources, {}))
     root = mount / "mcp-server+kb"
 
     async def on_mount(uri: str) -> bytes:
@@ -148,7 +132,11 @@ async def test_three_ways_to_one_knowledge_base(
         return done.out == expected if expected is not None else done.status != 0
 
     with trio.fail_after(BOUND):
-        async with ways(url, config, state, tmp_path / "stderr") as (plain, through):
+        async with (
+            Client(url, mode="auto", cache=None) as directly,
+            serving(mounted.state(), tmp_path, "auto", *sources) as served,
+        ):
+            plain, through = Way(directly, ""), Way(served, PREFIX)
 
             async def agree() -> dict[str, bytes]:
                 """The bytes of all that is listed, which are the same in all ways; but health is of the moment."""
@@ -190,4 +178,3 @@ async def test_three_ways_to_one_knowledge_base(
                     assert COMING not in await way.listed()
                 await until(lambda: there(COMING, None), "the removal on the mount")
                 nursery.cancel_scope.cancel()
-    assert unexpected_lines((tmp_path / "stderr").read_text(), []) == []

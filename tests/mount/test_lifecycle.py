@@ -145,48 +145,6 @@ def test_after_kill_9_the_next_mount_repairs_the_mount_point(
     assert mountpoint.mount_at(str(point)) is None
 
 
-@pytest.mark.semantics("S26.2")
-@pytest.mark.parametrize("condition", ["live", "busy", "dead", "stopped"])
-def test_bbfs_umount_gets_rid_of_any_mount(
-    mounted: Mounts, programs: type[Program], tmp_path: Path, condition: str
-) -> None:
-    (tmp_path / "local").mkdir()
-    (tmp_path / "local" / "file").write_text("x")
-    os.mkfifo(tmp_path / "go")
-    mount = mounted(folder("local", tmp_path / "local"))
-    directory = mount / "bb-filesystem+local+file"
-    holder: Program | None = None
-    match condition:
-        case "busy":
-            code = "import os, sys\n" + HOLD
-            held, go = tmp_path / "held", tmp_path / "go"
-            holder = programs(sys.executable, "-I", "-c", code, directory, directory / "file", held, go)
-            wait_until(held.exists, "the mount is busy")
-        case "dead":
-            mount.kill()
-        case "stopped":
-            mount.process.send_signal(signal.SIGSTOP)
-    try:
-        run(sys.executable, "-m", "bbfs", "umount", mount.path)
-        assert not mount.mounted
-    finally:
-        if condition == "stopped":
-            mount.process.send_signal(signal.SIGCONT)
-    if holder is not None:
-        assert holder.running
-        holder.kill()
-    if condition != "dead":
-        mount.check_end()
-
-
-@pytest.mark.semantics("S26")
-def test_a_mount_point_in_use_is_refused(mounted: Mounts, tmp_path: Path) -> None:
-    mount = mounted(folder("local", tmp_path))
-    with pytest.raises(AssertionError, match="is a bbfs mount already"):
-        Mount([folder("local", tmp_path)], mount_point=mount.path, state=mounted.state())
-    assert mount.mounted
-
-
 @pytest.mark.semantics("S28.1")
 def test_the_mount_is_read_only_and_grants_nothing(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(folder("local", tmp_path))

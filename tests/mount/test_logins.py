@@ -11,6 +11,7 @@ from subprocess import DEVNULL, PIPE, CompletedProcess, Popen, run
 from typing import Any
 
 import pytest
+from forked_daemon import forked
 from harness import Mounts, State
 from repository import SERVERS
 
@@ -25,7 +26,7 @@ def protected() -> Iterator[Callable[..., str]]:
     started: list[Popen[bytes]] = []
 
     def start(*options: str) -> str:
-        server = Popen([sys.executable, str(SERVER), *options], stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+        server = Popen(forked(SERVER, *options), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
         started.append(server)
         assert server.stdout is not None
         return server.stdout.readline().decode().strip()
@@ -48,7 +49,7 @@ def bbfs(state: State, *arguments: str) -> "CompletedProcess[str]":
     browser = state.home / "browser.py"
     browser.write_text(BROWSER)
     environ = state.environ() | {"BROWSER": f"{sys.executable} {browser} %s"}
-    command = [sys.executable, "-m", "bbfs", *arguments]
+    command = forked("-m", "bbfs", *arguments)
     return run(command, env=environ, stdin=DEVNULL, capture_output=True, text=True, timeout=BOUND, check=False)
 
 

@@ -35,42 +35,44 @@ def test_owner_and_umask_are_configurable(mounted: Mounts, tmp_path: Path) -> No
 
 
 @pytest.mark.semantics("S9")
-@pytest.mark.parametrize("first", ["stat", "ls -l", "du", "find", "fstat"])
-def test_the_size_of_every_file_is_exact_before_anything_reads_it(
-    mounted: Mounts, server: ScriptedServer, first: str
-) -> None:
-    contents = {f"{number:02}.txt": LINES[: number * 397] for number in range(24)}
-    for name, text in contents.items():
-        server.add(f"test://d/{name}", text)
-    server.add("test://d/blob", bytes(range(256)) * 300)
-    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+def test_the_size_of_every_file_is_exact_before_anything_reads_it(mounted: Mounts, tmp_path: Path) -> None:
     asked = {
         "stat": "stat -c '%n %s' *",
-        "ls -l": "ls -l | awk 'NR > 1 {print $9, $5}'",
+        "ls": "ls -l | awk 'NR > 1 {print $9, $5}'",
         "du": "du --apparent-size -B1 * | awk '{print $2, $1}'",
         "find": "find . -type f -printf '%P %s\\n' | sort",
         "fstat": """for name in *; do exec 3<"$name"; stat -L -c "$name %s" /dev/fd/3; done""",
     }
+    contents = {f"{number:02}.txt": LINES[: number * 397] for number in range(24)}
     expected = [f"{name} {len(text)}" for name, text in contents.items()] + ["blob 76800"]
-    assert shell(asked[first], directory=directory).text.splitlines() == expected
-    assert server.reads() == len(expected)
+    servers = {name: ScriptedServer(tmp_path / name) for name in asked}
+    for server in servers.values():
+        for name, text in contents.items():
+            server.add(f"test://d/{name}", text)
+        server.add("test://d/blob", bytes(range(256)) * 300)
+    mount = mounted(*(server.source(name) for name, server in servers.items()))
+    for name, command in asked.items():
+        assert shell(command, directory=mount / f"mcp-server+{name}/test/d").text.splitlines() == expected
+        assert servers[name].reads() == len(expected)
 
 
 @pytest.mark.semantics("S9.1")
-@pytest.mark.parametrize("declared", [0, 1, 5, 1000, 100_000])
 @pytest.mark.parametrize("first", ["cat", "stat"])
-def test_a_wrong_declared_size_is_corrected(mounted: Mounts, server: ScriptedServer, declared: int, first: str) -> None:
-    server.add("test://d/wrong.txt", LINES, size=declared)
-    server.add("test://d/right.txt", LINES, size=len(LINES))
+def test_a_wrong_declared_size_is_corrected(mounted: Mounts, server: ScriptedServer, first: str) -> None:
+    sizes = (0, 1, 5, 1000, 100_000)
+    for declared in sizes:
+        server.add(f"test://{declared}/wrong.txt", LINES, size=declared)
+        server.add(f"test://{declared}/right.txt", LINES, size=len(LINES))
     mount = mounted(server.source("docs"))
-    directory = mount / "mcp-server+docs/test/d"
-    if first == "stat":
-        run("stat", directory / "wrong.txt", directory / "right.txt")
-    assert run("cat", directory / "wrong.txt").text == LINES
-    assert run("stat", "-c", "%s", directory / "wrong.txt").text.strip() == str(len(LINES))
-    assert run("cat", directory / "wrong.txt", directory / "right.txt").text == LINES * 2
-    code = "import mmap; f = open(sys.argv[1], 'rb'); sys.stdout.buffer.write(mmap.mmap(f.fileno(), 0, prot=1))"
-    assert python(code, directory / "wrong.txt").text == LINES
+    for declared in sizes:
+        directory = mount / f"mcp-server+docs/test/{declared}"
+        if first == "stat":
+            run("stat", directory / "wrong.txt", directory / "right.txt")
+        assert run("cat", directory / "wrong.txt").text == LINES
+        assert run("stat", "-c", "%s", directory / "wrong.txt").text.strip() == str(len(LINES))
+        assert run("cat", directory / "wrong.txt", directory / "right.txt").text == LINES * 2
+        code = "import mmap; f = open(sys.argv[1], 'rb'); sys.stdout.buffer.write(mmap.mmap(f.fileno(), 0, prot=1))"
+        assert python(code, directory / "wrong.txt").text == LINES
 
 
 @pytest.mark.semantics("S9.4")
@@ -242,13 +244,6 @@ def test_the_last_error_of_a_resource_is_an_attribute(mounted: Mounts, server: S
     assert errno_of("os.stat(sys.argv[1])", directory / "broken") == "EIO"
 
 
-@pytest.mark.semantics("S9")
-def test_stat_calls_no_file_empty_without_its_size(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/file", "x")
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
-    assert run("stat", "-c", "%F", path).text == "regular file\n"
-
-
 XATTR_CALLS = """
 import ctypes, errno, json
 libc = ctypes.CDLL(None, use_errno=True)
@@ -340,18 +335,6 @@ def test_names_and_attributes_of_listings_cost_no_load(mounted: Mounts, server: 
     assert server.lists() == 1
     # `[[ -e ]]` is a stat, which wants the size of that one file.
     assert server.reads() <= 1
-
-
-@pytest.mark.semantics("S11", "S12")
-def test_attributes_cost_no_load(mounted: Mounts, server: ScriptedServer) -> None:
-    for number in range(5):
-        server.add(f"test://d/{number}.txt", "x" * number)
-    server.add("test://d/sized.txt", "four", size=4)
-    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
-    for number in range(5):
-        assert attributes(directory / f"{number}.txt")["user.bbfs.cache"] == "absent"
-    assert attributes(directory / "sized.txt")["user.bbfs.cache"] == "absent"
-    assert server.reads() == 0
 
 
 NO_SIZE = (
@@ -460,14 +443,3 @@ def test_what_another_user_asks_for_is_seen_as_well(mounted: Mounts, server: Scr
     assert run(*other, "ls", "--color=always", directory).status == 0
     assert server.reads() == 0
     assert run(*other, "stat", "-c", "%s", directory / "0").text == "4\n"
-
-
-@pytest.mark.semantics("S9.2", "S12.2")
-def test_ls_l_costs_one_load_a_file_in_parallel(mounted: Mounts, server: ScriptedServer) -> None:
-    for number in range(40):
-        server.add(f"test://d/{number:02}.txt", "x" * number)
-    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
-    shell("ls -l", directory=directory)
-    assert server.reads() == 40
-    shell("ls -l; cat *; tar -cf /dev/null .", directory=directory)
-    assert server.reads() == 40

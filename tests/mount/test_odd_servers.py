@@ -413,6 +413,8 @@ FIELDS: tuple[dict[str, Any], ...] = (
     {"_meta": {"big": "x" * 200_000}}, {"_meta": {str(n): n for n in range(8000)}}, {"_meta": [1]}, {"_meta": "x"},
     {"_meta": {"k": "\ud800"}}, {"_meta": {"nan": float("nan")}}, {"extra": DEEPER}, {"description": "x" * 300_000},
     {"annotations": {"lastModified": "2026-13-45"}}, {"annotations": {"lastModified": 1e300}}, {"title": "a\x00b\nc"},
+    {"annotations": {"lastModified": "0001-01-01T00:00:00+14:00"}}, {"title": "\x00\ud800"},
+    {"annotations": {"lastModified": "9999-12-31T23:59:59-14:00"}}, {"size": 1 << 80}, {"size": True},
 )  # fmt: skip
 
 

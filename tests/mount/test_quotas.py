@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,10 +68,9 @@ def test_a_folder_at_its_quota_keeps_its_files(limited: Path, data: Path, mounte
     shell("rm -f .tmp", directory=here)
     (root / NAME).chmod(0o640)
     os.setxattr(root / NAME, "user.kept", b"1")
-    put = [sys.executable, "-m", "bbfs", "put"]
-    assert "quota" in run(*put, data, here / NAME, env=mount.environ(), status=1).err.decode()
+    assert "quota" in mount.bbfs("put", data, here / NAME, status=1).err.decode()
     assert (root / NAME).read_bytes() == OLD
-    run(*put, __file__, here / NAME, env=mount.environ())
+    mount.bbfs("put", __file__, here / NAME)
     assert (root / NAME).read_bytes() == Path(__file__).read_bytes()
     assert ((root / NAME).stat().st_mode & 0o777, os.getxattr(root / NAME, "user.kept")) == (0o640, b"1")
     assert os.listdir(root) == [NAME]

@@ -76,8 +76,7 @@ class Saves:
 
     def look(self, *errors: str) -> None:
         """Check that each save is pending with one of these errors, is in the log, and lands now."""
-        bbfs = [sys.executable, "-m", "bbfs", "pending"]
-        items = json.loads(run(*bbfs, "list", "--json", env=self._mount.environ()).out)
+        items = json.loads(self._mount.bbfs("pending", "list", "--json").out)
         assert len(items) == len(self._sources)
         log = self._mount.log()
         for source in self._sources:
@@ -85,7 +84,7 @@ class Saves:
             assert f"{item['uri']}: not written: " in log
             assert item["error"].startswith(errors)
             assert source.get() == OLD or not source.is_whole
-            run(*bbfs, "retry", item["id"], *([] if source.is_whole else ["--force"]), env=self._mount.environ())
+            self._mount.bbfs("pending", "retry", item["id"], *([] if source.is_whole else ["--force"]))
             assert source.get() == NEW
 
 

@@ -19,7 +19,7 @@ import pytest
 from breakpoints import environ
 from harness import Mount, Mounts
 from killable import KILLABLE, NAME, Killable, killable
-from programs import Done, Program, run, wait_until
+from programs import Program, run, wait_until
 
 pytestmark = pytest.mark.semantics("S32.3")
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
@@ -105,7 +105,7 @@ class Rounds:
             assert (kept / item["id"]).read_bytes() == new
             again = ["pending", "retry", item["id"], *(["--force"] if is_half else [])]
             # A source that was down is asked again after a while, and lists what was listed before until then.
-            wait_until(lambda words=again: self._bbfs(mount, *words, status=None).status == 0, "the retry lands")
+            wait_until(lambda words=again: mount.bbfs(*words, status=None).status == 0, "the retry lands")
             assert source.get() == new
         assert list(kept.glob("*")) == [], mount.log()
         assert source.names() <= {NAME}
@@ -114,11 +114,7 @@ class Rounds:
             wait_until(lambda: run("cat", file, status=None).out == now, "the mount has what the source has")
 
     def _pending(self, mount: Mount) -> list[dict[str, str]]:
-        return json.loads(self._bbfs(mount, "pending", "list", "--json").text)
-
-    @staticmethod
-    def _bbfs(mount: Mount, *arguments: str, status: int | None = 0) -> Done:
-        return run(sys.executable, "-m", "bbfs", *arguments, status=status, env=mount.environ())
+        return json.loads(mount.bbfs("pending", "list", "--json").text)
 
 
 def is_stopped(pid: int) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, SourceTable
-from programs import Program, conflicts_of, errno_of, run, shell, wait_until
+from programs import PACKAGES, Program, conflicts_of, errno_of, run, shell, wait_until
 
 from bbfs.sources.memory.file import LOCKED_WITHIN, MemoryFile
 
@@ -78,7 +78,7 @@ def test_a_redirection_of_a_shell_is_one_write(mounted: Mounts, tmp_path: Path) 
 @pytest.mark.semantics("S32")
 def test_a_close_hands_over_while_its_program_reads_the_file(here: Path, tmp_path: Path) -> None:
     code = (
-        "from bbfs.sources.memory.file import MemoryFile; r = os.open(sys.argv[1], os.O_RDONLY);"
+        f"{PACKAGES}from bbfs.sources.memory.file import MemoryFile; r = os.open(sys.argv[1], os.O_RDONLY);"
         "f = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC); os.close(f);"
         "print(MemoryFile(sys.argv[2], 1 << 30).read().contents.held['memory://note.md'].content.data); os.close(r)"
     )

@@ -12,7 +12,7 @@ import pytest
 from file_servers import SCHEMES, FileServer
 from harness import Mount, Mounts
 from object_stores import Relay, closing
-from programs import Done, Program, conflicts_of, errno_of, run, shell, wait_until
+from programs import Program, conflicts_of, errno_of, run, shell, wait_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
 LOST = ("cannot be reached", "connection broke", "not written", "no answer", "ended", "down", "refused", "connection")
@@ -89,12 +89,8 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def bbfs(mount: Mount, *arguments: str, status: int | None = 0) -> Done:
-    return run(sys.executable, "-m", "bbfs", *arguments, env=mount.environ(), status=status)
-
-
 def pending(mount: Mount) -> list[dict[str, object]]:
-    return json.loads(bbfs(mount, "pending", "list", "--json").text)
+    return json.loads(mount.bbfs("pending", "list", "--json").text)
 
 
 def kept(mount: Mount) -> list[bytes]:
@@ -125,18 +121,6 @@ def test_trees_are_copied(here: Path, server: FileServer, tree: Path) -> None:
         f"echo x >> '{tree}/sub/a b.txt'; rsync -a --inplace {tree}/ rs/; diff -r {tree} {server.root}/rs",
         directory=here,
     )
-
-
-def test_git_works_in_it(here: Path, server: FileServer) -> None:
-    git = "git -c user.name=n -c user.email=e@x -c gc.auto=0"
-    shell(
-        f"git init -q g && cd g && seq 100 > f && {git} add f && {git} commit -qm one && echo x >> f && "
-        f"{git} commit -qam two && {git} checkout -q HEAD~1",
-        directory=here,
-        timeout=60,
-    )
-    shell("git fsck --strict", directory=server.root / "g")
-    assert shell("git log --all --format=%s | cat; tail -n 1 f", directory=server.root / "g").text == "two\none\n100\n"
 
 
 @pytest.fixture
@@ -231,9 +215,9 @@ def test_a_server_that_dies_during_an_upload_gets_it_later(
         retry = ["pending", "retry", str(item["id"])]
         if (server.root / "note.md").read_bytes() != b"one\n":
             assert server.scheme == "webdav", "rclone stores in place, as soon as it has bytes"
-            assert "somebody else has changed it" in bbfs(mount, *retry, status=1).err.decode()
+            assert "somebody else has changed it" in mount.bbfs(*retry, status=1).err.decode()
             retry += ["--force"]
-        bbfs(mount, *retry)
+        mount.bbfs(*retry)
         assert (server.root / "note.md").read_bytes() == data.read_bytes()
         assert kept(mount) == []
         assert run("cat", note).out == data.read_bytes()

@@ -157,7 +157,7 @@ def test_an_upload_that_breaks_off_is_done_later(
     relay.receives = lambda _: None
     assert stored(server, "large").content == b"one\n"
     [kept] = mount.state.home.rglob("pending/*.json")
-    run(sys.executable, "-m", "bbfs", "pending", "retry", kept.stem, env=mount.environ(), timeout=60)
+    mount.bbfs("pending", "retry", kept.stem)
     assert stored(server, "large").content == data.read_bytes()
     assert not [*mount.state.home.rglob("pending/*.json")]
 

@@ -21,6 +21,7 @@ import apply_steps
 import pytest
 from harness import State, config_text, mcp
 from played_page import play
+from programs import bbfs
 from repository import DOCS, SERVERS
 
 from bbfs.cli.operands import control_client
@@ -56,16 +57,16 @@ class Place:
         self, *words: str | Path, status: int | None = 0, by: Sequence[str] = (), meant: bool = False
     ) -> "CompletedProcess[str]":
         """Run a command. meant: names of sources are those at `mnt`, whatever else is mounted on this machine."""
-        done = subprocess.run(
-            [*by, sys.executable, "-m", "bbfs", *map(str, words)],
-            env=self.state.environ() | ({"BBFS_MOUNT": str(self.mnt)} if meant else {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=BOUND * 2,
-            check=False,
-        )
+        environ = self.state.environ() | ({"BBFS_MOUNT": str(self.mnt)} if meant else {})
+        if by or words[0] in ("mount", "run"):  # `State.processes` finds by its environment what these leave
+            done = subprocess.run(
+                [*by, sys.executable, "-m", "bbfs", *map(str, words)], env=environ, stdin=subprocess.DEVNULL,
+                capture_output=True, encoding="utf-8", errors="replace", timeout=BOUND * 2, check=False,
+            )  # fmt: skip
+        else:
+            forked = bbfs(*words, env=environ, status=None, timeout=BOUND * 2)
+            said = (each.decode(errors="replace") for each in (forked.out, forked.err))
+            done = CompletedProcess([*map(str, words)], forked.status, *said)
         assert status is None or done.returncode == status, (done.returncode, done.stdout, done.stderr)
         return done
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, folder
-from programs import Done, Program, run, wait_until
+from programs import Program, bbfs, run, wait_until
 from vectors import static_model
 
 from bbfs.resources.search.index.store import IndexStore
@@ -24,11 +24,6 @@ TEXTS = {
 }
 
 
-def bbfs(mount: Mount, *arguments: str | Path, status: int | None = 0) -> Done:
-    env = mount.environ() | {"LC_ALL": "C.UTF-8", "BBFS_MOUNT": str(mount.path)}
-    return run(sys.executable, "-m", "bbfs", *arguments, status=status, env=env, timeout=60)
-
-
 @pytest.fixture(scope="module")
 def mount(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Mount:
     root = tmp_path_factory.mktemp("texts")
@@ -42,7 +37,7 @@ def mount(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> M
     made = module_mounted(
         folder("notes", root), tables={"mount": {"agents": True}, "embeddings": {"folder": str(model)}}
     )
-    bbfs(made, "index", "notes")
+    made.bbfs("index", "notes")
     return made
 
 
@@ -76,11 +71,11 @@ def test_without_a_mount_grep_says_so(tmp_path: Path) -> None:
     (tmp_path / "bbfs").mkdir()
     (tmp_path / "bbfs/config.toml").write_text('[[sources]]\nname = "only-here"\ntype = "memory"\n')
     env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    done = run(sys.executable, "-m", "bbfs", "grep", "a", "only-here", status=2, env=env)
+    done = bbfs("grep", "a", "only-here", status=2, env=env)
     assert b"only-here: not at any mount" in done.err
-    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
+    assert b"nothing is mounted" in bbfs("grep", "a", status=2, env=env).err
     (tmp_path / "bbfs/config.toml").unlink()
-    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
+    assert b"nothing is mounted" in bbfs("grep", "a", status=2, env=env).err
 
 
 @pytest.mark.semantics("S37")
@@ -91,7 +86,7 @@ def test_the_matches_are_those_of_grep(mount: Mount, arguments: list[str]) -> No
         arguments = ["--", "-dash"]
     plain = ["-E"] if not {"-F", "-P"} & {*arguments} else []
     expected = Program("grep", "-rn", *plain, *arguments, here).wait()
-    found = bbfs(mount, "grep", *arguments, here, status=expected.status)
+    found = mount.bbfs("grep", *arguments, here, status=expected.status)
     assert sorted(found.text.splitlines()) == sorted(expected.text.splitlines())
 
 
@@ -101,19 +96,19 @@ def test_a_change_is_found_and_only_files_that_can_match_are_read(mounted: Mount
         (tmp_path / f"{number:02}.txt").write_text(f"word{number} text\n")
     mount = mounted(folder("notes", tmp_path, ttl=0))
     here = mount / "bb-filesystem+notes+file"
-    said = bbfs(mount, "index", "notes").text
+    said = mount.bbfs("index", "notes").text
     assert said == "notes: 30 documents indexed, 0 unchanged\n"
-    assert bbfs(mount, "grep", "-l", "word17", "notes").text == f"{here}/17.txt\n"
+    assert mount.bbfs("grep", "-l", "word17", "notes").text == f"{here}/17.txt\n"
     (tmp_path / "03.txt").write_text("now word17 as well\n")
-    assert {*bbfs(mount, "grep", "-l", "word17", here).text.splitlines()} == {f"{here}/17.txt", f"{here}/03.txt"}
+    assert {*mount.bbfs("grep", "-l", "word17", here).text.splitlines()} == {f"{here}/17.txt", f"{here}/03.txt"}
     (tmp_path / "05.txt").unlink()
-    assert bbfs(mount, "index", "notes").text == "notes: 1 document indexed, 28 unchanged, 1 removed\n"
-    status = json.loads(bbfs(mount, "index", "status", "--json").text)
+    assert mount.bbfs("index", "notes").text == "notes: 1 document indexed, 28 unchanged, 1 removed\n"
+    status = json.loads(mount.bbfs("index", "status", "--json").text)
     assert status["sources"] == [
         {"source": "bb-filesystem+notes", "documents": 29, "bytes": 347, "stale": 0, "unfinished": False}
     ]
-    bbfs(mount, "index", "clear", "notes")
-    assert json.loads(bbfs(mount, "index", "status", "--json").text)["sources"] == []
+    mount.bbfs("index", "clear", "notes")
+    assert json.loads(mount.bbfs("index", "status", "--json").text)["sources"] == []
 
 
 def test_relative_operands_and_files_are_printed_as_typed(mount: Mount) -> None:
@@ -135,10 +130,10 @@ def test_names_that_begin_with_a_dash_are_printed_as_they_are(mount: Mount) -> N
 
 
 def test_what_cannot_be_searched_is_said(mount: Mount, tmp_path: Path) -> None:
-    assert b"Unmatched" in bbfs(mount, "grep", "a(", status=2).err
-    assert b"not inside a bbfs mount" in bbfs(mount, "grep", "a", tmp_path, status=2).err
+    assert b"Unmatched" in mount.bbfs("grep", "a(", status=2).err
+    assert b"not inside a bbfs mount" in mount.bbfs("grep", "a", tmp_path, status=2).err
     missing = mount / "bb-filesystem+notes+file/nothing"
-    assert b"No such file" in bbfs(mount, "grep", "a", missing, status=2).err
+    assert b"No such file" in mount.bbfs("grep", "a", missing, status=2).err
 
 
 def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Path) -> None:
@@ -149,10 +144,10 @@ def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Pat
     run("cat", here / "tls.md", here / "other.md")
 
     def found(query: str) -> list[str]:
-        return bbfs(mount, "search", "-l", query, here, status=None).text.splitlines()
+        return mount.bbfs("search", "-l", query, here, status=None).text.splitlines()
 
     wait_until(lambda: found("renew certificate") == [f"{here}/tls.md"], "the text that was read is indexed", 30)
-    answer = json.loads(bbfs(mount, "search", "--json", "certbot", here).text)
+    answer = json.loads(mount.bbfs("search", "--json", "certbot", here).text)
     assert [(hit["where"], hit["title"]) for hit in answer] == [("Renewing", "tls.md")]
     (tmp_path / "tls.md").write_text("# Renewing\n\nAsk the operators.\n")
     wait_until(lambda: found("certbot") == [], "the old words are not found", 30)
@@ -190,6 +185,6 @@ def test_an_index_run_that_is_killed_goes_on_without_a_duplicate_or_a_hole(tmp_p
 
 
 def test_the_index_finds_by_meaning_what_has_none_of_the_words(mount: Mount) -> None:
-    (found,) = json.loads(bbfs(mount, "search", "--json", "-n", "1", "--mode", "meaning", "expired").out)
+    (found,) = json.loads(mount.bbfs("search", "--json", "-n", "1", "--mode", "meaning", "expired").out)
     assert "certificate" in found["snippet"]
-    assert bbfs(mount, "search", "--mode", "words", "expired", status=1).out == b""
+    assert mount.bbfs("search", "--mode", "words", "expired", status=1).out == b""

@@ -162,7 +162,7 @@ def test_a_cache_that_dies_is_not_missed(cache: CacheServer, mounted: Mounts, se
         wait_until(lambda mount=mount: "is there again" in mount.log(), "the cache is used again", timeout=30)
     server.add("test://d/new", "after the outage\n")
     for mount in (one, two):
-        run(sys.executable, "-m", "bbfs", "refresh", mount.path, env=mount.state.environ())
+        mount.bbfs("refresh", mount.path)
     assert run("cat", file(one, "new")).text == run("cat", file(two, "new")).text == "after the outage\n"
 
 

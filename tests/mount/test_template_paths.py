@@ -164,12 +164,16 @@ def test_what_appears_and_goes_is_seen_after_its_notification(mounted: Mounts, s
 
 
 @pytest.mark.semantics("S34")
-@pytest.mark.parametrize("code", [-32002, -32603, -32602, 0])
-def test_a_server_may_have_no_word_for_what_is_not_there(mounted: Mounts, server: ScriptedServer, code: int) -> None:
-    for path in ("files://tree/src", "files://tree/src/lib"):
-        server.add_unlisted(path)
-        server.fail(path, code)
+def test_a_server_may_have_no_word_for_what_is_not_there(mounted: Mounts, server: ScriptedServer) -> None:
+    codes = {"a": -32002, "b": -32603, "c": -32602, "d": 0}
+    for name, code in codes.items():
+        for path in (name, f"{name}/lib"):
+            server.add_unlisted(f"files://tree/{path}")
+            server.fail(f"files://tree/{path}", code)
+        for path in (f"{name}/main.c", f"{name}/lib/util.c"):
+            server.add_unlisted(f"files://tree/{path}", path)
     tree = mounted(server.source("docs")) / f"{D}/files/tree"
-    assert run("cat", tree / "src/lib/util.c").text == "src/lib/util.c\n"
-    assert errno_of(OPEN, tree / "src") in ("ENOENT", "EIO", "EISDIR")
-    assert run("cat", tree / "src/main.c").text == "src/main.c\n"
+    for name in codes:
+        assert run("cat", tree / f"{name}/lib/util.c").text == f"{name}/lib/util.c"
+        assert errno_of(OPEN, tree / name) in ("ENOENT", "EIO", "EISDIR")
+        assert run("cat", tree / f"{name}/main.c").text == f"{name}/main.c"

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sys
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -55,9 +54,8 @@ def test_programs_read_the_texts_of_documents(mounted: Mounts, tmp_path: Path) -
         run("getfattr", "--only-values", "-n", "user.xdg.origin.url", here / "report.pdf.md").text
         == "file:./report.pdf"
     )
-    command = (sys.executable, "-m", "bbfs")
-    run(*command, "index", "notes", status=None, env=mount.environ(), timeout=60)  # the bomb fails
-    hits = run(*command, "search", "-l", "ninety days", here, env=mount.environ(), timeout=30).text.splitlines()
+    mount.bbfs("index", "notes", status=None)  # the bomb fails
+    hits = mount.bbfs("search", "-l", "ninety days", here).text.splitlines()
     assert hits[0] == str(here / "notes.docx")
     replaced = tmp_path / "new.pdf"
     replaced.write_bytes(made.pdf("Revoke it at once"))

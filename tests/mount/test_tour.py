@@ -1,14 +1,21 @@
-"""Every type of source in one mount: docs/tour.md, run as it is written; and that none of them harms another."""
+"""Every type of source in one mount: docs/tour.md, run as it is written; that none of them harms another.
 
+And every type in `bbfs serve`.
+"""
+
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import trio
 from every_type import Servers, every_type
 from harness import Mount, Mounts
 from played_page import play
 from programs import errno_of, run, shell, wait_until
 from repository import DOCS
+from served import BOUND, serving
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +82,41 @@ def others_are_well(mount: Mount) -> None:
         assert run("cat", mount / path).text.startswith(text)
     assert shell("cat bb-url+site/http/*/guide/brewing.html.md", directory=mount.path).text.startswith("# Brewing")
     assert run("ls", mount / "bb-notion+work+x-notion").text
+
+
+@pytest.mark.timeout(120)
+async def test_bbfs_serve_describes_lists_and_loads_every_type(
+    servers: Servers, mounted: Mounts, tmp_path: Path
+) -> None:
+    site, api = servers.site.url, servers.pets.url
+    expected = {
+        "notes": ("bb-filesystem+notes+file:./plan.md", "# Plan\n"),
+        "scratch": ("bb-memory+scratch+memory://todo/today.txt", "buy coffee\n"),
+        "shop": ("bb-database+shop+sqlite://main/customer/rows.csv", "id,name,city\n"),
+        "ledger": ("bb-database+ledger+postgres://public/entry/row/1.json", '{"id":1,\n'),
+        "papers": ("bb-storage+papers+zip://2026/brewing.txt", "On brewing coffee.\n"),
+        "measured": ("bb-storage+measured+s3://lab/2026/run-1.csv", "minute,coffee\n"),
+        "site": (f"bb-url+site+{site}/guide/brewing.html.md", "# Brewing\n"),
+        "pets": (f"bb-api+pets+{api}/pets/1", '{"id":1,"name":"pet 1","kind":"cat"}'),
+        "work": ("bb-notion+work+x-notion://Handbook/Rules.md", "# Rules\n"),
+        "kb": ("mcp-server+kb+resource://knowledge/guides/document/brewing", "# Brewing\n"),
+    }
+    with trio.fail_after(2 * BOUND):
+        async with serving(mounted.state(), tmp_path, "auto", *servers.sources()) as client:
+            for name in expected:
+                described = await client.call_tool("load_datasource", {"dataSourceId": name, "depth": 3, "pageSize": 5})
+                said = described.structured_content
+                assert not described.is_error, said
+                assert said["dataSource"]["id"] == name
+                assert said["dataSource"]["state"] in ("up", "idle"), said["dataSource"]
+                assert said["resources"], name
+                assert said["uriTemplates"] or name == "site", name
+            uris = [uri for uri, _ in expected.values()]
+            loaded = await client.call_tool("load_resources", {"mode": "direct", "directUris": uris})
+            outcomes = loaded.structured_content["resources"]
+            assert [outcome["uri"] for outcome in outcomes] == uris
+            for outcome, (uri, begins) in zip(outcomes, expected.values(), strict=True):
+                assert outcome["contents"][0]["text"].startswith(begins), (uri, outcome)
+                assert outcome["metadata"]["mimeType"], outcome
+            secret = json.dumps(loaded.structured_content)
+            assert "s3cret" not in secret

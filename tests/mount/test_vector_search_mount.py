@@ -1,7 +1,6 @@
 """Collections of vectors on a real mount: searches by name, links to what they find, and what a walk costs."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,8 +93,7 @@ def test_a_search_of_all_sources_finds_points_by_their_meaning(
     mount = mounted(kb(tmp_path, running))
 
     def search(*arguments: str) -> Done:
-        line = (sys.executable, "-m", "bbfs", "search", "--timeout", "20", "--json", *arguments)
-        return run(*line, status=None, env=mount.environ(), timeout=40)
+        return mount.bbfs("search", "--timeout", "20", "--json", *arguments, status=None)
 
     first = json.loads(search("-n", "1", "expired").out)[0]
     assert first["path"] == str(mount / DIRECTORY / "notes" / "point" / "1.json")
