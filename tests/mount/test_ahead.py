@@ -37,7 +37,7 @@ class Slow:
         return Counter(line.removeprefix("read ") for line in self._counters.read_text().splitlines())
 
 
-@pytest.mark.semantics("S9.2", "S12")
+@pytest.mark.semantics("S9.2", "S12", "S12.2")
 @pytest.mark.parametrize("directories", [0, 40])
 def test_a_walk_reads_each_resource_exactly_once(mounted: Mounts, tmp_path: Path, directories: int) -> None:
     walked = {walk: Slow(tmp_path, f"slow-{n}", directories=directories) for n, walk in enumerate(WALKS)}
