@@ -168,7 +168,7 @@ class _Forking:
             ready, _, _ = select.select([self._control, self._listening, *self._stand_ins, *self._ended], [], [])
             for each in ready:
                 request = None
-                if each in self._ended:
+                if isinstance(each, int):
                     self._tell_end(each)
                 elif each in self._stand_ins:
                     self._pass_signal(each)
