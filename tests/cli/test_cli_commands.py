@@ -1,5 +1,6 @@
 """The commands without a mount."""
 
+import ast
 import errno
 import json
 import os
@@ -11,6 +12,7 @@ import tty
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from click.testing import CliRunner, Result
 from forked_daemon import forked
 from repository import SERVERS
 
-from bbfs.cli import COMMANDS, main, options
+from bbfs.cli import COMMANDS, lazy, main, options
 from bbfs.cli.operands import attributes
 from bbfs.fuse import mountpoint
 
@@ -653,3 +655,14 @@ def test_sources_on_the_command_line_replace_those_of_the_file(bbfs: Run, tmp_pa
     ]
     both = [f"bb-filesystem+{name}+file/" for name in ("faulty", "notes", "private")]
     assert bbfs("ls", "--config", file, *only).stdout.split() == both
+
+
+def test_the_names_of_slow_modules_are_those_that_a_type_checker_reads() -> None:
+    (checked,) = (node for node in ast.parse(Path(lazy.__file__).read_text()).body if isinstance(node, ast.If))
+    found: dict[str, str] = {}
+    for node in checked.body:
+        assert isinstance(node, ast.Import | ast.ImportFrom)
+        above = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        found |= {each.asname or each.name: above + each.name for each in node.names}
+    assert found == lazy.MODULES
+    assert all(find_spec(module) is not None for module in found.values())

@@ -49,3 +49,10 @@ async def ask(manager: ResourceManager, request: table.Request[A], hear: Callabl
         hear(answer)
 
     await answering(manager, request, Replies(give, tell))
+
+
+async def asked(manager: ResourceManager, request: table.Request[A]) -> list[A]:
+    """Return all answers of the sources of a manager. Raise BbfsError."""
+    found: list[A] = []
+    await ask(manager, request, found.append)
+    return found

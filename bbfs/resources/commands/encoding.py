@@ -60,13 +60,15 @@ def _value(hint: Any, value: Any, name: str) -> Any:
         if not isinstance(value, list):
             raise ProtocolViolation(f"{name} must be an array")
         return tuple(_value(arguments[0], each, name) for each in value)
+    is_class = isinstance(hint, type) and is_dataclass(hint)
+    if origin is not Mapping and not is_class:
+        return _plain(hint, value, name)
+    if not isinstance(value, dict):
+        raise ProtocolViolation(f"{name} must be an object")
     if origin is Mapping:
-        if not isinstance(value, dict):
-            raise ProtocolViolation(f"{name} must be an object")
         return {key: _value(arguments[1], each, name) for key, each in value.items()}
-    if isinstance(hint, type) and is_dataclass(hint):
-        return decoded(hint, value)
-    return _plain(hint, value, name)
+    kind: type[Any] = hint
+    return decoded(kind, value)
 
 
 def _plain(hint: Any, value: Any, name: str) -> Any:

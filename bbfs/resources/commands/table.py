@@ -367,7 +367,7 @@ class Retry(Request[Stored], name="retry", changes=True, uri=Stored):
     force: bool = False
 
 
-_REQUESTS: Mapping[Any, type[Request[Any]]] = {
+REQUESTS: Mapping[Any, type[Request[Any]]] = {
     kind.name: kind
     for kind in (
         Search, Grep, Match, Index, ListDirectory, Describe, Refresh, Watch, NoteShown, Tools, CallTool, Put, Remove,
@@ -396,7 +396,7 @@ def message_of(request: Request[Any]) -> dict[str, Any]:
 def request_in(message: Mapping[str, Any]) -> Request[Any]:
     """Return the request in a message. Raise Rejected for an unknown one, ProtocolViolation."""
     name = message.get("request")
-    kind = _REQUESTS.get(name) if isinstance(name, str) else None
+    kind = REQUESTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise Rejected(f"unknown request {name!r:.80}")
     return decoded(kind, message)

@@ -6,7 +6,7 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
 from bbfs.model.errors import BbfsError
-from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.answers import asked
 from bbfs.resources.commands.encoding import encoded
 from bbfs.resources.commands.table import Match, Matched, Problem
 from bbfs.resources.manager import ResourceManager
@@ -86,25 +86,18 @@ class Greps:
 
     async def grep(self, given: GrepArguments) -> types.CallToolResult:
         """Return the result: a text as grep prints it, and a link to each resource."""
-        found: list[Matched] = []
-        problems: list[str] = []
-
-        def hear(answer: Matched | Problem) -> None:
-            if isinstance(answer, Matched):
-                found.append(answer)
-            else:
-                problems.append(answer.problem)
-
         try:
             data = source_called(self._manager, given.dataSourceId).data
             path = "/".join((data.uri_prefix, *(name for name in given.path.split("/") if name not in ("", "."))))
-            asked = Match(path, given.pattern, given.ignoreCase, given.fixed, given.context, given.limit)
-            await ask(self._manager, asked, hear)
+            question = Match(path, given.pattern, given.ignoreCase, given.fixed, given.context, given.limit)
+            answers = await asked(self._manager, question)
         except (BbfsError, Fault) as error:
             failed = {"resources": [], "problems": [], "error": described(error)}
             return types.CallToolResult(
                 content=[types.TextContent(text=str(error))], structured_content=failed, is_error=True
             )
+        found = [answer for answer in answers if isinstance(answer, Matched)]
+        problems = [answer.problem for answer in answers if isinstance(answer, Problem)]
         lines = [line for each in found for line in _printed(each)] or ["No line matches."]
         return types.CallToolResult(
             content=[types.TextContent(text="\n".join([*lines, *problems])), *map(_link, found)],

@@ -6,7 +6,7 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
 from bbfs.model.errors import BbfsError
-from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.answers import asked
 from bbfs.resources.commands.table import Hit, Problem, Search
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.engine import LIMIT
@@ -80,24 +80,17 @@ class Searches:
 
     async def search(self, given: SearchArguments) -> types.CallToolResult:
         """Return the result: a text with all hits for a model, and a link to each resource."""
-        hits: list[Hit] = []
-        problems: list[str] = []
-
-        def hear(answer: Hit | Problem) -> None:
-            if isinstance(answer, Hit):
-                hits.append(answer)
-            else:
-                problems.append(answer.problem)
-
         try:
             found = [source_called(self._manager, called) for called in given.sources or ()]
             below = tuple(name for name, source in self._manager.roots.directories().items() if source in found)
-            await ask(self._manager, Search(given.query, below, given.limit, given.mode), hear)
+            answers = await asked(self._manager, Search(given.query, below, given.limit, given.mode))
         except (BbfsError, Fault) as error:
             failed = {"hits": [], "problems": [], "error": described(error)}
             return types.CallToolResult(
                 content=[types.TextContent(text=str(error))], structured_content=failed, is_error=True
             )
+        hits = [answer for answer in answers if isinstance(answer, Hit)]
+        problems = [answer.problem for answer in answers if isinstance(answer, Problem)]
         lines = [_line(rank, hit) for rank, hit in enumerate(hits, 1)] or ["Nothing was found."]
         text = types.TextContent(text="\n".join([*lines, *problems]))
         return types.CallToolResult(

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 from bbfs.model.values import Expected
-from bbfs.resources.commands.answers import ask
+from bbfs.resources.commands.answers import asked
 from bbfs.resources.commands.table import Put, Remove, Stored
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
@@ -79,10 +79,9 @@ class Writings:
         """Return the structured result. The client keeps a content that its source does not take."""
         try:
             expected = await self._expected(given)
-            written: list[Stored] = []
-            asked = Put(uri=given.uri, data=given.data(), expected=expected, keep=False, by_owner=False)
-            await ask(self._manager, asked, written.append)
-            return {"uri": written[0].uri, "metadata": await self._metadata(written[0])}
+            request = Put(uri=given.uri, data=given.data(), expected=expected, keep=False, by_owner=False)
+            (written,) = await asked(self._manager, request)
+            return {"uri": written.uri, "metadata": await self._metadata(written)}
         except BbfsError as error:
             return self._failure(given.uri, error)
 
@@ -108,8 +107,8 @@ class Writings:
     async def remove(self, given: RemoveArguments) -> dict[str, Any]:
         """Return the structured result."""
         try:
-            asked = Remove(uri=given.uri, expected=await self._expected(given), by_owner=False)
-            await ask(self._manager, asked)
+            request = Remove(uri=given.uri, expected=await self._expected(given), by_owner=False)
+            await asked(self._manager, request)
         except BbfsError as error:
             return self._failure(given.uri, error)
         return {"uri": given.uri}
