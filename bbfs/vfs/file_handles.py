@@ -153,6 +153,10 @@ class OpenFiles:
         """Return whether an inode is open."""
         return ino in self._by_inode
 
+    def of(self, ino: int) -> list[OpenFile]:
+        """Return the open files of an inode, in the order of their opens."""
+        return [self._files[handle] for handle in self._by_inode.get(ino, ())]
+
     def latest(self, ino: int) -> OpenFile | None:
         """Return the last open file of an inode, or None."""
         handles = self._by_inode.get(ino)

@@ -1702,4 +1702,6 @@ async def test_a_file_that_was_opened_before_shows_what_a_program_writes(tree: T
     await program.writes.write(writer, 5, b", second")
     assert await program.files.read(reader, 0, 100) == b"first, second"
     await program.close(writer)
+    assert await program.files.read(reader, 0, 100) == b"first, second"  # some of it from the kernel's pages
+    assert (await world.files.getattr(world.core.files[reader].ino)).size == len("first, second")
     world.core.release(reader)

@@ -621,7 +621,15 @@ class Writes:
         for ino in left:
             if self._names.drafts.get(ino) is draft:
                 del self._names.drafts[ino]
+                self._pin(ino, draft)
         draft.inos.difference_update(left)
+
+    def _pin(self, ino: int, draft: Draft) -> None:
+        """Let the files that were opened before a draft go on with its bytes: the kernel has pages of these."""
+        for opened in self._files.of(ino):
+            if draft.buffer is not None and not (opened.shares_inode or isinstance(opened.content, Draft)):
+                with suppress(BbfsError):  # of a full disk
+                    opened.content, opened.modified_ns = draft.buffer.snapshot(), draft.modified_ns
 
     async def _forget_hidden(self, draft: Draft) -> None:
         """Remove the resource that was renamed to a draft, unless something has its name again.
