@@ -154,10 +154,9 @@ class FileSystem:
         try:
             node = self.names.find(path, ended)
         except NotFound as error:
-            if self._grants.is_lower or path[0] not in self._grants.roots:
-                raise
-            # An open(2) with O_CREAT fails by ENOENT. By ESTALE the kernel looks the name up again.
-            raise Outdated(str(error)) from None
+            if self._creatable(path):
+                raise Outdated(str(error)) from None
+            raise
         if type(node) is Wait:
             return node
         if node.draft is not None:
@@ -211,23 +210,18 @@ class FileSystem:
         except BbfsError as error:
             if self._tree.gives_way(path, record):
                 raise Outdated("/".join(path)) from error  # the next lookup finds the text
-            if isinstance(error, NotFound):
-                self._require_name(path)
+            if isinstance(error, NotFound) and self._creatable(path):
+                raise Outdated(str(error)) from None
             if wanted is not Wanted.XATTRS or isinstance(error, NotFound):
                 raise
             return None
 
-    def _require_name(self, path: Path) -> None:
-        """Raise Outdated for a name that is gone where programs create files.
+    def _creatable(self, path: Path) -> bool:
+        """Return whether a program may mean to create the file of a name that is gone.
 
         An open(2) with O_CREAT fails by ENOENT. By ESTALE the kernel looks the name up again.
         """
-        if self._grants.is_lower or path[0] not in self._grants.roots:
-            return
-        try:
-            self.names.find(path)
-        except NotFound as error:
-            raise Outdated(str(error)) from None
+        return not self._grants.is_lower and path[0] in self._grants.roots
 
     async def _load(self, path: Path, record: Record) -> None:
         """Learn the size, and load siblings ahead where a program walks through them."""

@@ -34,7 +34,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Change, DataSource, Expected, Policy, ResourceMetadata
+from bbfs.model.values import Change, DataSource, Expected, Loaded, Policy, ResourceMetadata
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put, Retry
@@ -1669,6 +1669,28 @@ async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(t
     source.stat = stated
     await world.manager.contents.learn(record)
     assert await program.cat(f"{TREE}/a.txt") == gone
+
+
+@pytest.mark.semantics("S33")
+async def test_a_file_that_comes_back_while_its_load_tells_that_it_is_gone_is_looked_up_again(flat: Flat) -> None:
+    """Its name is there, so an open(2) with O_CREAT must not fail by ENOENT."""
+    source, program, world = flat
+    await program.ls(FLAT)
+    found = await program.walk(f"{FLAT}/a.txt")
+    path = tuple(f"{FLAT}/a.txt".split("/"))
+    node = world.manager.tree.cached(path)
+    assert node is not None
+    assert node.record is not None
+    overlay = world.manager.roots.of(node.record).overlay
+    assert overlay is not None
+
+    async def load(native_uri: str) -> Loaded:
+        overlay.put(path[1:], node, stored=True)  # another program has saved it
+        raise NotFound(native_uri)
+
+    source.load = load
+    with pytest.raises(Outdated):
+        await world.files.getattr(found.ino)
 
 
 @pytest.mark.semantics("S33")

@@ -146,9 +146,8 @@ class Writes:
             if not flags & os.O_TRUNC and node.draft is None and node.kind == "file" and node.record is not None:
                 try:
                     await self._confirm(node.record)
-                except NotFound:
-                    await self._still(path)
-                    raise
+                except NotFound as error:
+                    raise Outdated(str(error)) from None
                 node = await self._still(path)
             draft = self._names.drafts.get(ino)  # another open may have made it meanwhile
             if draft is None and isinstance(node.draft, Draft):
