@@ -51,9 +51,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the directories of the longest files. A worker has a whole file, and the last one should be short."""
-    first = [TESTS / name for name in ("mount", "cli", "server", "hostile")]
-    items.sort(key=lambda item: not any(directory in item.path.parents for directory in first))
+    """Leave the directories of short files to the end. A worker has a whole file, and the last one should be short."""
+    last = [TESTS / name for name in ("config", "fuse", "model", "resources")]
+    items.sort(key=lambda item: any(directory in item.path.parents for directory in last))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
