@@ -42,9 +42,10 @@ from bbfs.sources.filesystem.beneath import AtMountPoint
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import SHORT
-from bbfs.vfs.passthrough.folder import Creator, MayCrossMount, PassedDirectory, PassedFile
+from bbfs.vfs.passthrough.folder import Creator, PassedDirectory, PassedFile
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
+from bbfs.vfs.passthrough.places import MayCrossMount
 from bbfs.vfs.writing.writes import HELD
 
 T = TypeVar("T")

@@ -22,8 +22,9 @@ from bbfs.model.inode_number import PASSED
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.beneath import Root
 from bbfs.vfs.filesystem import FileSystem
-from bbfs.vfs.passthrough.folder import Creator, MayCrossMount, PassedFolder
+from bbfs.vfs.passthrough.folder import Creator, PassedFolder
 from bbfs.vfs.passthrough.folders import Passed
+from bbfs.vfs.passthrough.places import MayCrossMount
 
 CONTEXT = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022, uid=os.geteuid(), gid=os.getegid()))
 BOUND = 20.0

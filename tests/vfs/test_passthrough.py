@@ -263,7 +263,7 @@ def test_what_other_programs_do_to_a_held_inode_is_seen(kernel: PlainKernel, tmp
 def test_directories_beyond_the_open_ones_are_opened_again(
     kernel: PlainKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bbfs.vfs.passthrough.folder.OPEN_DIRECTORIES", 2)
+    monkeypatch.setattr("bbfs.vfs.passthrough.places.OPEN_DIRECTORIES", 2)
     for path in ("a", "a/b", "a/b/c", "a/b/c/d", "x", "x/y"):
         kernel.mkdir(path)
     kernel.write_at("a/b/c/d/f", os.O_WRONLY | os.O_CREAT, 0, b"1")
