@@ -43,7 +43,7 @@ from bbfs.resources.catalog.record import DIRECTORY, Path
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered
-from bbfs.vfs.writing.writes import IsBase
+from bbfs.vfs.writing.name_changes import IsBase
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +137,7 @@ class Operations(pyfuse3.Operations):
         self._files = files
         self._names = files.names
         self._writes = files.writes
+        self._name_changes = files.name_changes
         self._locks = files.locks
         self._directories = files.directories
         self._uncached = files.uncached
@@ -164,7 +165,7 @@ class Operations(pyfuse3.Operations):
         """As `_change`, of names whose directories the kernel holds until the answer."""
         directories = self._locks.held(*(parent for parent, _ in places))
         with asked_once(), directories, self.interrupts.watching(ctx.pid):
-            return await self._writes.in_time(change, *places)
+            return await self._name_changes.in_time(change, *places)
         raise FUSEError(errno.EINTR)
 
     async def _made(
@@ -454,7 +455,9 @@ class Operations(pyfuse3.Operations):
         if parent_inode >= PASSED:
             return await self._passed.create(parent_inode, name, mode, flags, ctx)
         with self._locks.held(parent_inode), self.interrupts.watching(ctx.pid):
-            handle, found = await self._writes.create_in_time(parent_inode, name, flags, mode & ~ctx.umask, ctx.pid)
+            handle, found = await self._name_changes.create_in_time(
+                parent_inode, name, flags, mode & ~ctx.umask, ctx.pid
+            )
             self._writers[handle] = ctx.pid
             return FileInfo(fh=FileHandleT(handle), keep_cache=True), self._entry(found)
         raise FUSEError(errno.EINTR)
@@ -467,7 +470,7 @@ class Operations(pyfuse3.Operations):
             return await self._passed.mknod(parent_inode, name, mode, ctx)
         if not stat.S_ISREG(mode):
             raise NotSupported("no source has devices, pipes and sockets")
-        return await self._made(ctx, self._writes.make_node, parent_inode, name, mode)
+        return await self._made(ctx, self._name_changes.make_node, parent_inode, name, mode)
 
     @answers
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
@@ -502,21 +505,21 @@ class Operations(pyfuse3.Operations):
         if parent_inode >= PASSED:
             await self._passed.unlink(parent_inode, name, ctx)
         else:
-            change = partial(self._writes.remove, parent_inode, name, self._base(ctx))
+            change = partial(self._name_changes.remove, parent_inode, name, self._base(ctx))
             await self._change_names(ctx, change, (parent_inode, name))
 
     @answers
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: int, ctx: RequestContext) -> EntryAttributes:
         if parent_inode >= PASSED:
             return await self._passed.mkdir(parent_inode, name, mode, ctx)
-        return await self._made(ctx, self._writes.make_directory, parent_inode, name, mode)
+        return await self._made(ctx, self._name_changes.make_directory, parent_inode, name, mode)
 
     @answers
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         if parent_inode >= PASSED:
             await self._passed.rmdir(parent_inode, name, ctx)
         else:
-            change = partial(self._writes.remove_directory, parent_inode, name)
+            change = partial(self._name_changes.remove_directory, parent_inode, name)
             await self._change_names(ctx, change, (parent_inode, name))
 
     @answers
@@ -533,7 +536,7 @@ class Operations(pyfuse3.Operations):
             await self._passed.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
         else:
             old, new = (parent_inode_old, name_old), (parent_inode_new, name_new)
-            rename = partial(self._writes.rename, *old, *new, flags, self._base(ctx))
+            rename = partial(self._name_changes.rename, *old, *new, flags, self._base(ctx))
             await self._change_names(ctx, rename, old, new)
 
     @answers
@@ -542,7 +545,7 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         if inode >= PASSED or new_parent_inode >= PASSED:
             return await self._passed.link(inode, new_parent_inode, new_name, ctx)
-        return self._entry(await self._writes.link(inode, new_parent_inode, new_name))
+        return self._name_changes.refuse_link(new_parent_inode, new_name)
 
     @answers
     async def symlink(
@@ -550,7 +553,7 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         if parent_inode >= PASSED:
             return await self._passed.symlink(parent_inode, name, target, ctx)
-        return self._entry(await self._writes.symlink(parent_inode, name, target))
+        return self._name_changes.refuse_link(parent_inode, name)
 
     @answers
     async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:

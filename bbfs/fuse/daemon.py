@@ -257,7 +257,7 @@ async def _serve(
         notifier.end()
         adapter.unmount()
         with trio.move_on_after(KEPT_WITHIN):
-            await files.writes.keep_left()
+            await files.drafts.keep_left()
         notifier.reap()
     log.info("unmounted %s", path)
 

@@ -46,7 +46,7 @@ from bbfs.vfs.passthrough.folder import Creator, PassedDirectory, PassedFile
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
 from bbfs.vfs.passthrough.places import MayCrossMount
-from bbfs.vfs.writing.writes import HELD
+from bbfs.vfs.writing.name_changes import HELD
 
 T = TypeVar("T")
 _BESIDE = (SEARCH.encode(), ABOUT.encode())

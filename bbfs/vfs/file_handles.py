@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bbfs.model.values import Content
-from bbfs.resources.catalog.record import Lease, Path, Record
-from bbfs.resources.loading.publish import content_key
+from bbfs.resources.catalog.draft import Draft
+from bbfs.resources.catalog.record import Lease, Path, Record, content_key
 
 
 @dataclass(slots=True)
@@ -83,8 +83,9 @@ class OpenFile:
     modified_ns: the time of this version. record, version: the resource, and its inode version. shares_inode: whether
     other opens of the inode may have another version; the kernel must not mix their pages.
     changed: whether this version is known to be outdated; stays true. wake: called once when it becomes so.
-    reads: whether it only reads a file that another program writes. refused: the IDs of the pending writes that its own
-    saves have left; its next save comes in their place. appends: whether it was opened with O_APPEND.
+    draft: the content, if a program writes it. reads: whether it only reads a file that another program writes.
+    refused: the IDs of the pending writes that its own saves have left; its next save comes in their place. appends:
+    whether it was opened with O_APPEND.
     """
 
     ino: int
@@ -96,9 +97,18 @@ class OpenFile:
     shares_inode: bool
     changed: bool
     wake: Callable[[], None] | None = None
+    draft: Draft | None = None
     reads: bool = False
     refused: list[str] = field(default_factory=list)
     appends: bool = False
+
+    @property
+    def unsaved(self) -> bool:
+        """Return whether a close has something to hand over.
+
+        A program that only reads has nothing: what another one has written so far may be half of it.
+        """
+        return self.draft is not None and self.draft.dirty and not self.reads
 
     @property
     def attributes(self) -> Attributes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal
 
-from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotFound, NotSupported, Outdated
+from bbfs.model.errors import BbfsError, IsADirectory, NotFound, NotSupported, Outdated
 from bbfs.model.values import WAITS_FOR_SOURCE, Change, Content
 from bbfs.resources.catalog.record import (
     DIRECTORY_VERSION,
@@ -39,10 +39,13 @@ from bbfs.vfs.names import (
     after,
     as_bytes,
     identity_below_an_overlay,
+    of_draft,
     stated,
 )
 from bbfs.vfs.passthrough.folders import Passed, passed_folders
-from bbfs.vfs.writing.writes import Writes
+from bbfs.vfs.writing.drafts import Drafts
+from bbfs.vfs.writing.name_changes import NameChanges
+from bbfs.vfs.writing.written_files import WrittenFiles
 from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache
 
 
@@ -94,7 +97,9 @@ class FileSystem:
         self.directories = OpenDirectories(
             manager.tree, manager.grants, self.inodes, self.files, self.names, self._kernel, manager.clock
         )
-        self.writes = Writes(manager, self.inodes, self.files, self.names)
+        self.drafts = Drafts(manager, self.inodes, self.files, self.names)
+        self.writes = WrittenFiles(manager, self.inodes, self.files, self.names, self.drafts)
+        self.name_changes = NameChanges(manager, self.inodes, self.files, self.names, self.drafts, self.writes)
         self._drafts = self.names.drafts
         self.passed = passed_folders(manager)
         """The folders that are passed through: requests for their inodes do not come here."""
@@ -129,7 +134,7 @@ class FileSystem:
     # -- attributes --------------------------------------------------------------------------------------------------
 
     def getattr(
-        self, ino: int, ended: Ended = (), *, asker: Callable[[], Awaitable[Wanted]] | None = None
+        self, ino: int, asker: Callable[[], Awaitable[Wanted]] | None = None, ended: Ended = ()
     ) -> Attributes | Wait:
         """Return the attributes of an inode with its true size, which may have to be loaded.
 
@@ -144,7 +149,7 @@ class FileSystem:
             # A program that appends goes by this size.
             unsized = draft.buffer is None and self._contents.size_now(draft.record) is None
             filled = after(ended, draft.filled) if unsized else None
-            return filled if isinstance(filled, Wait) else self.writes.attributes(ino, draft)
+            return filled if isinstance(filled, Wait) else of_draft(ino, draft)
         pinned = self.files.latest(ino)
         if pinned is not None:
             return pinned.attributes
@@ -190,23 +195,29 @@ class FileSystem:
     def _learn(
         self, path: Path, node: Node, record: Record, asker: Callable[[], Awaitable[Wanted]] | None, ended: Ended
     ) -> Wait | None:
-        """Learn the size if it is wanted. Return the wait for that, if any.
-
-        Only a load tells whether a provisional resource exists. So that is loaded unless the source has completed its
-        name.
-        """
+        """Return the wait for the size, if it is wanted and a load has to tell it."""
         contents = self._contents
         if contents.size_now(record) is not None or contents.just_changed(record) or contents.lazy(record):
             if record.ahead:
                 self._used(path, record)
             return None
-        wanted = Wanted.ALL if asker is None else after(ended, asker)
-        if isinstance(wanted, Wait):
-            return wanted
-        if wanted is not Wanted.ALL and (node.completed or not record.provisional):
-            return None
+        return after(ended, self._learn_if_wanted, path, record, node.completed, asker)
+
+    async def _learn_if_wanted(
+        self, path: Path, record: Record, completed: bool, asker: Callable[[], Awaitable[Wanted]] | None
+    ) -> None:
+        """Learn the size if it is wanted. Raise BbfsError.
+
+        Only a load tells whether a provisional resource exists. So that is loaded unless the source has completed its
+        name.
+        """
+        wanted = Wanted.ALL if asker is None else await asker()
+        if wanted is not Wanted.ALL and (completed or not record.provisional):
+            return
+        if self._contents.size_now(record) is not None:
+            return  # another request has learnt it meanwhile
         try:
-            return after(ended, self._load, path, record)
+            await self._load(path, record)
         except BbfsError as error:
             if self._tree.gives_way(path, record):
                 raise Outdated("/".join(path)) from error  # the next lookup finds the text
@@ -214,7 +225,6 @@ class FileSystem:
                 raise Outdated(str(error)) from None
             if wanted is not Wanted.XATTRS or isinstance(error, NotFound):
                 raise
-            return None
 
     def _creatable(self, path: Path) -> bool:
         """Return whether a program may mean to create the file of a name that is gone.
@@ -275,8 +285,9 @@ class FileSystem:
         Raise Outdated when that is not the version of the inode; the kernel then looks the name up again and opens the
         new inode.
         """
-        written = self.writes.opened(ino) if self._drafts else None
-        if written is not None:
+        draft = self._drafts.get(ino)
+        if draft is not None:
+            written = self.writes.opened(draft, ino, reads=True)
             if self.writes.is_direct(written):
                 self.uncached[written] = False
             return written
@@ -388,7 +399,7 @@ class FileSystem:
     def release(self, handle: int) -> None:
         """Unpin the content. One that holds a descriptor closes it with its last reference."""
         opened = self.files.remove(handle)
-        if self._drafts:
+        if opened.draft is not None:
             self.writes.released(opened)
         if self.uncached:
             self.uncached.pop(handle, None)
@@ -419,12 +430,7 @@ class FileSystem:
     def getxattr(self, ino: int, name: bytes, ended: Ended = ()) -> bytes | Wait:
         """Return the value of an extended attribute. Raise NoAttribute. Never waits for content (S12)."""
         found = self._xattrs(ino, ended)
-        if isinstance(found, Wait):
-            return found
-        value = found.values.get(name)
-        if value is None:
-            raise NoAttribute(name.decode("utf-8", "replace"))
-        return value
+        return found if isinstance(found, Wait) else found.value(name)
 
     def listxattr(self, ino: int, ended: Ended = ()) -> list[bytes] | Wait:
         """Return the names of the attributes to keep with a copy; all others answer by name as well (S11)."""

@@ -16,8 +16,9 @@ from typing import Any, TypeVar, TypeVarTuple, final
 import trio
 from cachetools import LRUCache
 
-from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, Outdated
+from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, NotSupported, Outdated
 from bbfs.model.values import ResourceMetadata
+from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import (
     DIRECTORY,
@@ -36,7 +37,6 @@ from bbfs.resources.writing.temporary import is_temporary
 from bbfs.sources import mime_type_of_name
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
-from bbfs.vfs.writing.drafts import Draft
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -100,7 +100,7 @@ def after(ended: Ended, request: Callable[[*Ts], Awaitable[T]], *arguments: *Ts)
 async def answered(answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
     """Await what `answer` waits for and ask again, until there is an answer. Raise BbfsError.
 
-    ask: takes the waits that have ended after its arguments. No request is awaited twice, so this ends.
+    ask: takes the waits that have ended as `ended`. No request is awaited twice, so this ends.
     """
     ended: Ended = ()
     while isinstance(answer, Wait):
@@ -109,7 +109,7 @@ async def answered(answer: T | Wait, ask: Callable[..., T | Wait], *arguments: A
         except BbfsError as error:
             answer.error = error
         ended = (*ended, answer)
-        answer = ask(*arguments, ended)
+        answer = ask(*arguments, ended=ended)
     return answer
 
 
@@ -141,9 +141,7 @@ class Names:
         """The inode numbers of the folders that are passed through, by their names at the root."""
         self.judged_by_files = any(source.judged_by_files for source in manager.sources.values())
 
-    def lookup(
-        self, parent: int, raw_name: bytes, ended: Ended = (), *, asker: Asker | None = None
-    ) -> Attributes | Wait:
+    def lookup(self, parent: int, raw_name: bytes, asker: Asker | None = None, ended: Ended = ()) -> Attributes | Wait:
         """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).
 
         If the source does not answer within `LOOKUP_WAIT`, the answer is provisional: without validity, and a directory
@@ -153,10 +151,10 @@ class Names:
 
         asker: returns what the program looks for. It is called only for a name that may have to be created.
         """
-        return self.lookup_in(self.path(parent), raw_name, ended, asker=asker)
+        return self.lookup_in(self.path(parent), raw_name, asker, ended)
 
     def lookup_in(
-        self, directory: Path, raw_name: bytes, ended: Ended = (), *, asker: Asker | None = None
+        self, directory: Path, raw_name: bytes, asker: Asker | None = None, ended: Ended = ()
     ) -> Attributes | Wait:
         """As `lookup`, for a directory that is given by its path."""
         if len(raw_name) > NAME_MAX:
@@ -264,6 +262,10 @@ class Names:
             return after(ended, self._tree.find, path) if node is None else node
         return self._root_entry(path[0]) if path else DIRECTORY
 
+    async def resolve(self, path: Path) -> Node:
+        """As `find`, after what that waits for."""
+        return await answered(self.find(path), self.find, path)
+
     def roots(self) -> dict[str, Node]:
         """Return the entries of the mount's root."""
         files = {name: self._root_entry(name) for name in self._tree.root_files}
@@ -289,7 +291,7 @@ class Names:
         ino = self._inodes.remember(path, self._entry_version(path, node))
         if self._grants.is_lower and (pinned := self._files.latest(ino)) is not None and node.draft is None:
             return pinned.attributes
-        if isinstance(node.draft, Draft):
+        if node.draft is not None:
             self.drafts[ino] = node.draft
             node.draft.inos.add(ino)
         return self.attributes(ino, path, node)
@@ -326,6 +328,15 @@ class Names:
     def path(self, ino: int) -> Path:
         return self._inodes.get(ino).path
 
+    def child(self, directory: int, raw_name: bytes) -> Path:
+        """Return the path of a name that a program changes in a directory. Raise NameTooLong, NotSupported."""
+        if len(raw_name) > NAME_MAX:
+            raise NameTooLong(f"{len(raw_name)} bytes")
+        try:
+            return (*self.path(directory), raw_name.decode())
+        except UnicodeDecodeError:
+            raise NotSupported("a name that is not UTF-8") from None
+
     def validity(self, directory: Path, most: float = FOREVER) -> float:
         """Return the seconds for which the kernel may cache a name of a directory, or its absence."""
         return most if directory == ROOT else min(most, self._tree.validity((*directory, "")))
@@ -347,8 +358,7 @@ class Names:
 
     def _attributes(self, ino: int, path: Path, node: Node) -> Attributes:
         if node.draft is not None:
-            size, modified, changed = node.draft.size, node.draft.modified_ns, node.draft.changed_ns
-            return Attributes(ino, "file", size, modified, 0.0, 0.0, writable=True, changed_ns=changed)
+            return of_draft(ino, node.draft)
         entry_timeout = self.validity(path[:-1]) if path else FOREVER
         record = node.record
         if node.kind == "symlink":
@@ -407,6 +417,12 @@ class Names:
             if not isinstance(found, Wait):
                 return found
         return node if node.draft is None else Node(node.kind, node.record)
+
+
+def of_draft(ino: int, draft: Draft) -> Attributes:
+    """Return the attributes of a file that is being written. The kernel may keep none of them."""
+    changed = draft.changed_ns
+    return Attributes(ino, "file", draft.size, draft.modified_ns, 0.0, 0.0, writable=True, changed_ns=changed)
 
 
 def stated(said: ResourceMetadata) -> Mapping[str, Any]:

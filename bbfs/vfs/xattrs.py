@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bbfs.model.errors import NoAttribute
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.contents import Contents
 from bbfs.resources.documents import directory_document
@@ -129,6 +130,13 @@ class ExtendedAttributes:
         """Return attributes of which those to keep with a copy are listed."""
         whole = cls.of(found)
         return cls(whole.values, tuple(name.encode() for name in LISTED if name in found))
+
+    def value(self, name: bytes) -> bytes:
+        """Return the value of an attribute. Raise NoAttribute."""
+        value = self.values.get(name)
+        if value is None:
+            raise NoAttribute(name.decode("utf-8", "replace"))
+        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        return self if name in ("names", "directories", "uncached", "writes", "passed") else self._fail
+        return self if name in ("names", "directories", "uncached", "writes", "name_changes", "passed") else self._fail
 
     def _fail(self, *_: Any, **__: Any) -> Any:
         raise self._error
@@ -182,7 +182,7 @@ async def test_forget_never_raises_and_goes_on(error: Exception, caplog: pytest.
         if ino == 2:
             raise error
 
-    unused: dict[str, Any] = dict.fromkeys(("names", "directories", "writes", "note_changes", "locks"))
+    unused: dict[str, Any] = dict.fromkeys(("names", "directories", "writes", "name_changes", "note_changes", "locks"))
     files = cast(FileSystem, SimpleNamespace(forget=forget, uncached={}, passed=[], **unused))
     inodes = [(pyfuse3.InodeT(2), 1), (pyfuse3.InodeT(3), 4)]
     await Operations(files, OWNER, Interrupts()).forget(inodes)

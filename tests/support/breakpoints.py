@@ -28,8 +28,8 @@ _BEFORE = {
 _AFTER = {
     _STORE + "keep": "kept",
     _STORE + "drop": "dropped",
-    "bbfs.vfs.writing.writes:Writes._flush": "answer",
-    "bbfs.vfs.writing.writes:Writes.rename": "answer",
+    "bbfs.vfs.writing.written_files:WrittenFiles._flush": "answer",
+    "bbfs.vfs.writing.name_changes:NameChanges.rename": "answer",
 }
 _HANDLERS = {
     "mcp": "bbfs.sources.mcp.handler:McpHandler.write",

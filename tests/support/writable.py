@@ -209,7 +209,7 @@ class Program(Kernel):
 
     def __init__(self, world: World) -> None:
         super().__init__(world.files)
-        self.writes = world.core.writes
+        self.writes, self.name_changes = world.core.writes, world.core.name_changes
         self._held: int | None = None
 
     async def place(self, path: str) -> tuple[int, bytes]:
@@ -233,7 +233,7 @@ class Program(Kernel):
         if found.ino and not flags & os.O_EXCL:
             handle: int = await self._again(path, lambda ino: self.writes.open(ino, flags))
         elif flags & os.O_CREAT:
-            handle, created = await self.writes.create(parent, name, flags, 0o644)
+            handle, created = await self.name_changes.create(parent, name, flags, 0o644)
             self.references[created.ino] += 1
         else:
             raise NotFound(path)
@@ -284,22 +284,22 @@ class Program(Kernel):
         await self._again(path, lambda ino: self.writes.set_attributes(ino, None, _size(size)))
 
     async def unlink(self, path: str) -> None:
-        await self.writes.remove(*await self.place(path))
+        await self.name_changes.remove(*await self.place(path))
 
     async def rename(self, path: str, to: str, flags: int = 0) -> None:
         parent, name = await self.place(path)
         await self.lookup(parent, name.decode())
-        await self.writes.rename(parent, name, *await self.place(to), flags)
+        await self.name_changes.rename(parent, name, *await self.place(to), flags)
 
     async def mkdir(self, path: str) -> None:
         parent, name = await self.place(path)
         if (await self.lookup(parent, name.decode(), Aim.MAKES)).ino:
             raise Exists(path)
-        made = await self.writes.make_directory(parent, name, 0o755)
+        made = await self.name_changes.make_directory(parent, name, 0o755)
         self.references[made.ino] += 1
 
     async def rmdir(self, path: str) -> None:
-        await self.writes.remove_directory(*await self.place(path))
+        await self.name_changes.remove_directory(*await self.place(path))
 
 
 def _size(size: int) -> NewAttributes:

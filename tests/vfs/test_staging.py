@@ -141,7 +141,7 @@ async def test_the_end_of_the_mount_leaves_nothing_at_the_source(tree: Tree) -> 
     source, program, world = tree
     await program.save(f"{TREE}/a.part", LARGE)
     assert len(source.places) == 1
-    await program.writes.keep_left()
+    await program.files.core.drafts.keep_left()
     assert source.places == {}
     [item] = world.manager.writer.pending.items()
     assert world.manager.writer.pending.content_path(item).read_bytes() == LARGE

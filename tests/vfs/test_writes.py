@@ -45,7 +45,7 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.names import Aim
-from bbfs.vfs.writing.writes import HELD
+from bbfs.vfs.writing.name_changes import HELD
 
 T = TypeVar("T")
 TREE = "bb-scripted+tree+file"
@@ -509,7 +509,7 @@ async def test_what_only_the_mount_has_at_its_end_is_a_pending_write(tree: Tree)
     await program.rename(f"{TREE}/d/b.txt", f"{TREE}/d/b.txt~")  # the source has it still
     opened = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
     await program.writes.write(opened, 0, b"not closed")
-    await world.core.writes.keep_left()
+    await world.core.drafts.keep_left()
     kept = {each.uri: (pending.content_path(each).read_bytes(), each.reason) for each in pending.items()}
     start = "bb-scripted+tree+file:./"
     assert kept == {
@@ -955,7 +955,7 @@ async def test_what_cannot_be_written_is_refused(tree: Tree) -> None:
     with pytest.raises(ReadOnly):
         await program.mkdir("elsewhere")
     with pytest.raises(NotSupported):
-        await program.writes.symlink((await program.walk(TREE)).ino, b"link", b"a.txt")
+        program.name_changes.refuse_link((await program.walk(TREE)).ino, b"link")
     with pytest.raises(NotFound):
         await program.unlink(f"{TREE}/absent")
 
@@ -970,7 +970,7 @@ async def given_up(
 
     async def changes() -> None:
         with pytest.raises(DeadlineExceeded, match="the change goes on"):
-            await program.writes.in_time(partial(change, *arguments, *((0,) if len(paths) > 1 else ())), *places)
+            await program.name_changes.in_time(partial(change, *arguments, *((0,) if len(paths) > 1 else ())), *places)
         ended.set()
 
     async with trio.open_nursery() as nursery:
@@ -989,8 +989,8 @@ async def test_no_change_of_a_name_keeps_its_directory_locked(
     source, program, world = tree
     await program.save(f"{TREE}/.a.txt.Ab12Cd", b"renamed")
     source.released = trio.Event()
-    await given_up(mock_clock, program, program.writes.rename, f"{TREE}/.a.txt.Ab12Cd", f"{TREE}/a.txt")
-    await given_up(mock_clock, program, program.writes.remove, f"{TREE}/.a.txt.Ab12Cd")  # as rsync does then
+    await given_up(mock_clock, program, program.name_changes.rename, f"{TREE}/.a.txt.Ab12Cd", f"{TREE}/a.txt")
+    await given_up(mock_clock, program, program.name_changes.remove, f"{TREE}/.a.txt.Ab12Cd")  # as rsync does then
     [item] = world.manager.writer.pending.items()
     assert world.manager.writer.pending.content_path(item).read_bytes() == b"renamed"
     assert item.path == (TREE, "a.txt")
@@ -1013,7 +1013,7 @@ async def test_a_change_that_goes_on_and_fails_leaves_a_pending_write(
     pending = world.manager.writer.pending
     await program.save(f"{TREE}/x.tmp", b"refused")
     source.released, source.refused["file:./a.txt"] = trio.Event(), NoSpace("full")
-    await given_up(mock_clock, program, program.writes.rename, f"{TREE}/x.tmp", f"{TREE}/a.txt")
+    await given_up(mock_clock, program, program.name_changes.rename, f"{TREE}/x.tmp", f"{TREE}/a.txt")
     source.released.set()
     await settled()
     assert [each.error for each in pending.items()] == ["NoSpace: full"]
@@ -1067,9 +1067,9 @@ async def test_a_change_without_an_answer_ends_and_leaves_an_open_file_to_its_pr
     with monkeypatch.context() as patched:
         patched.setattr(source, asked, hang)
         if asked == "remove":
-            await given_up(mock_clock, program, program.writes.remove, f"{TREE}/a.txt")
+            await given_up(mock_clock, program, program.name_changes.remove, f"{TREE}/a.txt")
         else:
-            await given_up(mock_clock, program, program.writes.rename, f"{TREE}/a.txt", f"{TREE}/b.txt")
+            await given_up(mock_clock, program, program.name_changes.rename, f"{TREE}/a.txt", f"{TREE}/b.txt")
         await waiting.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(program.writes.write, handle, 1, b"I")

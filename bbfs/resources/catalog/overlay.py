@@ -10,7 +10,8 @@ from math import inf
 
 from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.resources.catalog.base import Catalog, View
-from bbfs.resources.catalog.record import DIRECTORY, Draft, Node, Path, Record
+from bbfs.resources.catalog.draft import Draft
+from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record
 
 COUNTED = 10_000
 """Names of a listed directory that may be gone through at once."""

@@ -7,7 +7,7 @@ synchronous; between two awaits a task is alone.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
@@ -15,6 +15,9 @@ from cachetools import LRUCache
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Part, ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
+
+if TYPE_CHECKING:
+    from bbfs.resources.catalog.draft import Draft  # which has a record
 
 Path = tuple[str, ...]
 NANOSECONDS = 1_000_000_000
@@ -313,6 +316,12 @@ class Record:
         )
 
 
+def content_key(record: Record) -> tuple[str, str, int, str | None]:
+    """Return the key of a content in memory. It has the version; 0 is the resource, its parts count from 1."""
+    owner, part = (record, 0) if record.parent is None else (record.parent, record.part + 1)
+    return owner.source_id, owner.metadata.native_uri, part, record.digest
+
+
 class Past:
     """The loaded resources that were dropped last, and those that are held, by native URI.
 
@@ -381,25 +390,6 @@ class Lease:
         self.until = 0.0
 
 
-class Draft(Protocol):
-    """What is shown of a file that is being written.
-
-    version: the version part of its inode, which stays while it is written. size: bytes.
-    """
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def modified_ns(self) -> int: ...
-
-    @property
-    def changed_ns(self) -> int | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """One name of the tree. A directory that follows from URIs has no record; a resource of several parts has one.
@@ -414,7 +404,7 @@ class Node:
     target: str | None = None
     candidate: Record | None = None
     completed: bool = False
-    draft: Draft | None = None
+    draft: "Draft | None" = None
 
 
 DIRECTORY = Node("directory")

@@ -29,7 +29,7 @@ from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog import publish_description
 from bbfs.resources.catalog.lookups import ABSENT_FOR
-from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.catalog.record import Path, Record, content_key
 from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
 from bbfs.sources.content.memory import MemoryContent
@@ -40,12 +40,6 @@ ERROR_KEPT = 2.0
 """Seconds before a failed load is repeated: `ls -l` and the `cat` after it cost one request, not two."""
 RESULT_KEPT = 60.0
 """Seconds for which the several parts of what an open loaded stay a directory, as far as memory allows."""
-
-
-def content_key(record: Record) -> tuple[str, str, int, str | None]:
-    """Return the key of a content in memory. It has the version; 0 is the resource, its parts count from 1."""
-    owner, part = (record, 0) if record.parent is None else (record.parent, record.part + 1)
-    return owner.source_id, owner.metadata.native_uri, part, record.digest
 
 
 def require_current(record: Record) -> None:

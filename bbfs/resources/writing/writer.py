@@ -41,7 +41,6 @@ from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.tiers import Load
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
-from bbfs.resources.writing.buffer import BufferSpace, Written
 from bbfs.resources.writing.comparison import (
     LARGEST_ATTEMPT,
     PIECE,
@@ -64,6 +63,7 @@ from bbfs.sources import (
     CanWrite,
     WritesUnseen,
 )
+from bbfs.sources.content.buffer import BufferSpace, Written
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 

@@ -1,191 +1,329 @@
-"""Files that a program is writing, or has written under a name that lives in the mount alone.
+"""The drafts of one mount: which names lead to them, how their bytes reach the source, and when they end.
 
-Between two awaits a task is alone. A draft's lock keeps its bytes unchanged while a source takes them.
+A file that is written is a `Draft` from its open to its last close. `written_files` changes its bytes, `name_changes`
+and `renames` change its name. Methods that are awaited raise BbfsError and may wait for a source.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import logging
+import secrets
+from contextlib import suppress
+from itertools import count
 
 import trio
 
-from bbfs.model.errors import BbfsError, Outdated
-from bbfs.model.values import Content, Expected
-from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
+from bbfs.model.errors import BbfsError, Conflict, NoSpace, ReadOnly
+from bbfs.model.uri import source_uri
+from bbfs.model.values import Content, Expected, ResourceMetadata
+from bbfs.resources.catalog.draft import Draft
+from bbfs.resources.catalog.overlay import Overlay
+from bbfs.resources.catalog.record import Node, Path, Record, record_node
+from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.writing.buffer import Buffer, BufferSpace
-from bbfs.resources.writing.comparison import content_digest
+from bbfs.resources.writing.temporary import KEEPING
+from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
+from bbfs.sources.content.buffer import Buffer
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.vfs.file_handles import OpenFile, OpenFiles
+from bbfs.vfs.inode_table import InodeTable
+from bbfs.vfs.names import Names
+from bbfs.vfs.writing.staging import StagedDrafts
+
+log = logging.getLogger(__name__)
+NAMED_WITHIN = 0.5
+"""Seconds for the native URI of a file that the mount leaves at its end; else it has the one of its first name."""
 
 
-@dataclass(slots=True, eq=False)
-class Staged:
-    """The bytes of a draft that its source has, or is being given, under no name of a resource.
+class Drafts:
+    """The drafts of one mount.
 
-    edits: of the draft when it had these bytes. place: as `CanStage` states it; None until then, and if it failed.
+    staged: those whose bytes a source has before their rename. aside: by the name that the source still has, the draft
+    that it was renamed to in the mount.
     """
 
-    edits: int
-    place: str | None = None
-    ended: trio.Event = field(default_factory=trio.Event)
-    is_wanted: bool = True
+    def __init__(self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names) -> None:
+        self._manager = manager
+        self._tree = manager.tree
+        self._contents = manager.contents
+        self._grants = manager.grants
+        self._roots = manager.roots
+        self._writer = manager.writer
+        self._inodes = inodes
+        self._files = files
+        self._names = names
+        self.staged = StagedDrafts(manager)
+        self.aside: dict[Path, Draft] = {}
+        self._own_versions = (f"+{secrets.token_hex(6)}+{number}" for number in count())
 
+    # -- the beginning -----------------------------------------------------------------------------------------------
 
-@dataclass(slots=True, eq=False)
-class Draft:
-    """One file that is being written. It is a content for the programs that read it meanwhile.
+    def place(self, path: Path) -> tuple[Source, Path]:
+        """Return the source that is written at a path, and the path in its catalog. Raise ReadOnly."""
+        if len(path) > 1 and path[0] in self._grants.roots:
+            source, below = self._tree.place(path)
+            if source.overlay is not None:
+                return source, below
+        raise ReadOnly(f"{'/'.join(path)}: nothing can be written there")
 
-    path: from the mount's root. below: in the catalog of its source. native_uri: of the resource. record: the resource
-    as the source has it, or as it is shown until then. version: of the inode, which stays. expected: the state that the
-    next hand-over replaces. load: returns the content that a program changes. temporary: it lives in the mount alone.
-    hides: a resource that the source still has, and that was renamed to this draft, with the state that it had then.
-    space: of the bytes. clock: seconds since the epoch.
-    """
+    def overlay(self, draft: Draft) -> Overlay:
+        """Return the names of a draft's source. Raise ReadOnly."""
+        return writable(self._roots.of(draft.record))[1]
 
-    source: Source
-    path: Path
-    below: Path
-    native_uri: str
-    record: Record
-    version: str
-    expected: Expected
-    load: Callable[[Record], Awaitable[Content]]
-    space: BufferSpace
-    clock: Callable[[], float]
-    base: str | None = None
-    """The inode version of the content that a program changes, None for any: the program may have read that one."""
-    base_size: int | None = None
-    """Its size, None for any: a program that appends goes by this."""
-    temporary: bool = False
-    hides: tuple[Path, Record, Expected] | None = None
-    owns_inode: bool = False
-    """True if the version of the inode is the draft's own: no program has seen another content there."""
-    modified_ns: int = 0
-    changed_ns: int | None = None
-    """When a program last changed the bytes; None before."""
-    set_ns: int | None = None
-    inos: set[int] = field(default_factory=set)
-    """The inodes that lead to it."""
-    buffer: Buffer | None = None
-    edits: int = 0
-    """Changes of the bytes."""
-    staged: Staged | None = None
-    is_staged_once: bool = False
-    """True once the source was asked to stage the bytes: those that a program changes again are not staged."""
-    dirty: bool = False
-    """True while the source lacks these bytes."""
-    lacks: tuple[int, str] | None = None
-    """Where bytes could not be kept, and why, until a program writes there or cuts the file before that."""
-    blank: bool = False
-    """True while a program has made or emptied the file, and not written yet."""
-    failed: bool = False
-    """True if the source has refused exactly these bytes, which are a pending write."""
-    refused: list[str] = field(default_factory=list)
-    """The ID of the pending write of exactly these bytes, if there is one."""
-    is_moved: bool = False
-    """True if bytes were written elsewhere than the kernel has them in its pages."""
-    removed: bool = False
-    """True once no name leads here any more."""
-    program: int = 0
-    """The thread that has opened it first: files for its bytes are that program's."""
-    users: int = 0
-    """The number of open handles."""
-    lock: trio.Lock = field(default_factory=trio.Lock)
-    writing: int = 0
-    """The number of writes that have come and wait for the lock, or have it."""
+    def begin(self, path: Path, below: Path, native_uri: str, record: Record, expected: Expected) -> Draft:
+        """Return a draft without bytes. expected: the state that its first hand-over replaces."""
+        return Draft(
+            path,
+            below,
+            native_uri,
+            record,
+            record.inode_version,
+            expected,
+            self._contents.open,
+            self._writer.space,
+            self._manager.clock,
+        )
 
-    @property
-    def size(self) -> int:
-        return self.record.best_size() if self.buffer is None else self.buffer.size
+    def own_inode(self, draft: Draft) -> None:
+        """Give a draft an inode that no program has seen with another content."""
+        draft.version, draft.owns_inode = next(self._own_versions), True
 
-    def read(self, offset: int, length: int) -> bytes | None:
-        return None if self.buffer is None or self.writing else self.buffer.read(offset, length)
+    def unstored(self, source: Source, native_uri: str, path: Path, below: Path) -> Record:
+        """Return a record of a resource that the source does not have yet, or has under another name."""
+        mime_type = mime_type_of_name(path[-1])
+        metadata = ResourceMetadata(
+            source_uri(source.data.base_prefix, native_uri),
+            native_uri,
+            path[-1],
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+        )
+        return Record(source.data.id, metadata, below, self._manager.clock())
 
-    async def read_waiting(self, offset: int, length: int) -> bytes:
-        """Return bytes with those of all writes that came before. Raise BbfsError.
+    def show(self, draft: Draft) -> Draft:
+        """Let the name lead to a draft."""
+        self.overlay(draft).put(draft.below, Node("file", draft.record, draft=draft))
+        return draft
 
-        The kernel may have dropped a page with the bytes of a write under way, and keeps the one that a read answers.
+    def below(self, source: Source, path: Path) -> list[Draft]:
+        """Return the drafts at and below a directory of a source that is written."""
+        return [] if source.overlay is None else source.overlay.drafts_below(path)
+
+    def hidden(self, path: Path) -> tuple[Record | None, Expected]:
+        """Return the resource that the source still has under a name that the mount has given away, or None.
+
+        And the state that it had then: no program can see a later one.
         """
-        if self.writing:
-            async with self.lock:  # which goes to those who wait in their order
-                pass
-        return (await self.filled()).read(offset, length)
+        draft = self.aside.get(path)
+        if draft is None or draft.hides is None:
+            return None, Expected(exists=False)
+        return draft.hides[1:]
 
-    def close(self) -> None:
-        """Do nothing: a draft ends when no handle and no name leads to it."""
+    # -- the end -----------------------------------------------------------------------------------------------------
 
-    async def filled(self) -> Buffer:
-        """Return the bytes, after a load if a program changes a content that it has not replaced. Raise BbfsError."""
-        if self.buffer is None:
-            content = await self.load(self.record)
-            if self.base not in (None, self.record.inode_version) or self.base_size not in (None, content.size):
-                raise Outdated(f"{'/'.join(self.path)}: somebody else has changed it since it was opened")
-            etag = self.record.metadata.etag  # of this content: a listing may bring a later one while it is taken
-            buffer = Buffer(self.space, self.program)
-            await buffer.fill(content)
-            if self.buffer is None:  # another request may have filled or emptied it meanwhile
-                is_digest = etag is None or isinstance(content, MemoryContent)
-                version = content.version if is_digest else None  # not the record's: it may be invalid again by now
-                self.buffer, self.expected = buffer, Expected(exists=True, etag=etag, version=version)
-        return self.buffer
+    def closed(self, draft: Draft) -> None:
+        """Give up a draft with its last handle: the name leads to the resource of the source."""
+        draft.users -= 1
+        if draft.users:
+            return
+        if draft.temporary and not draft.removed:
+            self._leave(draft, unless_held=True)
+            return
+        self.unshow(draft)
+        self._leave(draft)
 
-    @contextmanager
-    def awaited(self) -> Iterator[None]:
-        """Let reads wait for a write that has come."""
-        self.writing += 1
-        try:
-            yield
-        finally:
-            self.writing -= 1
-
-    async def renamed_state(self) -> Expected:
-        """Return the state at the source after a rename. The draft has no unsaved change.
-
-        A source may give the same bytes another ETag under another name: only a comparison of the bytes tells.
-        """
-        version = self.expected.version
-        if version is None and self.expected.etag is not None and self.buffer is not None:
-            version = await content_digest(self.buffer.snapshot())
-        return Expected(exists=True, version=version)
-
-    def opened_by(self, program: int) -> None:
-        """Note which program begins to write."""
-        self.program = program
-        if self.buffer is not None:
-            self.buffer.written_by(program)
-
-    def emptied(self) -> None:
-        """Begin with no bytes: a program replaces the content, whatever it is."""
-        self.buffer, self.blank, self.lacks = Buffer(self.space, self.program), True, None
-
-    async def write(self, offset: int, data: bytes) -> None:
-        """Take what a program writes. Raise NoSpace, BbfsError."""
-        buffer = await self.filled()
-        try:
-            await buffer.part()
-            buffer.write(offset, data)
-        except BbfsError as error:
-            if self.lacks is None or offset < self.lacks[0]:
-                self.lacks = offset, str(error)
-            raise
-        if self.lacks is not None and offset <= self.lacks[0] < offset + len(data):
-            self.lacks = None
-        self.blank = False
-
-    async def truncate(self, size: int) -> None:
-        """Cut, or lengthen by zeros. Raise NoSpace, BbfsError."""
-        if size == 0:
-            self.emptied()
+    def unshow(self, draft: Draft) -> None:
+        """Let the name of a draft lead to the resource of the source, if it leads to the draft."""
+        overlay = self.overlay(draft)
+        if _draft_at(overlay, draft.below) is not draft or draft.temporary or draft.removed:
+            return
+        self._leave(draft)
+        source = self._roots.of(draft.record)
+        if draft.expected.exists is False:  # the source has never taken it
+            overlay.unshow(draft.below)
         else:
-            buffer = await self.filled()
-            await buffer.part()
-            buffer.truncate(size)
-        if self.lacks is not None and size <= self.lacks[0]:
-            self.lacks = None
+            if draft.dirty or draft.is_moved:
+                draft.record.salt += "~"  # the kernel has cached bytes that the source does not have, or elsewhere
+                draft.record.invalidate()
+            # A listing may have made another record.
+            record = source.catalog.record(draft.native_uri) or draft.record
+            overlay.put(draft.below, record_node(record), stored=True)
+        self._manager.notify_of(source, [draft.below])
 
-    def changed(self) -> None:
-        """Note a change by a program."""
-        self.dirty, self.failed, self.refused = True, False, []
-        self.edits += 1
-        self.set_ns = None
-        self.modified_ns = self.changed_ns = int(self.clock() * NANOSECONDS)
+    def give_up(self, draft: Draft) -> None:
+        """End the name of a draft. Programs that have it open go on with it."""
+        draft.removed = True
+        self.staged.forget(draft)
+        for ino in draft.inos:
+            self._inodes.detach(ino)  # a later file of this name may have the same version
+        if not draft.users:
+            self._leave(draft)
+
+    def _leave(self, draft: Draft, *, unless_held: bool = False) -> None:
+        """Let no inode lead to a draft any more. unless_held: but those that the kernel holds."""
+        left = [ino for ino in draft.inos if not (unless_held and ino in self._inodes)]
+        for ino in left:
+            if self._names.drafts.get(ino) is draft:
+                del self._names.drafts[ino]
+                self._pin(ino, draft)
+        draft.inos.difference_update(left)
+
+    def _pin(self, ino: int, draft: Draft) -> None:
+        """Let the files that were opened before a draft go on with its bytes: the kernel has pages of these."""
+        for opened in self._files.of(ino):
+            if draft.buffer is not None and not opened.shares_inode and opened.draft is None:
+                with suppress(BbfsError):  # of a full disk
+                    opened.content, opened.modified_ns = draft.buffer.snapshot(), draft.modified_ns
+
+    async def forget_hidden(self, draft: Draft) -> None:
+        """Remove the resource that was renamed to a draft, unless something has its name again.
+
+        A file that is being written under the name replaces the resource itself.
+        """
+        if draft.hides is None:
+            return
+        below, record, expected = draft.hides
+        source = self._roots.of(draft.record)
+        path = self._roots.mounted(source, below)
+        if self.aside.get(path) is draft:
+            overlay = self.overlay(draft)
+            if _draft_at(overlay, below) is None:
+                try:
+                    await self._writer.remove(source, record.metadata.native_uri, expected, below)
+                except Conflict:  # the name leads to a later resource of another program
+                    record.invalidate()
+                    overlay.drop(below)
+            self.aside.pop(path, None)
+        draft.hides = None
+
+    # -- hand-over ---------------------------------------------------------------------------------------------------
+
+    async def save(self, draft: Draft, opened: OpenFile) -> None:
+        """Hand over a draft at a close. No later open sees bytes that the source refuses, nor begins with them."""
+        try:
+            await self.hand_over(draft, opened)
+        except BbfsError:
+            self.unshow(draft)
+            raise
+
+    async def hand_over(self, draft: Draft, opened: OpenFile | None = None) -> None:
+        """Give the bytes to the source, unless it has them. Raise BbfsError: then they are a pending write."""
+        if not draft.dirty or draft.temporary or draft.removed:
+            return
+        async with draft.lock:
+            if not draft.temporary and not draft.removed:
+                await self.store_dirty(draft, opened)
+
+    async def store_dirty(self, draft: Draft, opened: OpenFile | None = None) -> None:
+        """As `hand_over`, of a draft whose lock the caller has."""
+        if draft.dirty and draft.buffer is not None:
+            await self.store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer, opened=opened)
+
+    async def store(
+        self,
+        draft: Draft,
+        native_uri: str,
+        expected: Expected,
+        below: Path,
+        buffer: Buffer,
+        *,
+        opened: OpenFile | None = None,
+        keep: bool = True,
+        staged: str | None = None,
+    ) -> None:
+        """Hand over a draft. keep: a content that the source does not take is a pending write.
+
+        staged: where the source has the bytes.
+
+        opened: the file by which a program saves. Pending writes of its earlier saves, and of the same bytes, are
+        dropped once this one is kept; those that other programs have left stay.
+        """
+        draft.failed, source = True, self._roots.of(draft.record)
+        if draft.lacks is not None:
+            problem = draft.lacks[1]
+            log.warning("%s: %s: not written, for a part of it is lacking: %s", source.data.id, native_uri, problem)
+            raise NoSpace(problem)
+        content = buffer.snapshot()
+        earlier = [*draft.refused, *(opened.refused if opened is not None else ())]
+        try:
+            record, state = await self._writer.write(
+                source, native_uri, content, expected, path=below, earlier=earlier, keep=keep, staged=staged
+            )
+        except BbfsError as error:
+            if opened is not None:
+                opened.refused = earlier
+            draft.refused = earlier
+            await self._doubt(draft.record, error)
+            raise
+        if opened is not None:
+            opened.refused = []
+        draft.failed, draft.refused = False, []
+        if draft.set_ns is not None:
+            record = await self._writer.set_time(source, record, draft.set_ns)
+        # As on a disk: tar looks whether the inode is the one that it has made.
+        if draft.owns_inode and await _has(record, content, state.etag):
+            record.store_as(draft.version, draft.changed_ns, is_stated=state.etag is not None)
+        draft.dirty, draft.record, draft.native_uri, draft.expected = False, record, native_uri, state
+        self.aside.pop(self._roots.mounted(source, below), None)
+
+    async def _doubt(self, record: Record, error: BbfsError) -> None:
+        """Load the version of a source after it did not take a write: the kernel looks a name up again only once."""
+        record.invalidate()
+        if isinstance(error, Conflict) and record.path:
+            with suppress(BbfsError):
+                await self._contents.learn(record)
+
+    # -- the end of the mount ----------------------------------------------------------------------------------------
+
+    async def keep_left(self) -> None:
+        """Keep the files that only the mount has as pending writes. The kernel sends no requests any more."""
+        drafts = {each.draft for each in self._files if each.draft is not None}
+        for source in self._manager.sources.values():
+            drafts.update(self.below(source, ()))
+        for draft in drafts:
+            if draft.buffer is None or not self._is_ours_alone(draft):
+                continue
+            source, native_uri, expected = self._roots.of(draft.record), draft.native_uri, draft.expected
+            if draft.temporary:
+                expected = Expected(exists=False)
+                with trio.move_on_after(NAMED_WITHIN), suppress(BbfsError):
+                    native_uri = await self._tree.native_uri_for(source, draft.below)
+            try:
+                await self._writer.keep_left(source, native_uri, draft.buffer.snapshot(), expected, draft.below)
+            except BbfsError as error:
+                log.error("%s: lost with the mount: %s", "/".join(draft.path), error)
+        async with trio.open_nursery() as nursery:
+            for draft in drafts:
+                nursery.start_soon(self.staged.drop, draft)
+
+    def _is_ours_alone(self, draft: Draft) -> bool:
+        """Return whether neither a source nor a pending write has the bytes of a draft, which a program may miss."""
+        if draft.removed or draft.size == 0 or draft.lock.locked():  # a hand-over has kept them as a pending write
+            return False
+        if not draft.temporary:
+            return draft.dirty and not draft.failed
+        source = self._roots.of(draft.record)
+        hides = draft.hides is not None and self.aside.get(self._roots.mounted(source, draft.hides[0]))
+        return not draft.path[-1].startswith(KEEPING) and (draft.dirty or hides is not draft)
+
+
+async def _has(record: Record, content: Content, etag: str | None) -> bool:
+    """Return whether the content of a record is known to be this one. etag: in the answer to its write."""
+    if record.digest is None or record.invalidated or record.size != content.size:
+        return False
+    if etag is not None:
+        return record.digest == etag
+    if isinstance(content, MemoryContent):
+        return record.digest == content.version
+    return record.digest == await trio.to_thread.run_sync(lambda: content.version)
+
+
+def _draft_at(overlay: Overlay, path: Path) -> Draft | None:
+    """Return the draft that a path in a catalog leads to, or None."""
+    there = overlay.get(path)
+    return None if there is None or there.node is None else there.node.draft
+
+
+def writable(source: Source) -> tuple[CanWrite, Overlay]:
+    """Return the handler and the overlay of a source that is written. Raise ReadOnly."""
+    if source.writes is None or source.overlay is None:
+        raise ReadOnly(f"{source.data.id}: nothing can be written there")
+    return source.writes, source.overlay

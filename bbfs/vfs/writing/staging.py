@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from bbfs.model.errors import BbfsError
+from bbfs.resources.catalog.draft import Draft, Staged
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing.temporary import is_unfinished
-from bbfs.vfs.writing.drafts import Draft, Staged
 
 STAGED_FROM = 1 << 20
 """Bytes of a file beyond which it is staged. A rename has the time for fewer."""
@@ -21,6 +21,7 @@ class StagedDrafts:
 
     def __init__(self, manager: ResourceManager) -> None:
         self._tree = manager.tree
+        self._roots = manager.roots
         self._begin = manager.begin
         self._staging = manager.writer.staging
 
@@ -32,7 +33,7 @@ class StagedDrafts:
             return
         if draft.size <= STAGED_FROM or not draft.temporary or not is_unfinished(draft.path[-1]):
             return
-        source = draft.source
+        source = self._roots.of(draft.record)
         with suppress(BbfsError):
             native_uri = await self._tree.native_uri_for(source, draft.below)
             if self._staging.can(source, native_uri) and not draft.is_staged_once:
@@ -68,7 +69,7 @@ class StagedDrafts:
         """Remove what the source has of a draft. What it is being given now is removed then."""
         place = self._unwanted(draft)
         if place is not None:
-            await self._staging.drop(draft.source, place)
+            await self._staging.drop(self._roots.of(draft.record), place)
 
     def forget(self, draft: Draft) -> None:
         """Have removed what the source has of a draft, without waiting."""
@@ -78,7 +79,7 @@ class StagedDrafts:
 
     def _begin_drop(self, draft: Draft, place: str) -> None:
         async def drop(place: str) -> None:
-            await self._staging.drop(draft.source, place)
+            await self._staging.drop(self._roots.of(draft.record), place)
 
         self._begin(drop, place)
 

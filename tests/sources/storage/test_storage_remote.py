@@ -46,8 +46,8 @@ from bbfs.model.errors import (
 from bbfs.model.values import Capabilities, DataSource, Expected, Policy
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put
-from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
+from bbfs.sources.content.buffer import Buffer, BufferSpace
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage import objects
 from bbfs.sources.storage.handler import StorageHandler

@@ -18,8 +18,8 @@ from obstore.store import MemoryStore
 
 from bbfs.model.errors import BbfsError, Conflict, NoSpace, NotFound
 from bbfs.model.values import Expected
-from bbfs.resources.writing.buffer import Buffer, BufferSpace
 from bbfs.sources import Services
+from bbfs.sources.content.buffer import Buffer, BufferSpace
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.backend import StoredItem
 from bbfs.sources.storage.handler import StorageHandler

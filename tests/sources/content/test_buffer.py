@@ -11,8 +11,8 @@ import trio
 
 from bbfs.model.errors import NoSpace
 from bbfs.model.values import Expected
-from bbfs.resources.writing.buffer import FILES_SHARE, Buffer, BufferSpace, Written
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
+from bbfs.sources.content.buffer import FILES_SHARE, Buffer, BufferSpace, Written
 from bbfs.sources.content.spool import IN_MEMORY
 
 
