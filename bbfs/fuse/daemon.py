@@ -20,7 +20,8 @@ import trio
 
 from bbfs.config import Config
 from bbfs.fuse import mountpoint, notifications, request_queue
-from bbfs.fuse.adapter import Operations, Ownership
+from bbfs.fuse.adapter import Operations
+from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.control.server import Control
 from bbfs.fuse.mountpoint import MountError, MountPoint

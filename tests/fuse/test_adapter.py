@@ -19,7 +19,8 @@ from pyfuse3 import FUSEError
 from writable import Program, WritableTree
 
 from bbfs.fuse import adapter as operations
-from bbfs.fuse.adapter import Operations, Ownership, answers
+from bbfs.fuse.adapter import Operations, answers
+from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.scratch import origin
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model import errors
@@ -71,6 +72,9 @@ def serving(world: World, owner: Ownership = OWNER) -> Operations:
     return Operations(world.core, owner, Interrupts())
 
 
+PARTS = ("names", "directories", "files", "uncached", "writes", "name_changes", "passed")
+
+
 class Failing:
     """A file system whose every method ends with the same exception."""
 
@@ -79,7 +83,10 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        return self if name in ("names", "directories", "uncached", "writes", "name_changes", "passed") else self._fail
+        return self if name in PARTS else self._fail
+
+    def __getitem__(self, handle: int) -> Any:
+        raise self._error
 
     def _fail(self, *_: Any, **__: Any) -> Any:
         raise self._error

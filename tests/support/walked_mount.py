@@ -1,7 +1,7 @@
 """`python walked_mount.py FILE -m bbfs mount …`: the daemon, which writes to FILE what it walks through when asked.
 
-SIGUSR1 begins a walk: from then on each function of bbfs that is called counts. SIGUSR2 ends it, and writes a line for
-each of them, `module function`.
+SIGUSR1 begins a walk: from then on each call of a function of bbfs counts. SIGUSR2 ends it, and writes a line for each
+function, `module function calls`.
 """
 
 import math
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -25,13 +26,13 @@ class Walk:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._called: set[CodeType] = set()
+        self._called: Counter[CodeType] = Counter()
         self._walking = False
 
     def record(self, frame: FrameType, event: str, _: Any) -> None:
         """A profile function (sys.setprofile)."""
         if self._walking and event == "call" and frame.f_code.co_filename.startswith(HOME):
-            self._called.add(frame.f_code)
+            self._called[frame.f_code] += 1
 
     def begin(self, *_: Any) -> None:
         self._called.clear()
@@ -41,7 +42,8 @@ class Walk:
     def end(self, *_: Any) -> None:
         sys.setprofile(None)
         self._walking = False
-        lines = sorted(f"{os.path.relpath(code.co_filename, HOME)} {code.co_qualname}" for code in self._called)
+        calls = self._called.items()
+        lines = sorted(f"{os.path.relpath(code.co_filename, HOME)} {code.co_qualname} {count}" for code, count in calls)
         partial = self._file.with_suffix(".partial")
         partial.write_text("\n".join(lines) + "\n")
         partial.rename(self._file)

@@ -12,7 +12,8 @@ import trio.testing
 from fakes import STARTED, Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
 from mcp.shared.subscriptions import ResourceUpdated
 
-from bbfs.fuse.adapter import CHANGED, READY, Operations, Ownership
+from bbfs.fuse.adapter import Operations
+from bbfs.fuse.backings.attributes import CHANGED, READY, Ownership
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, Outdated, Unreachable
 from bbfs.model.values import Change

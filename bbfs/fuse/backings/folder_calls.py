@@ -1,0 +1,107 @@
+"""Calls on passed folders: in the event loop or in threads, each with a deadline.
+
+A folder on a local file system is called in the event loop: a thread would cost more than the call. Calls that wait for
+the disk or may cross a mount point, and all calls on other file systems, run in threads; a folder that hangs costs its
+own programs a time-out.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import TypeVar
+
+import trio
+from pyfuse3 import FUSEError
+
+from bbfs.fuse.waiting_programs import Interrupts
+from bbfs.model.errors import DeadlineExceeded, ReadOnly
+from bbfs.sources.content.fd import most_for_programs
+from bbfs.vfs.passthrough.folders import Passed
+from bbfs.vfs.passthrough.places import MayCrossMount
+from bbfs.vfs.writing.name_changes import HELD
+
+T = TypeVar("T")
+
+
+class Handles:
+    """How many files and directories of passed folders each program has open, by the thread that opened them.
+
+    A program may have as many as are left for all others. So one that opens as many as it can takes half of them, and
+    the next one still finds half of the rest.
+    """
+
+    def __init__(self) -> None:
+        self._by_thread: Counter[int] = Counter()
+        self._openers: dict[int, int] = {}  # by handle
+
+    def require(self, thread: int) -> None:
+        """Raise FUSEError (EMFILE) if a thread may open no more. Half of all descriptors are for passed folders."""
+        if self._by_thread[thread] >= most_for_programs() * 2 // 3 - len(self._openers):
+            raise FUSEError(errno.EMFILE)
+
+    def add(self, handle: int, thread: int) -> None:
+        self._openers[handle] = thread
+        self._by_thread[thread] += 1
+
+    def remove(self, handle: int) -> None:
+        thread = self._openers.pop(handle)
+        self._by_thread[thread] -= 1
+        if not self._by_thread[thread]:
+            del self._by_thread[thread]
+
+
+class FolderCalls:
+    """The calls of one mount. note_changes: called with a folder after a program has changed something in it."""
+
+    def __init__(self, note_changes: Callable[[Passed], None], interrupts: Interrupts) -> None:
+        self._note_changes = note_changes
+        self._interrupts = interrupts
+
+    async def change_names(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+        """As `change`, of names: the kernel holds their directory until the answer."""
+        return await self.change(passed, pid, call, *arguments, most=HELD)
+
+    async def call(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf) -> T:
+        """Call a function of a folder, in a thread unless it ends soon. pid: of the thread that waits.
+
+        most: seconds, where the source's `timeout` is longer.
+        """
+        try:
+            answer = await self._answer(passed, pid, call, *arguments, most=most)
+        except OSError as error:
+            raise FUSEError(error.errno or errno.EIO) from None
+        finally:
+            if passed.folder.changes:
+                self._note_changes(passed)
+        return answer
+
+    async def change(
+        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
+    ) -> T:
+        """As `call`, for what changes the folder. Raise ReadOnly."""
+        if passed.source.writes is None:
+            raise ReadOnly(passed.source.why_read_only)
+        return await self.call(passed, pid, call, *arguments, most=most)
+
+    async def _answer(
+        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
+    ) -> T:
+        if passed.folder.direct:
+            with suppress(MayCrossMount):
+                return call(*arguments)
+        return await self.in_thread(passed, pid, call, *arguments, most=most)
+
+    async def in_thread(
+        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
+    ) -> T:
+        within = min(passed.timeout, most)
+        with self._interrupts.watching(pid, until_gone=pid != 0):
+            with trio.move_on_after(within):
+                return await trio.to_thread.run_sync(
+                    partial(call, *arguments), abandon_on_cancel=True, limiter=passed.limiter
+                )
+            raise DeadlineExceeded(f"{passed.prefix}: no answer of the folder in {within:g} s")
+        raise FUSEError(errno.EINTR)
