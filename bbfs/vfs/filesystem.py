@@ -302,13 +302,7 @@ class FileSystem:
         node = self.names.find(path, ended)
         if type(node) is Wait:
             return node
-        if node.kind == "directory":
-            raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
-        if node.draft is not None:
-            raise Outdated("/".join(path))
-        record = node.record
-        if record is None or node.kind != "file":
-            raise NotSupported(f"{'/'.join(path)} is no file")
+        record = _of_file(node, path, version)
         if record.inode_version != version.removesuffix(STAND_IN):
             # The kernel looks the name up again only once, so the version that it finds then must be the last one.
             learning = (
@@ -456,3 +450,14 @@ class FileSystem:
     def usage(self) -> Usage:
         used = [source.catalog.usage() for source in self._manager.sources.values()]
         return Usage(min(sum(size for size, _ in used), LARGEST), sum(count for _, count in used))
+
+
+def _of_file(node: Node, path: Path, version: str) -> Record:
+    """Return the record of a file that is opened by an inode of this version. Raise Outdated, BbfsError."""
+    if node.kind == "directory":
+        raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
+    if node.draft is not None:
+        raise Outdated("/".join(path))
+    if node.record is None or node.kind != "file":
+        raise NotSupported(f"{'/'.join(path)} is no file")
+    return node.record
