@@ -17,21 +17,20 @@ import trio
 
 from bbfs.model.errors import NotSupported
 from bbfs.model.source_types import of_source
-from bbfs.model.values import Change, ChangeEvent, Content, DataSource, Listing
+from bbfs.model.values import Change, ChangeEvent, Content, DataSource
 from bbfs.resources.by_uri import ByUri
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
-from bbfs.resources.catalog.base import Changes
 from bbfs.resources.catalog.inventory import ChangedPaths
 from bbfs.resources.catalog.overlay import Overlay
-from bbfs.resources.catalog.record import Path, Record, steady_time
+from bbfs.resources.catalog.record import Path, steady_time
 from bbfs.resources.contents import Contents
 from bbfs.resources.loading.invalidation import Invalidation
 from bbfs.resources.loading.loader import ContentLoader
-from bbfs.resources.loading.publish import Publisher, content_key
+from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.shared_tier import SharedContents
 from bbfs.resources.loading.tiers import DiskTier
 from bbfs.resources.readahead.scheduler import LoadAhead
@@ -104,11 +103,12 @@ class ResourceManager:
         self._has_other_users = has_other_users
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
-        self._writeback = Memory(nursery, store, clock)
+        gone = index.gone if index is not None else lambda _source, _uris: None
+        self._writeback = Memory(nursery, store, clock, gone)
         self._disk, self._shared = self._tiers(disk, shared)
         self._publisher = Publisher(nursery, self.memory, changed=self._notify, link=self.tree.link, clock=clock)
-        self._loader = self._made_loader()
         self._ahead = self._made_readahead()
+        self._loader = self._made_loader()
         self.contents = Contents(
             self.roots,
             self.tree,
@@ -156,18 +156,18 @@ class ResourceManager:
             self._disk,
             self._shared,
             memory=self.cache_bytes,
-            ended=lambda source, record, size: self._ahead.ended(source, record, size, record.ttl),
-            loaded=self._learn,
+            ended=self._ahead.ended,
+            loaded=self.index.learn if self.index is not None else lambda _source, _record, _content: None,
             clock=self.clock,
         )
 
     def _made_readahead(self) -> LoadAhead:
         return LoadAhead(
-            self._loader.fetch,
+            lambda source, record, slot: self._loader.fetch(source, record, slot),
             self._flights,
             budget=self.cache_bytes // AHEAD_BUDGET_SHARE,
             largest=self.cache_bytes // AHEAD_SHARE,
-            held=lambda record: content_key(record) in self.memory,
+            held=self._publisher.holds,
             mounted=self.roots.mounted,
             clock=self.clock,
         )
@@ -218,7 +218,7 @@ class ResourceManager:
             self._ahead.add(source)
         self.roots.add(source, hidden=hidden)
         if isinstance(catalog, FlatCatalog):
-            context.listed = partial(self._listed, source)
+            context.listed = partial(self._writeback.listed, source)
             context.outdated = partial(self._writeback.outdated, source)
             context.completed = partial(self._ahead.completed, source)
             await self._writeback.recall(source, catalog)
@@ -270,15 +270,6 @@ class ResourceManager:
         return value
 
     # -- changes -----------------------------------------------------------------------------------------------------
-
-    def _listed(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
-        self._writeback.listed(source, at, listing, changes)
-        if self.index is not None and changes is not None:
-            self.index.gone(source, changes.gone)
-
-    def _learn(self, source: Source, record: Record, content: Content) -> None:
-        if self.index is not None and source.data.index is True:
-            self.index.learn(source, record, content)
 
     def _notify(
         self,

@@ -29,13 +29,14 @@ class SourceView:
     The paths of its catalog begin at the mount's root.
 
     root_files: its files at the root. roots: its directories at the root. marks: each path that it `owns` has one of
-    these names. comes_first: its names in a directory are before the others.
+    these names. depth: of the directories that it adds names to, or None for any. comes_first: before the others.
     """
 
     source: DataSource
     root_files: Sequence[str] = ()
     roots: Sequence[str] = ()
     marks: Sequence[str] = ()
+    depth: int | None = None
     comes_first = False
 
     @property
@@ -58,8 +59,12 @@ class SourceView:
         """Return what the view will have at a path of which nothing is cached, or None."""
         return None
 
-    async def names(self, path: Path, source: Source, view: View) -> Sequence[str]:
-        """Return the names that the view may have in a directory of a source, besides those of `view`."""
+    def is_listed_in(self, source: Source) -> bool:
+        """Return whether the view adds names to directories of a source."""
+        return False
+
+    async def names(self, path: Path, view: View) -> Sequence[str]:
+        """Return the names that the view may have in a directory, besides those of `view`."""
         return ()
 
 
@@ -72,12 +77,16 @@ class Tree:
         self._roots = roots
         self._clock = clock
         self._views: list[tuple[SourceView, Source]] = []
+        self._listed: dict[str, list[tuple[SourceView, Source]]] = {}
         self._marks: frozenset[str] = frozenset()
         self._view_roots: frozenset[str] = frozenset()
 
     def add(self, view: SourceView, source: Source) -> None:
-        """Add a view. Of two that have a name, the first one shows it."""
+        """Add a view over the sources that there are. Of two that have a name, the first one shows it."""
         self._views.append((view, source))
+        for each in self._roots.sources.values():
+            if view.is_listed_in(each):
+                self._listed.setdefault(each.data.id, []).append((view, source))
         self.root_files += tuple(sorted(view.root_files))
         self._marks |= {*view.marks, *view.root_files, *view.roots}
         self._view_roots |= {*view.roots}
@@ -254,9 +263,11 @@ class Tree:
             view = View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
         if source.overlay is not None:
             view = source.overlay.over(below, view)
-        for beside, own in self._views:
+        for beside, own in self._listed.get(source.data.id, ()):
+            if beside.depth not in (None, len(path)):
+                continue
             more: dict[str, Node] = {}
-            for name in await beside.names(path, source, view):
+            for name in await beside.names(path, view):
                 node = await self._in_view(beside, own, (*path, name), NotFound(name))
                 if node is not None:
                     more[name] = node

@@ -28,13 +28,21 @@ CHANGES_WRITTEN = 50_000
 class Memory:
     """Writes to the store in order, and reads what earlier mounts wrote. If the store fails, only requests are lost.
 
-    nursery: runs background writes and recalls. clock: seconds since the epoch.
+    nursery: runs background writes and recalls. clock: seconds since the epoch. gone: called with a source and the
+    native URIs that its listing has no longer.
     """
 
-    def __init__(self, nursery: trio.Nursery, store: MetadataStore, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        store: MetadataStore,
+        clock: Callable[[], float],
+        gone: Callable[[Source, Sequence[str]], None],
+    ) -> None:
         self._nursery = nursery
         self._store = store
         self._clock = clock
+        self._gone = gone
         self._listings = ListingMemory(store)
         self._writes: list[Callable[[], Awaitable[None]]] = []
         self._writing = trio.Lock()
@@ -61,6 +69,8 @@ class Memory:
     def listed(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
         """Queue a listing for the next flush, after the requests that wait for it are answered."""
         self._writes.append(partial(self._listings.write, source.fingerprint, at, listing, changes))
+        if changes is not None:
+            self._gone(source, changes.gone)
 
     def outdated(self, source: Source) -> None:
         """Mark the stored listing of a source as stale, after the queued writes.

@@ -50,6 +50,7 @@ class AboutHandler(SourceView):
     """
 
     marks = (ABOUT,)
+    depth = 1
     comes_first = True
 
     def __init__(
@@ -89,9 +90,11 @@ class AboutHandler(SourceView):
     async def follows(self, path: Path, error: BbfsError) -> bool:
         return path[1:] == (ABOUT,)
 
-    async def names(self, path: Path, source: Source, view: View) -> Sequence[str]:
-        is_shown = len(path) == 1 and describes_itself(source.data) and self.owns((*path, ABOUT))
-        return (ABOUT,) if is_shown else ()
+    def is_listed_in(self, source: Source) -> bool:
+        return describes_itself(source.data)
+
+    async def names(self, path: Path, view: View) -> Sequence[str]:
+        return (ABOUT,) if self.owns((*path, ABOUT)) else ()
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
         """List the root, or the directory of a source."""

@@ -76,10 +76,11 @@ class TextHandler(SourceView):
             return self._document(path) is not None
         return False
 
-    async def names(self, path: Path, source: Source, view: View) -> Sequence[str]:
-        """Return the names of the texts in a directory, where the source has them listed."""
-        if source.data.text != "listed" or source.data.base_prefix not in self._manager.sources:
-            return ()
+    def is_listed_in(self, source: Source) -> bool:
+        return source.data.text == "listed"
+
+    async def names(self, path: Path, view: View) -> Sequence[str]:
+        """Return the names of the texts of the documents in a directory."""
         found: set[str] = set()
         names: set[str] = set()
         for portion, _ in view.portions():

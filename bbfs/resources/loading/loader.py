@@ -44,7 +44,8 @@ class ContentLoader:
 
     disk, shared: the tiers below memory, if configured. memory: the budget of contents in memory, in bytes.
     ended: called after each load, with the bytes that it brought into memory, or None if it failed.
-    loaded: called with each loaded content of a resource that has only one, unless it was invalidated meanwhile.
+    loaded: called with each loaded content of a source that is indexed, of a resource that has only one, unless it was
+        invalidated meanwhile.
     clock: seconds since the epoch.
     """
 
@@ -57,7 +58,7 @@ class ContentLoader:
         *,
         memory: int,
         ended: Callable[[Source, Record, int | None], None],
-        loaded: Callable[[Source, Record, Content], None],
+        loaded: Callable[[Source, Record, Content], object],
         clock: Callable[[], float],
     ) -> None:
         self.loads = 0
@@ -182,7 +183,7 @@ class ContentLoader:
             found = await self._from_disk(load, slot)
             contents = self._publisher.take(load, found) if found is not None else await self._load(load, slot)
             size = sum(content.size for content in contents if isinstance(content, MemoryContent))
-            if len(contents) == 1 and record.parts is None and not load.invalidated:
+            if source.data.index is True and len(contents) == 1 and record.parts is None and not load.invalidated:
                 self._loaded(source, record, contents[0])
             return contents
         finally:

@@ -71,6 +71,10 @@ class Publisher:
         self._link = link
         self._clock = clock
 
+    def holds(self, record: Record) -> bool:
+        """Return whether the content of a record is in memory."""
+        return content_key(record) in self._memory
+
     def kept(self, record: Record) -> list[Content] | None:
         """Return the contents of the last seen version, whatever their age, or None unless all are in memory."""
         owner = record.parent or record

@@ -164,14 +164,14 @@ class LoadAhead:
                 ahead.streams.recall([each for each in unfitting if each[:-1] == directory], now, by_number, files)
             yield by_number
 
-    def ended(self, source: Source, record: Record, size: int | None, ttl: float | None = None) -> None:
-        """Take note of the end of a load: `size` bytes that are fresh for `ttl` seconds, or None for a failure."""
+    def ended(self, source: Source, record: Record, size: int | None) -> None:
+        """Take note of the end of a load: `size` bytes in memory, or None for a failure."""
         ahead = self._sources.get(source.data.id)
         if ahead is None:
             return
         if size is not None:
             ahead.mean += (size - ahead.mean) / 8
-            ahead.ttl = ttl
+            ahead.ttl = record.ttl
         stream = ahead.waits.pop(record.key, None)
         if stream is not None:
             stream.waiting -= 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.values import DataSource, SourceState
-from bbfs.resources.catalog import Catalog
+from bbfs.resources.catalog import Catalog, DirectoryCatalog
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.documents import source_document
 from bbfs.resources.requests import RequestSlots, Waiters
@@ -76,6 +76,8 @@ class Source:
     judged_by_files: bool = False
     place: str = field(init=False)
     """A hash of where the source is: another one with the same id is elsewhere."""
+    is_split_by_scheme: bool = field(init=False)
+    """Whether the first name of a path in the catalog is the scheme, which is part of the directory at the root."""
     waiters: Waiters = field(init=False)
     loads: CanLoad | None = field(init=False)
     revalidates: CanLoadIfChanged | None = field(init=False)
@@ -87,6 +89,7 @@ class Source:
 
     def __post_init__(self) -> None:
         self.place = place(self.data)
+        self.is_split_by_scheme = self.data.scheme is not None and not isinstance(self.catalog, DirectoryCatalog)
         self.waiters = Waiters(self.data.id)
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None

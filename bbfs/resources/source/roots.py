@@ -2,7 +2,7 @@
 
 from bbfs.model.errors import NotFound
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.source import Source
 
@@ -86,7 +86,7 @@ class Roots:
         source = self._by_prefix.get(path[0]) or self.directories().get(path[0])
         if source is None:
             raise NotFound(f"no such source: {path[0]}")
-        if source.data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
+        if not source.is_split_by_scheme:
             return source, path[1:]
         return source, (path[0].removeprefix(source.data.base_prefix + "+"), *path[1:])
 
@@ -100,7 +100,7 @@ class Roots:
         data = source.data
         if not data.uri_prefix:
             return path
-        if data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
+        if not source.is_split_by_scheme:
             return (data.uri_prefix, *path)
         if not path:
             return ()  # it may have several roots

@@ -18,10 +18,10 @@ from bbfs.sources.bounded.json import JsonBounds
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.decode import loaded
-from bbfs.sources.mcp.transport import long_texts, messages
+from bbfs.sources.mcp.transport import messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.long_texts import LongText, MessageReader, RawMessage
-from bbfs.sources.mcp.transport.messages import Intake, Share, decode
+from bbfs.sources.mcp.transport.long_texts import LongText
+from bbfs.sources.mcp.transport.messages import Intake, MessageReader, RawMessage, Share, decode
 
 LIMIT = 1 << 20
 
@@ -51,8 +51,8 @@ def only(raw: RawMessage) -> types.JSONRPCMessage:
 @given(st.text(st.sampled_from(list('a"\\\né😀u/\x01')), min_size=300), st.integers(1, 200), st.booleans())
 def test_a_long_text_is_the_same_in_pieces(text: str, size: int, ascii_only: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_texts, "LONG", 90)
-        patch.setattr(long_texts, "_SCANNED", 20)
+        patch.setattr(messages, "LONG", 90)
+        patch.setattr(messages, "_SCANNED", 20)
         result = {"contents": [{"uri": "x", "text": text}], "deeper": [{"text": text}]}
         message = {"jsonrpc": "2.0", "id": 1, "result": result}
         raw = read(json.dumps(message, ensure_ascii=ascii_only).encode(), size)
@@ -73,8 +73,8 @@ def test_a_long_text_is_the_same_in_pieces(text: str, size: int, ascii_only: boo
 )
 def test_a_long_blob_is_decoded_as_it_comes_and_stays_the_same_text(text: str, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_texts, "LONG", 90)
-        patch.setattr(long_texts, "_SCANNED", 20)
+        patch.setattr(messages, "LONG", 90)
+        patch.setattr(messages, "_SCANNED", 20)
         raw = read(answer({"contents": [{"uri": "x", "blob": text}], "deeper": {"blob": text}}), size)
         found = only(raw)
     assert isinstance(found, types.JSONRPCResponse)
@@ -97,8 +97,8 @@ def part_of(content: dict[str, Any]) -> bytes | None:
 def test_any_bytes_are_read_in_pieces_as_at_once(data: bytes, size: int) -> None:
     document = b'{"jsonrpc": "2.0", "id": 1, "result": {"x": "' + data + b'"}}'
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_texts, "LONG", 70)
-        patch.setattr(long_texts, "_SCANNED", 20)
+        patch.setattr(messages, "LONG", 70)
+        patch.setattr(messages, "_SCANNED", 20)
         in_pieces, at_once = decode(read(document, size)), decode(RawMessage(document, {}))
     if at_once and isinstance(at_once[0], types.JSONRPCResponse) and in_pieces:
         assert isinstance(in_pieces[0], types.JSONRPCResponse)
@@ -159,7 +159,7 @@ def test_a_comment_may_have_any_length_and_is_not_kept() -> None:
 def test_a_message_is_bounded_by_its_bytes_and_by_those_beside_long_texts(
     document: bytes, error: type[BbfsError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_texts, "STRUCTURE", JsonBounds(size=LIMIT // 2))
+    monkeypatch.setattr(messages, "STRUCTURE", JsonBounds(size=LIMIT // 2))
     with pytest.raises(error, match="bytes"):
         read(document)
 

@@ -34,7 +34,7 @@ from bbfs.sources.mcp.client.decode import (
 from bbfs.sources.mcp.client.errors import request_error, server_redactor
 from bbfs.sources.mcp.client.paging import MAX_REPEATED_PAGES, Course, Taken
 from bbfs.sources.mcp.client.tool_entries import prompt_entry, tool_entry
-from bbfs.sources.mcp.transport.long_texts import RawMessage
+from bbfs.sources.mcp.transport.messages import RawMessage
 from bbfs.sources.mcp.transport.messages import decode as decode_message
 
 json_values = st.recursive(

@@ -6,7 +6,6 @@ longest.
 
 import json
 import re
-import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ from io import BytesIO
 
 from pydantic_core import from_json
 
-from bbfs.model.errors import ProtocolViolation, TooLarge
-from bbfs.sources.bounded.json import JsonBounds
+from bbfs.model.errors import TooLarge
 from bbfs.sources.content.fd import read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -23,8 +21,6 @@ from bbfs.sources.content.spool import Spool
 
 LONG = 1 << 16
 """Bytes from which a text is cut out of its message."""
-_SCANNED = 1 << 14
-"""Bytes that are searched for long texts at once, with the beginning of a string before them."""
 _SPOOLED = 16 << 20
 """Bytes from which a text goes to the spool."""
 _MAX_BACK = 1 << 20
@@ -33,13 +29,8 @@ MAX_TEXT = 64 << 20
 """Bytes of texts of a message that are no contents of a resource, and so are held in memory."""
 _CLOSED = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*"){0,1000}', re.DOTALL)
 """Strings that are closed, and all else; not more at once, as each takes memory."""
-_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*', re.DOTALL)
-_BLOB = re.compile(rb'"(?:blob|data)"\s{0,8}:\s{0,8}\Z')
 _HIGH_SURROGATE = re.compile(rb"\\u[Dd][89ABab][0-9A-Fa-f]{2}")
 _LONGEST_ESCAPE = 6
-_NO_STRING = b'"\\x"'
-STRUCTURE = JsonBounds(size=32 << 20, values=1_000_000, depth=200)
-"""Bounds of a message without its long texts."""
 LENIENT = json.JSONDecoder(strict=False)
 
 
@@ -70,7 +61,7 @@ class LongText:
         return (data.rstrip(b"=") if self.is_unpadded else data).decode()
 
 
-class _Text:
+class ReceivedText:
     """A long text that is being received: in memory first, then in a file of the spool.
 
     is_blob: it may be base64, which is decoded as it comes. limit: bytes; more raise TooLarge.
@@ -145,103 +136,7 @@ class _Text:
         self._keep(digits)
 
 
-@dataclass(frozen=True, slots=True)
-class RawMessage:
-    """A message with a placeholder for each long text, and the texts by placeholder."""
-
-    rest: bytes | bytearray
-    texts: dict[str, LongText]
-
-
-class MessageReader:
-    """Collects one message. limit: its bytes; more raise ProtocolViolation. Raises TooLarge for too much beside texts.
-
-    size: bytes so far. spool: for the longest texts; then the methods block.
-    """
-
-    def __init__(self, limit: int, spool: Callable[[], Spool]) -> None:
-        self._limit = limit
-        self._spool = spool
-        self._text: _Text | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        self.size = 0
-        self._rest = bytearray()  # one block: its memory goes back to the system when freed
-        self._tail = b""
-        self._fresh = bytearray()
-        if self._text is not None:
-            self._text.close()
-        self._text = None
-        self._texts: dict[str, LongText] = {}
-        self._mark = ""
-
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes, `PIECE` at most."""
-        self.size += len(piece)
-        if self.size > self._limit:
-            self._begin()  # otherwise the traceback would keep it all
-            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
-        self._fresh += piece
-        if self.size <= LONG or len(self._fresh) < _SCANNED:
-            return
-        self._scan()
-        if len(self._rest) > STRUCTURE.size:
-            self._begin()
-            raise TooLarge(f"the server sent a message of more than {STRUCTURE.size} bytes without its long texts")
-
-    def end(self) -> RawMessage:
-        """Return the message, and begin the next one."""
-        if self._mark:
-            self._scan()
-        rest, texts = self._rest, self._texts
-        rest += self._tail + self._fresh
-        self._begin()
-        return RawMessage(rest, texts)
-
-    def _scan(self) -> None:
-        """Pass long texts on to where they are collected, and all else to the rest. Keep a string that is cut off."""
-        self._mark = self._mark or secrets.token_hex(16)
-        data = self._tail + self._fresh
-        at, self._tail, self._fresh = 0, b"", bytearray()
-        while at < len(data):
-            if self._text is not None:
-                at = self._inside(self._text, data, at)
-                if self._text is not None:
-                    return
-                continue
-            end = _closed_end(data, at)
-            self._rest += data[at:end]
-            at = end
-            if len(data) - at < LONG:
-                self._tail = data[at:]
-                return
-            is_blob = _BLOB.search(self._rest, max(0, len(self._rest) - 24)) is not None
-            self._text = _Text(is_blob, self._spool, self._limit)
-            at += 1
-
-    def _inside(self, text: _Text, data: bytes, at: int) -> int:
-        """Collect a piece of a long text; return where it ends."""
-        found = _INSIDE.match(data, at) if data.find(b'"', at) >= 0 else None
-        end = len(data) if found is None else found.end()
-        is_closed = data[end : end + 1] == b'"'
-        piece = data[at:end]
-        if not is_closed:
-            piece = _whole(piece)
-            self._tail = data[at + len(piece) :]
-        try:
-            text.write(_resolved(piece))
-        except ValueError:
-            self._rest += _NO_STRING
-        if is_closed:
-            placeholder = f"{self._mark}-{len(self._texts)}"
-            self._texts[placeholder] = text.end()
-            self._rest += b'"%s"' % placeholder.encode()
-            self._text = None
-        return end + 1
-
-
-def _resolved(piece: bytes) -> bytes:
+def resolved(piece: bytes) -> bytes:
     """Return a piece of a JSON string with its escapes resolved, in UTF-8. Raises ValueError if it is none."""
     try:
         if b"\\" not in piece:
@@ -253,14 +148,14 @@ def _resolved(piece: bytes) -> bytes:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
-def _closed_end(data: bytes, at: int) -> int:
+def closed_end(data: bytes, at: int) -> int:
     """Return where the first string begins that has no end, or the end of the data."""
     while (found := _CLOSED.match(data, at)) is not None and found.end() > at:
         at = found.end()
     return at
 
 
-def _whole(piece: bytes) -> bytes:
+def whole_piece(piece: bytes) -> bytes:
     """Cut a piece of a string where no escape, pair of surrogates or character is split."""
     last = piece.rfind(b"\\", max(0, len(piece) - _LONGEST_ESCAPE))
     if last >= 0 and _begins_escape(piece, last):

@@ -8,8 +8,10 @@ and the time until other tasks run. `long_texts` cuts long texts out while the m
 import codecs
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -22,11 +24,27 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
-from bbfs.sources.bounded.json import SHORT, parse_json
+from bbfs.sources.bounded.json import SHORT, JsonBounds, parse_json
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.errors import HttpFault, invalid_answer
-from bbfs.sources.mcp.transport.long_texts import LENIENT, MAX_TEXT, STRUCTURE, LongText, MessageReader, RawMessage
+from bbfs.sources.mcp.transport.long_texts import (
+    LENIENT,
+    LONG,
+    MAX_TEXT,
+    LongText,
+    ReceivedText,
+    closed_end,
+    resolved,
+    whole_piece,
+)
 
+STRUCTURE = JsonBounds(size=32 << 20, values=1_000_000, depth=200)
+"""Bounds of a message without its long texts."""
+_SCANNED = 1 << 14
+"""Bytes that are searched for long texts at once, with the beginning of a string before them."""
+_BLOB = re.compile(rb'"(?:blob|data)"\s{0,8}:\s{0,8}\Z')
+_NO_STRING = b'"\\x"'
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*', re.DOTALL)
 PIECE = 1 << 16
 """Bytes that are handled before other tasks may run: about a millisecond."""
 _LARGE = 4 << 20
@@ -71,6 +89,102 @@ class Share:
             async with self._turn:
                 await trio.lowlevel.checkpoint()
                 self._since = time.perf_counter()
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """A message with a placeholder for each long text, and the texts by placeholder."""
+
+    rest: bytes | bytearray
+    texts: dict[str, LongText]
+
+
+class MessageReader:
+    """Collects one message. limit: its bytes; more raise ProtocolViolation. Raises TooLarge for too much beside texts.
+
+    size: bytes so far. spool: for the longest texts; then the methods block.
+    """
+
+    def __init__(self, limit: int, spool: Callable[[], Spool]) -> None:
+        self._limit = limit
+        self._spool = spool
+        self._text: ReceivedText | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.size = 0
+        self._rest = bytearray()  # one block: its memory goes back to the system when freed
+        self._tail = b""
+        self._fresh = bytearray()
+        if self._text is not None:
+            self._text.close()
+        self._text = None
+        self._texts: dict[str, LongText] = {}
+        self._mark = ""
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes, `PIECE` at most."""
+        self.size += len(piece)
+        if self.size > self._limit:
+            self._begin()  # otherwise the traceback would keep it all
+            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
+        self._fresh += piece
+        if self.size <= LONG or len(self._fresh) < _SCANNED:
+            return
+        self._scan()
+        if len(self._rest) > STRUCTURE.size:
+            self._begin()
+            raise TooLarge(f"the server sent a message of more than {STRUCTURE.size} bytes without its long texts")
+
+    def end(self) -> RawMessage:
+        """Return the message, and begin the next one."""
+        if self._mark:
+            self._scan()
+        rest, texts = self._rest, self._texts
+        rest += self._tail + self._fresh
+        self._begin()
+        return RawMessage(rest, texts)
+
+    def _scan(self) -> None:
+        """Pass long texts on to where they are collected, and all else to the rest. Keep a string that is cut off."""
+        self._mark = self._mark or secrets.token_hex(16)
+        data = self._tail + self._fresh
+        at, self._tail, self._fresh = 0, b"", bytearray()
+        while at < len(data):
+            if self._text is not None:
+                at = self._inside(self._text, data, at)
+                if self._text is not None:
+                    return
+                continue
+            end = closed_end(data, at)
+            self._rest += data[at:end]
+            at = end
+            if len(data) - at < LONG:
+                self._tail = data[at:]
+                return
+            is_blob = _BLOB.search(self._rest, max(0, len(self._rest) - 24)) is not None
+            self._text = ReceivedText(is_blob, self._spool, self._limit)
+            at += 1
+
+    def _inside(self, text: ReceivedText, data: bytes, at: int) -> int:
+        """Collect a piece of a long text; return where it ends."""
+        found = _INSIDE.match(data, at) if data.find(b'"', at) >= 0 else None
+        end = len(data) if found is None else found.end()
+        is_closed = data[end : end + 1] == b'"'
+        piece = data[at:end]
+        if not is_closed:
+            piece = whole_piece(piece)
+            self._tail = data[at + len(piece) :]
+        try:
+            text.write(resolved(piece))
+        except ValueError:
+            self._rest += _NO_STRING
+        if is_closed:
+            placeholder = f"{self._mark}-{len(self._texts)}"
+            self._texts[placeholder] = text.end()
+            self._rest += b'"%s"' % placeholder.encode()
+            self._text = None
+        return end + 1
 
 
 class Intake:
