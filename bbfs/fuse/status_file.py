@@ -10,7 +10,7 @@ from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.tree import SourceView
+from bbfs.resources.views import SourceView
 from bbfs.sources import TellsProgress
 from bbfs.sources.content.memory import MemoryContent
 

@@ -19,8 +19,7 @@ from bbfs.resources.contents import Contents
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.source import Source
-from bbfs.resources.source.roots import Roots
-from bbfs.resources.tree import Tree
+from bbfs.resources.tree import Roots, Tree
 from bbfs.resources.writing.writer import Writer, record_state
 from bbfs.serving.changes import Bus
 

@@ -20,8 +20,7 @@ from bbfs.resources.loading.tiers import DiskTier, Load
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
-from bbfs.resources.source.roots import Roots
-from bbfs.resources.tree import Tree
+from bbfs.resources.tree import Roots, Tree
 from bbfs.sources import CanStat
 from bbfs.sources.content.memory import MemoryContent
 

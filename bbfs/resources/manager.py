@@ -39,8 +39,8 @@ from bbfs.resources.search.engine import Search
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.source import Source
 from bbfs.resources.source.fingerprint import fingerprint
-from bbfs.resources.source.roots import Roots
-from bbfs.resources.tree import SourceView, Tree
+from bbfs.resources.tree import Roots, Tree
+from bbfs.resources.views import SourceView
 from bbfs.resources.writeback import Memory
 from bbfs.resources.writing.grants import Grants
 from bbfs.resources.writing.pending import PendingStore, pending_path

@@ -1,71 +1,125 @@
-"""The tree of a mount: paths from its root, and the nodes that they lead to.
+"""The tree of a mount: the directories at its root, paths from there, and the nodes that they lead to.
 
 A path leads to the source of its directory at the root. Over the catalog of that source lie the names that the mount
 has changed; beside both are the views. Between two awaits a task is alone; nothing here locks.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 import trio
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
-from bbfs.model.uri import source_uri
-from bbfs.model.values import DataSource, SourceState
+from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.resources.catalog import SERVED_STALE, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.base import View
 from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.resources.source import Source
-from bbfs.resources.source.roots import Roots
+from bbfs.resources.views import SourceView
 from bbfs.sources import StatesBeginning
 
 
-class SourceView:
-    """A handler whose resources bbfs shows beside those of the sources, and where.
+class Roots:
+    """All sources of a configuration.
 
-    The paths of its catalog begin at the mount's root.
-
-    root_files: its files at the root. roots: its directories at the root. marks: each path that it `owns` has one of
-    these names. depth: of the directories that it adds names to, or None for any. comes_first: before the others.
+    sources: by base prefix, without the hidden ones. These are there for programs that ask for them by name.
     """
 
-    source: DataSource
-    root_files: Sequence[str] = ()
-    roots: Sequence[str] = ()
-    marks: Sequence[str] = ()
-    depth: int | None = None
-    comes_first = False
+    def __init__(self) -> None:
+        self.sources: dict[str, Source] = {}
+        self._by_id: dict[str, Source] = {}
+        self._by_prefix: dict[str, Source] = {}
 
-    @property
-    def state(self) -> SourceState:
-        return SourceState("up")
+    def add(self, source: Source, *, hidden: bool) -> None:
+        self._by_id[source.data.id] = self._by_prefix[source.data.uri_prefix] = source
+        if not hidden:
+            self.sources[source.data.base_prefix] = source
 
-    def owns(self, path: Path) -> bool:
-        """Return whether a path leads into the view, as far as can be told without a request."""
-        return False
+    def of(self, record: Record) -> Source:
+        """Return the source of a record."""
+        return self._by_id[record.source_id]
 
-    def stands_in(self, path: Path) -> bool:
-        """Return whether the view has what the source of a path does not have, by what is cached."""
-        return False
+    def by_id(self, source_id: str) -> Source:
+        """Return the source with exactly this id, hidden or not. Raise KeyError."""
+        return self._by_id[source_id]
 
-    async def follows(self, path: Path, error: BbfsError) -> bool:
-        """Return whether the view is to be asked for a path after the source has raised an error. Raise BbfsError."""
-        return False
+    def named(self, name: str) -> Source:
+        """Return the source with this id, name, URI prefix or base prefix. Raise NotFound, which names the sources."""
+        for source in self.sources.values():
+            if name in (source.data.id, source.data.name, source.data.uri_prefix, source.data.base_prefix):
+                return source
+        there = ", ".join(sorted(s.data.id for s in self.sources.values())) or "none"
+        raise NotFound(f"no source {name!r}; there are: {there}")
 
-    def expected(self, path: Path) -> Node | None:
-        """Return what the view will have at a path of which nothing is cached, or None."""
-        return None
+    def parsed(self, uri: str) -> tuple[Source, str, str]:
+        """Return the source of a bbfs URI, its normal form, and the native URI. Raise InvalidUri, NotFound."""
+        parsed = parse_data_source_uri(uri)
+        source = self.sources.get(parsed.base_prefix)
+        if source is None:
+            there = ", ".join(sorted(self.sources)) or "none"
+            raise NotFound(f"no source {parsed.base_prefix!r}; there are: {there}")
+        return source, str(parsed), parsed.original_uri
 
-    def is_listed_in(self, source: Source) -> bool:
-        """Return whether the view adds names to directories of a source."""
-        return False
+    # -- directories at the root -------------------------------------------------------------------------------------
 
-    async def names(self, path: Path, view: View) -> Sequence[str]:
-        """Return the names that the view may have in a directory, besides those of `view`."""
-        return ()
+    def directories(self) -> dict[str, Source]:
+        """Return the directories at the root: one a source, and one a stray scheme of a source with a fixed scheme."""
+        roots: dict[str, Source] = {}
+        for source in self.sources.values():
+            roots[source.data.uri_prefix] = source
+            if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
+                for scheme, _ in source.catalog.cached_view(()) or ():
+                    roots.setdefault(f"{source.data.base_prefix}+{scheme}", source)
+        return roots
+
+    def has(self, name: str) -> bool:
+        """Return whether a directory at the root has this name for as long as the mount lasts (S6)."""
+        return name in self._by_prefix
+
+    def link(self, name: str) -> str | None:
+        """Return the target of a link at the root that no listing has (S2), or None.
+
+        `mcp-server+docs+resource` leads to `mcp-server+docs/resource`, and `docs` to `mcp-server+docs` if no other
+        source has this name or id.
+        """
+        base, plus, scheme = _split_scheme(name)
+        source = self.sources.get(base)
+        if source is None:
+            named = [each.data.uri_prefix for each in self.sources.values() if name in (each.data.name, each.data.id)]
+            return named[0] if len(named) == 1 else None
+        if not plus or not scheme or source.data.scheme is not None:
+            return None
+        return f"{source.data.uri_prefix}/{scheme}"
+
+    # -- paths -------------------------------------------------------------------------------------------------------
+
+    def place(self, path: Path) -> tuple[Source, Path]:
+        """Return the source of a path from the mount's root, and the path in its catalog. Raise NotFound."""
+        source = self._by_prefix.get(path[0]) or self.directories().get(path[0])
+        if source is None:
+            raise NotFound(f"no such source: {path[0]}")
+        if not source.is_split_by_scheme:
+            return source, path[1:]
+        return source, (path[0].removeprefix(source.data.base_prefix + "+"), *path[1:])
+
+    def path_of(self, record: Record) -> Path:
+        """Return the path of a listed resource from the mount's root."""
+        return self.mounted(self.of(record), record.path)
+
+    @staticmethod
+    def mounted(source: Source, path: Path) -> Path:
+        """Return the path from the mount's root of a path in the catalog of a source."""
+        data = source.data
+        if not data.uri_prefix:
+            return path
+        if not source.is_split_by_scheme:
+            return (data.uri_prefix, *path)
+        if not path:
+            return ()  # it may have several roots
+        return (f"{data.base_prefix}+{path[0]}", *path[1:])
 
 
 class Tree:
@@ -335,3 +389,9 @@ async def _asked(source: Source, below: Path) -> Node:
             raise
         return overlaid
     return (source.overlay.find(below) if source.overlay is not None else None) or node
+
+
+def _split_scheme(name: str) -> tuple[str, str, str]:
+    """Split `a-b+c+git+ssh` into (`a-b+c`, `+`, `git+ssh`): a scheme may hold `+`, the rest of a prefix one only."""
+    parts = name.split("+", 2)
+    return ("+".join(parts[:2]), "+", parts[2]) if len(parts) == 3 else (name, "", "")

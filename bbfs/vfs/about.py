@@ -20,7 +20,7 @@ from bbfs.resources.catalog.record import Path
 from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.tree import SourceView
+from bbfs.resources.views import SourceView
 from bbfs.resources.writing.pending import PendingWrite
 from bbfs.sources import MemoryContent, TellsMore
 

@@ -23,7 +23,7 @@ from bbfs.resources.commands.search import hit
 from bbfs.resources.documents import SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.engine import WITHIN, Found, SearchAnswer
-from bbfs.resources.tree import SourceView
+from bbfs.resources.views import SourceView
 from bbfs.sources import MemoryContent
 
 HOLDS = 10.0

@@ -29,7 +29,7 @@ from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.documents import TEXT
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.tree import SourceView
+from bbfs.resources.views import SourceView
 from bbfs.sources import MemoryContent
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 

@@ -23,7 +23,7 @@ from bbfs.resources.catalog import Catalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
-from bbfs.resources.source.roots import Roots
+from bbfs.resources.tree import Roots
 from bbfs.sources import CanSearch, SearchesByMeaning
 from bbfs.sources.abilities import LONGEST_QUERY
 

@@ -1,7 +1,7 @@
 """What programs may write and create, as far as can be told without a request."""
 
 from bbfs.resources.catalog.record import Node, Path, Record
-from bbfs.resources.source.roots import Roots
+from bbfs.resources.tree import Roots
 from bbfs.resources.writing.temporary import is_temporary
 
 

@@ -76,6 +76,7 @@ class McpHandler:
         if not isinstance(services.mcp, MCPManager):
             raise ConfigError(f"source '{source.id}' needs MCP connections, and there are none here")
         self.source = source
+        self._base_prefix = source.base_prefix
         self._manager = services.mcp
         settings = ClientSettings.of(source.id, source.auth, source.mcp.transport)
         self._manager.add(source.id, source.mcp, source.policy, settings)
@@ -163,7 +164,7 @@ class McpHandler:
             nursery.start_soon(self._list_templates, problems, ttls)
             for name in self._call_lists:
                 nursery.start_soon(self._list_calls, name, problems, ttls)
-            rows = Rows(self.source.base_prefix)
+            rows = Rows(self._base_prefix)
             end = await self._resources(rows)
             later = min(TEMPLATES_LATER, self.source.policy.timeout / 4) if not isinstance(end, BbfsError) else 0
             nursery.cancel_scope.deadline = trio.current_time() + later
