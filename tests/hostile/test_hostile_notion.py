@@ -144,13 +144,13 @@ def writes() -> Iterator[Case]:
         )
         yield Case(f"{name}, written", source, "bb-notion+hostile+x-notion", programs=save)
     replies = {
-        "arrays": Reply(VALUES["arrays"](FEW), headers=HEADERS),
+        "arrays": Reply(lambda: VALUES["arrays"](FEW), headers=HEADERS),
         "a text without an end": Reply(b" " * 4096, headers=HEADERS, endless=True),
         "no object": Reply(b"7", headers=HEADERS),
         "a refusal of a megabyte": Reply(
             json.dumps({"message": "\x1b" + "no" * 500_000}).encode(), headers=HEADERS, status=400
         ),
-        "deep arrays as a refusal": Reply(VALUES["deep arrays"](FEW), headers=HEADERS, status=409),
+        "deep arrays as a refusal": Reply(lambda: VALUES["deep arrays"](FEW), headers=HEADERS, status=409),
     }
     for name, reply in replies.items():
         yield Case(f"a change answers {name}", workspace({}, change=reply), "bb-notion+hostile+x-notion", programs=save)

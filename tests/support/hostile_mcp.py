@@ -11,6 +11,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain, count, repeat
 from typing import Any
 
@@ -259,20 +260,17 @@ result_of(LIST, "a cursor that is deep", lambda: {"resources": [], "nextCursor":
 result_of(
     LIST, "a cursor of megabytes", lambda: {"resources": [{"uri": "odd://a", "name": "a"}], "nextCursor": "x" * MIB}
 )
+
+
+def greeting(field: str) -> dict[str, Any]:
+    """Return a greeting with a field that is large: an object, or a text where it has to be one."""
+    is_object = field in ("capabilities", "serverInfo", "_meta")
+    large = {"x": {str(n): [[]] for n in range(50_000)}} if is_object else "x" * MIB
+    return {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {}, field: large}
+
+
 for _field in ("instructions", "protocolVersion", "serverInfo", "capabilities", "_meta"):
-    _deep = (
-        {"x": {str(n): [[]] for n in range(50_000)}} if _field in ("capabilities", "serverInfo", "_meta") else "x" * MIB
-    )
-    result_of(
-        "initialize",
-        f"{_field} of a greeting",
-        lambda field=_field, deep=_deep: {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "serverInfo": {},
-            field: deep,
-        },
-    )
+    result_of("initialize", f"{_field} of a greeting", partial(greeting, _field))
 on("initialize", "a greeting without end", lambda r: around(r, b'{"instructions": "', much(b"x", 1 << 60), b'"}'))
 
 
