@@ -109,30 +109,10 @@ class ResourceManager:
         self._publisher = Publisher(nursery, self.memory, changed=self._notify, link=self.tree.link, clock=clock)
         self._ahead = self._made_readahead()
         self._loader = self._made_loader()
-        self.contents = Contents(
-            self.roots,
-            self.tree,
-            self._flights,
-            self._loader,
-            self._publisher,
-            self._ahead,
-            self.memory,
-            self._disk,
-            clock,
-        )
+        self.contents = self._made_contents()
         self._invalidation = Invalidation(self.sources, self._loader, self._notify, clock)
         self.writer = self._made_writer(PendingStore(pending_path()) if pending is None else pending)
-        self.by_uri = ByUri(
-            self.roots,
-            self.tree,
-            self.contents,
-            self._loader,
-            self._publisher,
-            self.writer,
-            self.changes,
-            self._notify,
-            clock,
-        )
+        self.by_uri = self._made_by_uri()
         self.searches = Search(self._flights, self.roots)
         if index is not None:
             self.searches.searchers.append(index)
@@ -170,6 +150,32 @@ class ResourceManager:
             held=self._publisher.holds,
             mounted=self.roots.mounted,
             clock=self.clock,
+        )
+
+    def _made_contents(self) -> Contents:
+        return Contents(
+            self.roots,
+            self.tree,
+            self._flights,
+            self._loader,
+            self._publisher,
+            self._ahead,
+            self.memory,
+            self._disk,
+            self.clock,
+        )
+
+    def _made_by_uri(self) -> ByUri:
+        return ByUri(
+            self.roots,
+            self.tree,
+            self.contents,
+            self._loader,
+            self._publisher,
+            self.writer,
+            self.changes,
+            self._notify,
+            self.clock,
         )
 
     def _made_writer(self, pending: PendingStore) -> Writer:
