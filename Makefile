@@ -14,6 +14,8 @@ demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a term
 test: $(TEST)  ## everything that CI runs: the checks beside the tests
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
+# Every worker and every program that a test starts would compile the sources where bytecode is not kept.
+tests: export PYTHONDONTWRITEBYTECODE :=
 tests: $(TEST)  ## the tests alone
 	.venv/bin/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
