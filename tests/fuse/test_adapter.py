@@ -25,6 +25,8 @@ from bbfs.fuse.scratch import origin
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError
+from bbfs.model.values import Loaded
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import DirectoryLocks
 
@@ -439,6 +441,31 @@ async def test_an_overlay_gets_each_attribute_that_was_listed(nursery: trio.Nurs
         world.clock.advance(3600)
         assert await adapter.getxattr(file, name, NOBODY) == b'{"path":"%s/d/a.txt"}' % TREE.encode()
         assert await adapter.listxattr(below, NOBODY) == []
+
+
+@pytest.mark.semantics("S39")
+async def test_an_overlay_copies_no_content_of_another_size_than_it_was_told(nursery: trio.Nursery) -> None:
+    """It asks for the size before the open. While the open waits, another program may look the new version up."""
+    source = TreeSource(contents={"file:./a.txt": b"first"})
+    load = source.load
+
+    async def changed(native_uri: str) -> Loaded:
+        source.contents[native_uri] = b"longer than before"
+        ino = world.core.inodes.remember((TREE, "a.txt"), MemoryContent(b"longer than before").version)
+        assert ino == file
+        return await load(native_uri)
+
+    source.load = changed  # type: ignore[method-assign]
+    async with World(nursery, source, is_lower=True) as world:
+        adapter = serving(world, replace(OWNER, is_lower=True))
+        file = pyfuse3.InodeT((await world.kernel.walk(f"{TREE}/a.txt")).ino)
+        with pytest.raises(FUSEError) as raised:
+            await adapter.open(file, os.O_RDONLY, NOBODY)
+        assert raised.value.errno == errno.ESTALE
+        assert len(world.core.files) == 0
+        opened = await adapter.open(file, os.O_RDONLY, NOBODY)
+        assert await adapter.read(opened.fh, 0, 100) == b"longer than before"
+        await adapter.release(opened.fh)
 
 
 @pytest.mark.semantics("S32", "S39")

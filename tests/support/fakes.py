@@ -389,6 +389,7 @@ class World:
         clock: Clock | None = None,
         disk: DiskCache | None = None,
         shared: SharedTier | None = None,
+        is_lower: bool = False,
     ) -> None:
         self.clock = clock or Clock()
         self.handlers = handlers
@@ -403,6 +404,7 @@ class World:
             shared=shared,
             pending=PendingStore(self._pending),
             clock=self.clock,
+            is_lower=is_lower,
         )
         self.told: list[tuple[int, bytes]] = []
         self.core = FileSystem(

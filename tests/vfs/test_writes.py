@@ -34,7 +34,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Change, DataSource, Expected, Loaded, Policy, ResourceMetadata
+from bbfs.model.values import Change, DataSource, Expected, Listing, Loaded, Policy, ResourceMetadata
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put, Retry
@@ -1669,6 +1669,28 @@ async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(t
     source.stat = stated
     await world.manager.contents.learn(record)
     assert await program.cat(f"{TREE}/a.txt") == gone
+
+
+@pytest.mark.semantics("S33")
+async def test_a_renamed_file_is_not_opened_by_an_inode_of_another_size(tree: Tree) -> None:
+    """Somebody else has changed it since its name was looked up, and no program has read it yet."""
+    source, program, world = tree
+    listed = source.list_directory
+
+    async def sized(path: tuple[str, ...]) -> Listing:
+        listing = await listed(path)
+        return replace(listing, resources=tuple(replace(each, size=5, etag=None) for each in listing.resources))
+
+    metadata = source.metadata
+    source.list_directory = sized  # type: ignore[method-assign]
+    source._told = lambda uri: replace(metadata(uri), size=len(source.contents[uri]), etag=None)  # type: ignore[method-assign]
+    found = await program.walk(f"{TREE}/a.txt")
+    assert found.size == len(b"first")
+    source.contents["file:./a.txt"] = b"longer than before"
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/b.txt")
+    with pytest.raises(Outdated):
+        await world.files.open(found.ino)
+    assert await program.cat(f"{TREE}/b.txt") == b"longer than before"
 
 
 @pytest.mark.semantics("S33")

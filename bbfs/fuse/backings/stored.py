@@ -43,7 +43,7 @@ from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
-from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported
+from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported, Outdated
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import DIRECTORY, Path
 from bbfs.vfs.filesystem import Attributes, FileSystem
@@ -268,7 +268,12 @@ class StoredRequests(pyfuse3.Operations):
             raise FUSEError(errno.EINTR)
         handle = self._files.open(inode)
         if type(handle) is Wait:
+            version = self._files.inodes.get(inode).version
             handle = await self._waited(ctx, handle, self._files.open, inode)
+            if self._owner.is_lower and self._files.files[handle].version != version:
+                # overlayfs copies as many bytes as the file had before the open. After ESTALE it looks again.
+                self._files.release(handle)
+                raise Outdated("/".join(self._names.path(inode)))
         if self._shown.below:
             path = self._shown_paths[handle] = "/".join(self._names.path(inode))
             self._shown.opened(path)

@@ -279,6 +279,10 @@ class Record:
         """Return whether the kernel can have no other size of the inode than that of its first content."""
         return not self.resized and all(each in (None, size) for each in (self.metadata.size, self.declared[0]))
 
+    def is_shown_otherwise(self, size: int | None) -> bool:
+        """Return whether the kernel may have another size of the inode than this one, which the source states now."""
+        return self.resized or (self.digest is None and self.metadata.size not in (None, size))
+
     def adopt(self, said: ResourceMetadata) -> None:
         """Take over metadata that the source gives only with a load, without its size."""
         given = {

@@ -388,6 +388,7 @@ class Writer:
                     metadata = await handler.rename(native_uri, to, replace=replace_there)
             renamed = source.catalog.record(native_uri)
             version = renamed.to_remember() if renamed is not None else None
+            resized = renamed is not None and renamed.is_shown_otherwise(metadata.size)
             self._gone(source, native_uri, path)
             if metadata.kind == "directory":
                 if isinstance(source.catalog, DirectoryCatalog):
@@ -402,7 +403,8 @@ class Writer:
                 self._wrote(source, [path, to_path])
             else:
                 self._loader.overwrite(source, to, self._clock())
-                await self._stored(source, metadata, None, to_path, version)
+                stored = await self._stored(source, metadata, None, to_path, version)
+                stored.resized |= resized
 
         await self._change(source, f"{native_uri}: not renamed", rename, [path, to_path])
         return True

@@ -231,9 +231,7 @@ class Renames:
             buffer = await copy.filled()
             copied = copy.expected
             try:  # without a pending write: the old name has the content still
-                await self._drafts.store(
-                    copy, to_uri, expected, to_below, buffer, keep=False
-                )  # the old name has it still
+                await self._drafts.store(copy, to_uri, expected, to_below, buffer, keep=False)
             except Rejected as error:  # EINVAL of rename(2) means to mv(1) that a directory would go into itself
                 raise NotSupported(str(error)) from None
             await self._writer.remove(source, native_uri, copied, below)
