@@ -100,7 +100,7 @@ def retry_problems(
         before, after = attempt.before, attempt.after
         if attempt.shown is None or attempt.shown != before.records:
             yield f"{attempt}: `pending show` has {attempt.shown}"
-        elif not _is_written(attempt.shown, wrote):
+        elif not (_is_written(attempt.shown, wrote) or _is_given_back(attempt, states, events)):
             yield f"{attempt}: no program wrote {attempt.shown}"
         if after is None:
             if not any(state.records == before.records for state in _during(attempt, states)):
@@ -117,6 +117,13 @@ def _is_written(shown: Records, wrote: Mapping[str, Event]) -> bool:
     """Return whether a program handed over these records, or appended the last of them."""
     event = wrote.get(shown[-1])
     return event is not None and (event.wrote == shown or event.action == "append")
+
+
+def _is_given_back(attempt: Attempt, states: Sequence[State], events: Sequence[Event]) -> bool:
+    """Return whether a program that could not save has renamed its backup, which has these records, to the name."""
+    name = attempt.before.name
+    gave = any(event.action == "backup" and event.name == name and event.error is not None for event in events)
+    return gave and any(state.name == name and state.records == attempt.shown for state in states)
 
 
 def _during(attempt: Attempt, states: Sequence[State]) -> list[State]:

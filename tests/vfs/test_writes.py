@@ -457,6 +457,48 @@ async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(t
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.semantics("S20.1")
+async def test_no_answer_from_before_a_write_is_read_after_it(tmp_path: Path) -> None:
+    """A read that comes after the write may wait for a load that began before it."""
+    source = Totalling()
+    source.contents = {"test://a.txt": b"old", "test://b.txt": b"b", "test://all.txt": b"oldb"}
+    load, asked, gate = source.load, trio.Event(), trio.Event()
+
+    async def held(native_uri: str) -> Loaded:
+        found = await load(native_uri)
+        if not gate.is_set():
+            asked.set()
+            await gate.wait()
+        return found
+
+    source.load = held  # type: ignore[method-assign]
+    with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
+        async with trio.open_nursery() as nursery, World(nursery, source, disk=disk) as world:
+            program = Program(world)
+            await program.ls(FLAT)
+            node = world.manager.tree.cached((*FLAT.split("/"), "a.txt"))
+            assert node is not None
+            assert node.record is not None
+            open_record = partial(world.manager.contents.open, node.record)
+
+            async def read() -> None:
+                assert (await open_record()).read(0, 100) == b"stored: new"
+
+            async with trio.open_nursery() as readers:
+                readers.start_soon(read)
+                await asked.wait()
+                [flat_source] = world.manager.sources.values()
+                written = (flat_source, "test://a.txt", MemoryContent(b"new"), Expected())
+                await world.manager.writer.write(*written, path=node.record.path)
+                readers.start_soon(read)
+                await settled()
+                gate.set()
+            source.down = Unreachable("down")
+            world.clock.advance(60)
+            assert await program.cat(f"{FLAT}/a.txt") == b"stored: new"
+            nursery.cancel_scope.cancel()
+
+
 @pytest.mark.semantics("S7.2")
 async def test_a_new_file_keeps_its_inode_and_the_time_of_its_change(tree: Tree) -> None:
     source, program, world = tree

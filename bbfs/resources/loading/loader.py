@@ -182,6 +182,8 @@ class ContentLoader:
         try:
             found = await self._from_disk(load, slot)
             contents = self._publisher.take(load, found) if found is not None else await self._load(load, slot)
+            while load.is_overwritten and not record.on_open:  # who came after the write would get what was before it
+                contents = await self._load(load, source.slots.ask())
             size = sum(content.size for content in contents if isinstance(content, MemoryContent))
             if source.data.index is True and len(contents) == 1 and record.parts is None and not load.invalidated:
                 self._loaded(source, record, contents[0])
@@ -234,7 +236,7 @@ class ContentLoader:
             raise ProtocolViolation("answered no content")
         source.error = None
         contents = self._publisher.loaded(load, loaded, now, ttl)
-        if not loaded.once and _can_be_kept(loaded.parts):
+        if not (loaded.once or load.is_overwritten) and _can_be_kept(loaded.parts):
             etag = loaded.metadata.etag if loaded.metadata is not None and loaded.is_versioned else None
             cached = Cached(loaded.parts, now, ttl, etag, load.invalidated)
             for tier in self._tiers:
