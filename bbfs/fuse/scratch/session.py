@@ -195,7 +195,7 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
             with mountpoint.opened(path) as directory:
                 overlay.mount_overlay(scratch, path, directory, in_user_namespace=in_user_namespace)
             try:
-                with _terminal():
+                with _terminal(), _signals_kept():
                     told = {mountpoint.MOUNT_VARIABLE: path, IN_RUN: path}
                     child = processes.run(command, told, [scratch.lower], identity, in_user_namespace=in_user_namespace)
                     ended = Ended(_status(child, path))
@@ -293,23 +293,29 @@ def _terminal() -> Iterator[None]:
         os.close(terminal)
 
 
-def _status(child: Child, mount_point: str) -> int:
-    """Keep the overlay fresh until a command ends, and pass on signals to it. Return its status."""
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep the signals that are for a command until `_status` takes them; the command may get one as it begins."""
     ignored = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*processes.PASSED, signal.SIGCHLD))
     try:
-        while True:
-            came = signal.sigtimedwait((*processes.PASSED, signal.SIGCHLD), REFRESH_EVERY)
-            if came is not None and came.si_signo in processes.PASSED:
-                signal.pidfd_send_signal(child.ended, came.si_signo)
-            pid, status = os.waitpid(child.pid, os.WNOHANG)
-            if pid:
-                os.close(child.ended)
-                code = os.waitstatus_to_exitcode(status)
-                return code if code >= 0 else 128 - code
-            with suppress(OSError):
-                overlay.refresh(mount_point)
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number, handler in ignored.items():
             signal.signal(number, handler)
+
+
+def _status(child: Child, mount_point: str) -> int:
+    """Keep the overlay fresh until a command ends, and pass on signals to it. Return its status."""
+    while True:
+        came = signal.sigtimedwait((*processes.PASSED, signal.SIGCHLD), REFRESH_EVERY)
+        if came is not None and came.si_signo in processes.PASSED:
+            signal.pidfd_send_signal(child.ended, came.si_signo)
+        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        if pid:
+            os.close(child.ended)
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        with suppress(OSError):
+            overlay.refresh(mount_point)
