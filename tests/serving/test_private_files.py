@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,19 +40,21 @@ def kept(store: PendingStore) -> PendingWrite:
     return item
 
 
-def caches(home: Path) -> None:
-    MetadataStore(home / "metadata.sqlite")
-    DiskCache(home / "contents", 1 << 20)
+@contextmanager
+def caches(home: Path) -> Iterator[None]:
+    """Open the caches, so that the files beside their databases are there as well."""
+    with closing(MetadataStore(home / "metadata.sqlite")), closing(DiskCache(home / "contents", 1 << 20)):
+        yield
 
 
 def test_caches_take_an_earlier_directory_from_others(tmp_path: Path) -> None:
     home = tmp_path / "bbfs"
-    caches(home)
-    assert open_to_others(home) == []
+    with caches(home):
+        assert open_to_others(home) == []
     for path in (home, *home.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    caches(home)
-    assert open_to_others(home) == []
+    with caches(home):
+        assert open_to_others(home) == []
 
 
 def test_a_cache_behind_a_link_is_not_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
