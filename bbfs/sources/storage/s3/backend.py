@@ -1,8 +1,10 @@
 """Amazon S3 and servers that speak its protocol, over HTTP.
 
 A listing comes page by page within bounds, a cancelled request closes its connection, and every key can be listed and
-read, also one with empty names, `.` or `..`. So requests are made here, by the published API: libraries take keys for
-paths.
+read, also one with empty names, `.` or `..`. So requests are made here, by the published API. obstore 0.12, by which
+bbfs reaches Google and Azure, keeps none of that: one key `a//b` or `x/..` fails the listing of its directory, a PUT
+that is answered 202 counts as stored, and its caller can neither bound nor end a listing (480 MiB of one answer in 3 s,
+10 000 pages in 5 s).
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
