@@ -57,7 +57,7 @@ async def test_a_refused_template_makes_names_that_nothing_shows(nursery: trio.N
         assert source.completions == []
 
 
-@pytest.mark.semantics("S12.4")
+@pytest.mark.semantics("S12.4", "S34.2")
 async def test_an_absent_name_costs_one_request_in_its_time(nursery: trio.Nursery) -> None:
     source = FlatSource()
     source.template("x://k/{slug}")
@@ -91,6 +91,7 @@ async def test_a_changed_listing_ends_an_absence_at_once(nursery: trio.Nursery) 
         assert (await world.kernel.stat(f"{ROOT}/x/k/nope")).size == 3
 
 
+@pytest.mark.semantics("S34.3")
 @pytest.mark.parametrize(
     "name", [".git", "RCS", ".hidden", ".Trash-1000", "autorun.inf", ".gitignore", ".x.swp", "a~", "._a"]
 )
@@ -111,6 +112,7 @@ async def test_probes_never_reach_a_server(nursery: trio.Nursery, name: str) -> 
             assert (await world.kernel.stat(f"{ROOT}/x/k/{name}")).size == 4
 
 
+@pytest.mark.semantics("S34.4")
 async def test_completed_values_are_listed_with_the_context_of_earlier_ones(nursery: trio.Nursery) -> None:
     source = CompletingSource(values={"project": ["b", "a c"], "slug": ["two", "one"]})
     source.template("x://k/{project}/doc/{slug}")
