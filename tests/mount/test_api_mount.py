@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import Mount, Mounts, folder
 from pets_server import AUTH, PetsServer
-from programs import errno_of, python, run, shell, wait_until
+from programs import errno_of, python, run, shell
 
 OPEN = "open(sys.argv[1], 'rb').read()"
 ODD_LISTS = ["/zero", "/one", "/limited", "/deaf", "/circle", "/echo", "/broken", "/large"]
@@ -70,34 +70,6 @@ def test_contents_are_the_bytes_of_the_api(root: Path) -> None:
     )
 
 
-def test_a_query_is_part_of_the_last_name(root: Path) -> None:
-    assert json.loads(run("cat", root / "pets/3?verbose=true").out)["verbose"] is True
-    assert json.loads(run("cat", root / "orders/o1?fields=a&fields=b").out)["fields"] == ["a", "b"]
-    assert [pet["id"] for pet in json.loads(run("cat", root / "pets?limit=3&offset=4").out)] == [5, 6, 7]
-    assert errno_of(OPEN, root / "pets?colour=red") == "ENOENT"
-    assert errno_of(OPEN, root / "pets/findByKind") == "ENOENT"
-
-
-def test_pages_are_one_file(root: Path) -> None:
-    pets = json.loads(run("cat", root / "pets/index.json").out)
-    assert [pet["id"] for pet in pets] == list(range(1, 26))
-    orders = json.loads(run("cat", root / "orders/index.json").out)
-    assert [order["order_id"] for order in orders["orders"]] == [f"o{number}" for number in range(10)]
-    assert orders["meta"] == {"next_cursor": None}
-    events = json.loads(run("cat", root / "events").out)
-    assert events["events"] == [page * 10 + n for page in (1, 2, 3, 4) for n in range(3)]
-    assert xattr(root / "orders/index.json", "user.bbfs.pages") == "3"
-    assert errno_of("os.getxattr(sys.argv[1], 'user.bbfs.truncated')", root / "pets/index.json") == "ENODATA"
-
-
-def test_a_list_that_is_cut_says_so(root: Path) -> None:
-    assert json.loads(run("cat", root / "linked").out) == list(range(1, 11))
-    assert xattr(root / "linked", "user.bbfs.truncated").startswith("10 pages with 10 items were read (max_pages)")
-    assert "cut" in xattr(root / "linked", "user.bbfs.error")
-    assert run("cat", root / "elsewhere").text == "[1]"
-    assert "another server" in xattr(root / "elsewhere", "user.bbfs.error")
-
-
 def test_metadata_is_what_the_document_and_the_answer_say(root: Path, mount: Mount) -> None:
     assert run("stat", "-c", "%s %Y", root / "plain").text == "48 1445412480\n"
     run("cat", root / "pets/3/index.json")
@@ -144,19 +116,6 @@ def test_listing_costs_a_request_for_the_list_and_none_for_its_items(own_server:
     assert len(own_server.requests("/orders/")) == 3
 
 
-@pytest.mark.semantics("S23")
-def test_statuses_are_errors(mounted: Mounts, server: PetsServer) -> None:
-    mount = mounted(server.source(config={"include": ["/status/*", "/pets/*", "/secure/*"]}), expected=["HTTP [45]"])
-    root = mount / server.root()
-    expected = {401: "EACCES", 403: "EACCES", 404: "ENOENT", 410: "ENOENT", 418: "EPROTO", 500: "EHOSTDOWN"}
-    expected |= {504: "ETIMEDOUT"}
-    found = {code: errno_of(OPEN, root / f"status/{code}") for code in expected}
-    assert found == expected
-    assert errno_of(OPEN, root / "secure/bearer") == "EACCES"
-    assert errno_of(OPEN, root / "pets/99") == "ENOENT"
-    assert errno_of(OPEN, root / "status/429") == "EAGAIN"
-
-
 @pytest.mark.semantics("S22", "S23")
 def test_an_api_that_fails_or_hangs_harms_no_other_source(
     own_server: PetsServer, mounted: Mounts, tmp_path: Path
@@ -178,28 +137,3 @@ def test_an_api_that_fails_or_hangs_harms_no_other_source(
         assert run("ls", well.parent).text == "a\n"
     own_server.answer_all("")
     assert run("cat", root / "pets/6/index.json").out
-
-
-@pytest.mark.semantics("S6", "S23")
-def test_a_document_that_is_not_there_yet_or_broken_is_an_error(
-    mounted: Mounts, server: PetsServer, tmp_path: Path
-) -> None:
-    document = tmp_path / "api.yaml"
-    mount = mounted(
-        {
-            "name": "pets",
-            "type": "api",
-            "ttl": 0,
-            "config": {"document": str(document), "allow_private": True, "server": server.url},
-        },
-        expected=["document", "api.yaml"],
-    )
-    assert run("ls", mount.path).text == "bb-api+pets\n"
-    assert errno_of("os.listdir(sys.argv[1])", mount / "bb-api+pets") == "EHOSTDOWN"
-    document.write_text("openapi: 3.0.0\npaths: {\n  /pets:\n")
-    assert errno_of("os.listdir(sys.argv[1])", mount / "bb-api+pets") == "EPROTO"
-    assert "api.yaml: line 4" in xattr(mount / "bb-api+pets", "user.bbfs.error")
-    document.write_text("openapi: 3.0.0\npaths: {/plain: {get: {responses: {}}}}")
-    assert run("cat", mount / server.root() / "plain").out.startswith(b"{")
-    document.write_text("openapi: 3.0.0\npaths: {/events: {get: {responses: {}}}}")
-    wait_until(lambda: run("ls", mount / server.root()).text == "events\n", "the document is read again")

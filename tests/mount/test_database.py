@@ -1,6 +1,5 @@
 """Databases on a real mount: what tools see of them, and what the server is asked."""
 
-import csv
 import json
 import signal
 import sqlite3
@@ -9,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-import duckdb
 import pytest
 from harness import Mount, Mounts, SourceTable, folder
 from postgres_server import PASSWORD, PostgresServer, postgres_server
@@ -36,9 +34,6 @@ ODD = (
     'CREATE TABLE "UPPER" (x integer)',
     'CREATE TABLE "upper" (x integer, y integer)',
 )
-ROWS = ("rows.csv", "rows.ndjson", "rows.parquet")
-WEIRD = "a%20%22b%22%20%C3%BCn%C3%AF%20%252F"
-"""A decoded name with `%2F` in it could not be told from an encoded one, so it stays encoded."""
 BASE = "bb-database+pg+postgres"
 
 
@@ -101,32 +96,6 @@ def test_rows_are_json_with_all_their_digits(odd: Path) -> None:
     assert run("cat", odd / "public/odd/count").text == "3\n"
 
 
-@pytest.mark.semantics("S3", "S4")
-def test_every_name_has_a_path_of_its_own(odd: Path) -> None:
-    assert run("ls", odd).text.splitlines() == ["We%2Fird%20..", "public", "query", "~query"]
-    assert run("ls", odd / "public").text.split() == ["UPPER", "odd", "odd_names", "upper"]
-    assert run("ls", odd / "We%2Fird%20..").text.splitlines() == [WEIRD]
-    table = odd / "We%2Fird%20.." / WEIRD
-    found = shell(
-        'shopt -s dotglob; for f in row/*; do echo "$f $(grep -o \'"v":.*\' "$f")"; done', directory=table
-    ).text
-    assert found.splitlines() == [
-        'row/..,2026-01-01 00:00:00+00.json "v":"dots"}',
-        'row/a%2Fb~,c~~,2026-01-01%2011:00:00+00.json "v":"slash"}',
-        'row/n%0Al,-infinity.json "v":"line"}',
-        'row/~empty,infinity.json "v":"empty"}',
-    ]
-    linked = shell(
-        'shopt -s dotglob; for f in by/k/*/*; do echo "$f $(grep -o \'"v":.*\' "$f")"; done', directory=table
-    ).text
-    assert linked.splitlines() == [
-        'by/k/%2E%2E/..,2026-01-01 00:00:00+00.json "v":"dots"}',
-        'by/k/a%2Fb,c~~/a%2Fb~,c~~,2026-01-01%2011:00:00+00.json "v":"slash"}',
-        'by/k/n%0Al/n%0Al,-infinity.json "v":"line"}',
-        'by/k/~empty/~empty,infinity.json "v":"empty"}',
-    ]
-
-
 def test_definition_and_comments_can_be_read(odd: Path, postgres: PostgresServer) -> None:
     """What schema.sql says makes a table that says the same of itself."""
     sql = run("cat", odd / "public/odd/schema.sql").text
@@ -163,28 +132,6 @@ def test_named_queries_take_their_values_from_the_file_name(odd: Path) -> None:
     assert json.loads(run("cat", query / f"between?low=0&t={encoded}.ndjson").text)["id"] == 1
     assert run("cat", query / "since?from=2026-01-01.csv").text == "id\n1\n"
     assert "-- :high integer, 99 unless given" in run("cat", query / "between.sql").text
-
-
-@pytest.mark.semantics("S23")
-def test_what_is_wrong_with_a_named_query_is_said(odd_mount: Mount) -> None:
-    odd = odd_mount / BASE
-    wrong = {
-        "between.csv": ("EINVAL", "missing low, t"),
-        "between?low=1.csv": ("EINVAL", "missing t"),
-        "between?low=one&t=.csv": ("EINVAL", "'one' is no integer"),
-        "between?low=1&low=2&t=.csv": ("EINVAL", "is given twice"),
-        "between?low=1&t=x&more=3.csv": ("EINVAL", "no parameter 'more'; there are: low, high, t"),
-        "since?from=yesterdayish.csv": ("EINVAL", "invalid input syntax for type date"),
-        "writes.csv": ("EACCES", "read-only"),
-        "wrong.csv": ("EIO", 'column "nothing" does not exist'),
-        "nothing.csv": ("ENOENT", None),
-        "between.sql?low=1": ("ENOENT", None),
-    }
-    for name, (errno, words) in wrong.items():
-        assert errno_of("open(sys.argv[1]).read()", odd / "query" / name) == errno, name
-        if words is not None:
-            assert words in odd_mount.log(), name
-    assert run("cat", odd / "public/odd/count").text == "3\n"
 
 
 @pytest.mark.semantics("S9.6", "S12")
@@ -270,58 +217,6 @@ def test_an_archive_of_a_large_table_has_all_rows_and_no_empty_file(
     assert "`rows/` has all rows" in run("cat", source / ".about.md").text
 
 
-@pytest.mark.semantics("S9.7", "S14")
-def test_copies_of_parts_by_keys_that_are_no_numbers_have_each_row_once(
-    mounted: Mounts, postgres: PostgresServer, tmp_path: Path
-) -> None:
-    keyed = {
-        "words": (
-            'k text COLLATE "C" PRIMARY KEY',
-            "CASE i WHEN 1 THEN '' WHEN 2 THEN '..' ELSE chr(33 + i) || '/%~' END",
-        ),
-        "uuids": ("k uuid PRIMARY KEY", "md5(i::text)::uuid"),
-        "dates": ("k date PRIMARY KEY", "CASE i WHEN 1 THEN '-infinity' ELSE date '0001-02-01 BC' + i END"),
-        "pairs": ("k text, n integer, PRIMARY KEY (k, n)", "chr(97 + i % 3), i"),
-    }
-    statements = [f"CREATE TABLE {table} ({columns})" for table, (columns, _) in keyed.items()]
-    statements += [
-        f"INSERT INTO {table} SELECT {row} FROM generate_series(1, 90) AS i" for table, (_, row) in keyed.items()
-    ]
-    name = postgres.create("keyed", (*statements, "ANALYZE"))
-    tables = mounted(over(postgres, name, config={"row_limit": 30})) / BASE / "public"
-    shell('cp -a "$1/." "$2"', tables, tmp_path, timeout=60)
-    for table in keyed:
-        whole = list(csv.reader(run("cat", tables / table / "rows.csv").text.splitlines()))
-        parts = sorted((tmp_path / table / "rows").iterdir())
-        assert [part.stat().st_size for part in sorted((tables / table / "rows").iterdir())] == [
-            part.stat().st_size for part in parts
-        ]
-        rows = [list(csv.reader(part.read_text().splitlines())) for part in parts]
-        assert [len(part) for part in rows] == [31, 31, 31], table
-        assert sorted(row for part in rows for row in part[1:]) == sorted(whole[1:]), table
-        assert {tuple(part[0]) for part in rows} == {tuple(whole[0])}
-
-
-def test_duckdb_and_a_folder_of_data_files_are_databases(mounted: Mounts, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    with closing(duckdb.connect(str(tmp_path / "shop.duckdb"))) as connection:
-        connection.execute("CREATE TABLE item (id integer PRIMARY KEY, what varchar)")
-        connection.execute("INSERT INTO item VALUES (1, 'cup'), (2, 'spoon')")
-        connection.execute(f"COPY item TO '{tmp_path}/data/item.parquet'")
-    file = database("shop", f"duckdb:///{tmp_path}/shop.duckdb")
-    mount = mounted(file, database("data", f"duckdb:///{tmp_path}/data"))
-    item, parquet = mount / "bb-database+shop+duckdb/main/item", mount / "bb-database+data+duckdb/main/item.parquet"
-    for table in (item, parquet):
-        assert run("cat", table / "rows.csv").text == "id,what\n1,cup\n2,spoon\n"
-        assert run("cat", table / "count").text == "2\n"
-        copy = tmp_path / "copy.parquet"
-        run("cp", table / "rows.parquet", copy)
-        with closing(duckdb.connect()) as connection:
-            assert connection.execute("FROM read_parquet(?)", [str(copy)]).fetchall() == [(1, "cup"), (2, "spoon")]
-    assert json.loads(run("cat", item / "row/2.json").text) == {"id": 2, "what": "spoon"}
-    assert run("ls", parquet).text.split() == ["columns.json", "count", *ROWS, "schema.sql"]
-
-
 def _memory(pid: int) -> int:
     """Bytes that a process holds, of its own."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
@@ -379,15 +274,6 @@ def test_a_killed_reader_ends_its_statement_on_the_server(
     wait_until(lambda: _busy(postgres, name), "the statement runs")
     reader.send(number)
     assert reader.wait(10).status == -number
-    wait_until(lambda: not _busy(postgres, name), "the statement is cancelled")
-    assert run("cat", query / "fine.csv").text == "one\n1\n"
-
-
-@pytest.mark.semantics("S22", "S23")
-def test_a_deadline_ends_the_statement_on_the_server(mounted: Mounts, postgres: PostgresServer) -> None:
-    name = postgres.create("deadline")
-    query = mounted(over(postgres, name, config=SLOW, timeout=2)) / BASE / "query"
-    assert errno_of("open(sys.argv[1])", query / "slow.csv") == "ETIMEDOUT"
     wait_until(lambda: not _busy(postgres, name), "the statement is cancelled")
     assert run("cat", query / "fine.csv").text == "one\n1\n"
 

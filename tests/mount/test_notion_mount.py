@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Mount, Mounts, SourceTable, folder
+from harness import Mounts, SourceTable, folder
 from notion_server import TOKEN, NotionServer, id_of, notion_server
 from programs import Program, errno_of, run, shell, wait_until
 
@@ -67,14 +67,6 @@ def test_times_and_attributes_are_notions(tree: Path) -> None:
     assert run("getfattr", "--only-values", "-n", "user.bbfs.icon", tree / "Handbook").text == "📘"
 
 
-def test_an_id_is_a_name_at_the_root(tree: Path) -> None:
-    assert run("cat", tree / id_of("rules")).text == RULES
-    assert run("ls", tree / id_of("offices")).text.split() == ["Berlin.md", "index.md"]
-    assert run("cat", tree / id_of("offices") / "Berlin.md").text == "# Berlin\n\nin Berlin\n"
-    for name in ("0" * 32, "Nothing.md", ".git", "index.md"):
-        assert errno_of("os.stat(sys.argv[1])", tree / name) == "ENOENT"
-
-
 @pytest.mark.semantics("S12", "S17")
 def test_names_cost_no_page_and_what_is_fresh_is_not_asked_for_again(server: NotionServer, mounted: Mounts) -> None:
     tree = mounted(work(server, ttl=600)) / DIRECTORY
@@ -104,54 +96,6 @@ def _dashed(name: str) -> str:
     return "-".join((own[:8], own[8:12], own[12:16], own[16:20], own[20:]))
 
 
-@pytest.mark.semantics("S23")
-def test_what_goes_wrong_has_its_errno_and_words(server: NotionServer, mounted: Mounts, tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("unharmed")
-    mount = mounted(work(server), folder("notes", tmp_path), expected=["Notion refuses the token"])
-    tree = mount / DIRECTORY
-    run("ls", tree / "Handbook" / "Tasks")
-    wrong = {
-        1: (401, "unauthorized", "EACCES"),
-        3: (403, "restricted_resource", "EACCES"),
-        4: (404, "object_not_found", "ENOENT"),
-        5: (409, "conflict_error", "EPROTO"),
-        6: (429, "rate_limited", "EAGAIN"),
-    }
-    for number, (status, code, _) in wrong.items():
-        path = f"blocks/{id_of(f'task-{number}')}"
-        server.control(fail={"path": path, "status": status, "code": code, "times": 99})
-
-    def told() -> str:
-        """Return the source's last error and the log: a load ahead that succeeds meanwhile clears the former."""
-        return run("getfattr", "--only-values", "-n", "user.bbfs.error", tree, status=None).text + mount.log()
-
-    for number, (_, code, errno) in wrong.items():
-        row = tree / "Handbook" / "Tasks" / f"Task {number}.md"
-        assert errno_of("open(sys.argv[1]).read()", row) == errno
-        if errno != "ENOENT":
-            assert code in told()
-        assert run("cat", mount / "bb-filesystem+notes+file" / "x").text == "unharmed"
-    assert run("cat", tree / "Handbook" / "Empty.md").text == "# Empty\n"
-    server.control(fail={"path": f"blocks/{id_of('berlin')}", "times": 99})
-    page = tree / "Handbook" / "Offices" / "Berlin.md"
-    assert errno_of("open(sys.argv[1]).read()", page) == "EHOSTDOWN"
-    assert "internal_server_error" in told()
-    server.control(mend=True)
-    wait_until(lambda: errno_of("open(sys.argv[1]).read()", page).startswith("OK"), "mended")
-    assert TOKEN not in mount.log()
-
-
-@pytest.mark.semantics("S22")
-def test_who_is_asked_to_wait_waits(server: NotionServer, mounted: Mounts) -> None:
-    tree = mounted(work(server)) / DIRECTORY
-    run("ls", tree / "Handbook")
-    failure = {"path": "children", "status": 429, "code": "rate_limited", "headers": {"retry-after": "1"}, "times": 1}
-    server.control(fail=failure)
-    assert run("cat", tree / "Handbook" / "Rules.md").text == RULES
-    paths = requests(server)
-    assert paths.count(f"/v1/blocks/{id_of('rules')}/children") == 2
-
-
 @pytest.mark.semantics("S20", "S22")
 def test_a_server_that_hangs_is_given_up_and_harms_nobody(
     server: NotionServer, mounted: Mounts, tmp_path: Path, programs: type[Program]
@@ -167,16 +111,3 @@ def test_a_server_that_hangs_is_given_up_and_harms_nobody(
     assert (done.status, b"timed out" in done.err.lower()) == (1, True)
     server.control(go_on=True)
     wait_until(lambda: errno_of("open(sys.argv[1]).read()", tree / "Handbook/Rules.md").startswith("OK"), "it goes on")
-
-
-@pytest.mark.semantics("S6", "S23")
-def test_without_a_server_there_is_a_directory_and_an_error(mounted: Mounts, server: NotionServer) -> None:
-    tree = mounted(work(server, {"base_url": "http://127.0.0.1:1"})) / DIRECTORY
-    assert errno_of("os.listdir(sys.argv[1])", tree) == "EHOSTDOWN"
-    assert errno_of("os.stat(sys.argv[1]).st_mode & 0o777", tree) == f"OK {0o555}"
-
-
-def test_a_mount_that_ends_leaves_no_warning(server: NotionServer, mounted: Mounts) -> None:
-    mount: Mount = mounted(work(server))
-    run("cat", mount / DIRECTORY / "Lone.md")
-    mount.stop()  # which fails where anything is said

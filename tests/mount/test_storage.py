@@ -1,19 +1,16 @@
 """Storage on a real mount: a real S3 server behind a relay, and archives."""
 
 import hashlib
-import io
 import os
 import signal
 import subprocess
 import sys
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Mount, Mounts, SourceTable, folder
+from harness import Mounts, SourceTable, folder
 from object_stores import KEY, SECRET, Relay, S3Server, closing
 from programs import Program, errno_of, run, shell, wait_until
 
@@ -66,10 +63,6 @@ def test_options_of_the_command_line_lead_to_an_endpoint(server: S3Server, mount
     assert "endpoint" in bbfs("-o", "store.endpoint=no address").stderr
 
 
-def sum_of(text: str) -> str:
-    return text.split()[0]
-
-
 @pytest.mark.semantics("S1", "S3", "S5", "S9", "S11.2", "S14", "S30")
 def test_objects_are_files(mounted: Mounts, relay: Relay, tmp_path: Path) -> None:
     mount = mounted(s3(relay))
@@ -91,43 +84,6 @@ def test_objects_are_files(mounted: Mounts, relay: Relay, tmp_path: Path) -> Non
     everything = attributes + run("getfattr", "-d", mount / "bb-storage+store+s3").text + mount.log()
     assert SECRET not in everything
     assert KEY not in everything
-
-
-@pytest.mark.semantics("S13", "S15")
-def test_a_range_of_a_large_object_costs_that_range(mounted: Mounts, relay: Relay) -> None:
-    mount = mounted(s3(relay))
-    big = mount / "bb-storage+store+s3" / "data" / "big.bin"
-    done = run("dd", f"if={big}", "bs=64K", "skip=480", "count=16", "status=none")
-    assert done.out == BIG[480 << 16 : 496 << 16]
-    assert run("tail", "-c", "1000", big).out == BIG[-1000:]
-    assert relay.sent < 10 << 20
-    assert sum_of(run("sha256sum", big, timeout=40).text) == hashlib.sha256(BIG).hexdigest()
-    assert relay.sent < len(BIG) + (20 << 20)
-
-
-@pytest.mark.semantics("S13", "S23")
-def test_an_object_that_is_replaced_is_another_file(
-    mounted: Mounts, relay: Relay, server: S3Server, programs: type[Program]
-) -> None:
-    server.put("data", "changing", b"1" * (3 << 20))
-    mount = mounted(s3(relay, ttl=0, config={"max_memory": 1 << 20}))
-    changing = mount / "bb-storage+store+s3" / "data" / "changing"
-    code = """
-import errno, os, signal, sys
-file = os.open(sys.argv[1], os.O_RDONLY)
-assert os.pread(file, 4, 0) == b"1111"
-os.kill(os.getpid(), signal.SIGSTOP)
-try:
-    print(os.pread(file, 4, 2 << 20))
-except OSError as error:
-    print(errno.errorcode[error.errno])
-"""
-    reader = programs(sys.executable, "-I", "-c", code, changing)
-    wait_until(lambda: _state(reader.pid) == "T", "it has read the beginning")
-    server.put("data", "changing", b"2" * (3 << 20))
-    reader.send(signal.SIGCONT)
-    assert reader.wait().text.strip() == "ESTALE"
-    assert run("head", "-c", "4", changing).out == b"2222"
 
 
 @pytest.mark.semantics("S22", "S23")
@@ -177,57 +133,3 @@ def test_who_waits_for_a_part_of_an_object_can_be_killed(
     wait_until(lambda: _state(reader.pid) in "DS", "it waits")
     reader.send(signal.SIGKILL)
     assert reader.wait().status == -signal.SIGKILL
-
-
-def zip_file(path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("../../etc/passwd", "/abs", "docs/a.md", "docs", "empty/"):
-            archive.writestr(name, f"content of {name}\n")
-        link = zipfile.ZipInfo("latest")
-        link.create_system, link.external_attr = 3, 0o120777 << 16
-        archive.writestr(link, "docs/a.md")
-
-
-def tar_file(path: Path) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        for name in ("../../etc/passwd", "/abs", "docs/a.md", "docs"):
-            data = f"content of {name}\n".encode()
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-        directory = tarfile.TarInfo("empty")
-        directory.type = tarfile.DIRTYPE
-        archive.addfile(directory)
-        link = tarfile.TarInfo("latest")
-        link.type, link.linkname = tarfile.SYMTYPE, "docs/a.md"
-        archive.addfile(link)
-
-
-@pytest.mark.parametrize(("scheme", "write"), [("zip", zip_file), ("tar", tar_file)])
-@pytest.mark.semantics("S3", "S5", "S14")
-def test_an_archive_is_a_directory(mounted: Mounts, tmp_path: Path, scheme: str, write: Callable[[Path], None]) -> None:
-    archive = tmp_path / f"an archive.{scheme}"
-    write(archive)
-    mount = mounted({"name": "arc", "type": "storage", "ttl": 0, "config": {"url": f"{scheme}://{archive}"}})
-    top = mount / f"bb-storage+arc+{scheme}"
-    found = sorted(shell("find . -type f -printf '%P %s\n'", directory=top).text.splitlines())
-    assert found == [
-        "%2E%2E/%2E%2E/etc/passwd 28", "abs 16", "docs/a.md 21", "docs/index 16",
-    ]  # fmt: skip
-    assert run("cat", top / "latest").out == b"content of docs/a.md\n"
-    run("cp", "-a", top, tmp_path / "copy")
-    assert (tmp_path / "copy" / "abs").read_bytes() == b"content of /abs\n"
-    assert (tmp_path / "copy" / "empty").is_dir()
-    assert (tmp_path / "copy" / "docs" / "index").read_bytes() == b"content of docs\n"
-    archive.write_bytes(b"no archive any more" * 100)
-    assert errno_of("open(sys.argv[1]).read()", top / "abs") == "EPROTO"
-    archive.unlink()
-    write(archive)
-    assert run("cat", top / "abs").out == b"content of /abs\n"
-
-
-def test_a_mount_of_storage_goes_with_its_options(mounted: Mounts) -> None:
-    source: SourceTable = {"name": "arc", "type": "storage", "config": {"url": "zip:///nothing/there.zip"}}
-    mount: Mount = mounted(source, expected=["there.zip: the file is not there"])
-    top = mount / "bb-storage+arc+zip" / "nothing" / "there.zip"
-    assert errno_of("os.listdir(sys.argv[1])", top) == "EHOSTDOWN"

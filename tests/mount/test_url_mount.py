@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from harness import Mounts, folder
-from programs import Program, errno_of, python, run, shell, wait_until
+from programs import Program, errno_of, run, shell, wait_until
 from web_site import WebSite
 
 BYTES = {"content_type": "application/octet-stream", "accept_ranges": "bytes"}
@@ -99,28 +99,6 @@ def test_what_has_not_changed_is_not_sent_again_and_stays_the_same_file(mounted:
     assert run("stat", "-c", "%i", path).text != before.split()[0]
 
 
-@pytest.mark.semantics("S7", "S19")
-def test_a_large_page_that_has_not_changed_is_not_sent_again(mounted: Mounts, site: WebSite) -> None:
-    data = os.urandom(3_000_000)
-    url = site.write("large", data, **BYTES)
-    path = mounted(pages(urls=[url], ttl={"content": 0.3})) / f"bb-url+web/http/{site.host}/large"
-    run("stat", path)
-    assert run("md5sum", path).text.split()[0] == hashlib.md5(data).hexdigest()
-    before = run("stat", "-c", "%i", path).text
-
-    def parts() -> list[int]:
-        return sorted(each["sent"] for each in site.requests("/large") if each["status"] == 206)
-
-    # An answer is noted after it was sent, and the first part may be noted after the last one.
-    wait_until(lambda: sum(parts()) >= len(data), "all parts are noted")
-    time.sleep(0.35)  # the time to live is what is tested
-    asked = len(site.requests("/large"))
-    assert run("md5sum", path).text.split()[0] == hashlib.md5(data).hexdigest()
-    assert run("stat", "-c", "%i", path).text == before
-    again = site.await_requests("/large", asked + 1)[asked:]
-    assert {(each["status"], each["sent"]) for each in again} == {(304, 0)}
-
-
 @pytest.mark.semantics("S10")
 def test_the_time_of_a_page_is_what_its_server_says(mounted: Mounts, site: WebSite) -> None:
     url = site.write("page", "x")
@@ -139,99 +117,6 @@ def test_the_time_of_a_page_is_what_its_server_says(mounted: Mounts, site: WebSi
         wait_until(lambda number=number: listings() >= number, "it is listed again")
         assert run("stat", "-c", "%Y", path).text.strip() == "1000000000"
     assert len(site.requests("/page")) == 1
-
-
-@pytest.mark.semantics("S15", "S14")
-def test_a_large_page_is_read_in_ranges(mounted: Mounts, site: WebSite) -> None:
-    data = os.urandom(9_000_000)
-    url = site.write("large", data, **BYTES)
-    plain = site.write("plain", data)
-    root = mounted(pages(urls=[url, plain], max_body=10_000_000)) / f"bb-url+web/http/{site.host}"
-    assert run("stat", "-c", "%s", root / "large").text.strip() == str(len(data))
-    asked = site.await_requests("/large", 1)
-    assert [each["headers"].get("range") for each in asked] == [None]
-    assert run("tail", "-c", "1000", root / "large").out == data[-1000:]
-    ranges = [each["headers"].get("range") for each in site.await_requests("/large", 3)]
-    assert ranges[1].startswith("bytes=0-")
-    assert ranges[-1] == f"bytes={8 << 20}-{len(data) - 1}"
-    for name in ("large", "plain"):
-        assert run("md5sum", root / name).text.split()[0] == hashlib.md5(data).hexdigest()
-    run("cmp", root / "large", root / "plain")
-    code = """
-import mmap
-pages = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, prot=mmap.PROT_READ)
-print(pages.find(bytes.fromhex(sys.argv[2])))
-"""
-    assert python(code, root / "large", data[5_000_000:5_000_016].hex()).text.strip() == "5000000"
-
-
-@pytest.mark.semantics("S13")
-def test_a_large_page_that_changes_while_it_is_open(mounted: Mounts, site: WebSite) -> None:
-    url = site.write("large", b"a" * 9_000_000, **BYTES)
-    path = mounted(pages(urls=[url], ttl={"content": 0.2})) / f"bb-url+web/http/{site.host}/large"
-    code = """
-file = os.open(sys.argv[1], os.O_RDONLY)
-print(os.pread(file, 3, 0), flush=True)
-sys.stdin.readline()
-try:
-    print(os.pread(file, 3, 8_500_000))
-except OSError as error:
-    print(error.errno)
-os.close(file)
-print(open(sys.argv[1], "rb").read()[-3:])
-"""
-    fifo = site.root.parent / "go"
-    os.mkfifo(fifo)
-    program = Program("bash", "-c", f'exec python3 -c "$1" "$2" < {fifo}', "bash", f"import os, sys\n{code}", path)
-    go = os.open(fifo, os.O_RDWR)
-    try:
-        wait_until(lambda: len(site.requests("/large")) >= 1, "the file is open")
-        out = program.process.stdout
-        assert out is not None
-        assert out.readline() == b"b'aaa'\n"
-        site.write("large", b"b" * 9_000_000, **BYTES)
-        os.write(go, b"\n")
-        rest = program.wait()
-    finally:
-        os.close(go)
-        program.kill()
-    assert rest.text.splitlines() == ["116", "b'bbb'"]
-
-
-@pytest.mark.semantics("S23")
-def test_errors_have_their_errno(mounted: Mounts, site: WebSite) -> None:
-    names = {
-        "missing": "ENOENT",
-        "status/401": "EACCES",
-        "status/403": "EACCES",
-        "status/500": "EHOSTDOWN",
-        "status/429": "EAGAIN",
-        "status/418": "EPROTO",
-        "never": "ETIMEDOUT",
-        "loop": "EPROTO",
-        "cut": "EHOSTDOWN",
-        "chunks/3000": "EFBIG",
-        "redirect/3": "OK",
-        "disallowed": "EACCES",
-    }
-    site.write("robots.txt", "User-agent: *\nDisallow: /disallowed\n")
-    site.write("disallowed", "x")
-    site.write("llms.txt", "- [Leave alone](disallowed)\n")
-    urls = [f"{site.url}/{name}" for name in names if name != "disallowed"]
-    mount = mounted(
-        pages(urls=urls, llms_txt=f"{site.url}/llms.txt", timeout=1.5, max_body=2000),
-        pages("private", urls=[f"{site.url}/a", "http://localhost:1/a"], allow_private=False),
-        pages("down", sitemap="http://127.0.0.1:9/sitemap.xml"),
-        expected=["option max_body"],
-    )
-    root = mount / f"bb-url+web/http/{site.host}"
-    for name, errno in names.items():
-        assert errno_of("open(sys.argv[1]).read()", root / name).split()[0] == errno, name
-    for where in (site.host, "localhost:1"):
-        path = mount / f"bb-url+private/http/{where}/a"
-        assert errno_of("open(sys.argv[1]).read()", path) == "EACCES"
-    assert errno_of("os.listdir(sys.argv[1])", mount / "bb-url+down") == "EHOSTDOWN"
-    assert not site.requests("/a")
 
 
 @pytest.mark.semantics("S20", "S22")
