@@ -1,5 +1,7 @@
 """A content in a file of the disk cache, read in ranges: what is too large for memory."""
 
+from typing import Final
+
 import trio
 
 from bbfs.model.errors import BbfsError
@@ -13,25 +15,17 @@ class StoredContent:
     closes it.
     """
 
-    __slots__ = ("_descriptor", "_limiter", "_size", "_version")
+    __slots__ = ("_descriptor", "_limiter", "size", "version")
 
     def __init__(self, descriptor: Descriptor, size: int, version: str, limiter: trio.CapacityLimiter) -> None:
         """Take over the descriptor. size: bytes. limiter: for the threads that wait for the disk."""
         self._descriptor = descriptor
-        self._size = size
-        self._version = version
+        self.size: Final = size
+        self.version: Final = version
         self._limiter = limiter
 
     def __repr__(self) -> str:
-        return f"<StoredContent {self._version} of {self._size} bytes>"
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def version(self) -> str:
-        return self._version
+        return f"<StoredContent {self.version} of {self.size} bytes>"
 
     def fileno(self) -> int:
         """Return the descriptor of the file, which stays the content's own."""
@@ -39,7 +33,7 @@ class StoredContent:
 
     def read(self, offset: int, length: int) -> bytes | None:
         """Return the bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError."""
-        length = max(0, min(length, self._size - offset))
+        length = max(0, min(length, self.size - offset))
         if length == 0:
             return b""
         try:
@@ -49,7 +43,7 @@ class StoredContent:
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
         """Return the bytes at `offset`, waiting for the disk in a thread that outlives a cancel. Raises BbfsError."""
-        length = max(0, min(length, self._size - offset))
+        length = max(0, min(length, self.size - offset))
         # The thread has a reference of its own, so the file stays open until the thread ends.
         return await trio.to_thread.run_sync(
             self._read_in_thread, offset, length, abandon_on_cancel=True, limiter=self._limiter
@@ -61,7 +55,7 @@ class StoredContent:
         except OSError as error:
             raise BbfsError(f"the disk cache: {error.strerror}") from error
         if len(data) < length:
-            raise BbfsError(f"the disk cache: a file of {self._size} bytes ends at byte {offset + len(data)}")
+            raise BbfsError(f"the disk cache: a file of {self.size} bytes ends at byte {offset + len(data)}")
         return data
 
     def close(self) -> None:

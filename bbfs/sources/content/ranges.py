@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from itertools import count
+from typing import Final
 
 import trio
 
@@ -80,8 +81,8 @@ class RangedContent:
         """
         self.waits_for_source = is_direct
         self._fetch = fetch
-        self._size = size
-        self._version = version
+        self.size: Final = size
+        self.version: Final = version
         self._what = what
         self._timeout = timeout
         self._block = block
@@ -100,19 +101,11 @@ class RangedContent:
                 self._last = index
 
     def __repr__(self) -> str:
-        return f"<RangedContent {self._what} of {self._size} bytes>"
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def version(self) -> str:
-        return self._version
+        return f"<RangedContent {self._what} of {self.size} bytes>"
 
     def read(self, offset: int, length: int) -> bytes | None:
         """Return the bytes at `offset` if they are in memory, else None."""
-        length = max(0, min(length, self._size - offset))
+        length = max(0, min(length, self.size - offset))
         if length == 0:
             return b""
         pieces: list[bytes] = []
@@ -131,7 +124,7 @@ class RangedContent:
         raise DeadlineExceeded(f"{self._what}: no answer within {self._timeout:g} s")
 
     async def _read(self, offset: int, length: int) -> bytes:
-        length = max(0, min(length, self._size - offset))
+        length = max(0, min(length, self.size - offset))
         pieces: list[bytes] = []
         for index in self._indexes(offset, length) if length else ():
             block = await self._block_at(index)
@@ -143,7 +136,7 @@ class RangedContent:
         return range(offset // self._block, (offset + length - 1) // self._block + 1)
 
     def _length(self, index: int) -> int:
-        return min(self._block, self._size - index * self._block)
+        return min(self._block, self.size - index * self._block)
 
     async def _block_at(self, index: int) -> bytes:
         while (block := self._blocks.get(self._number, index)) is None:
@@ -160,12 +153,12 @@ class RangedContent:
             raise Outdated(*self._failure.args)
         wanted = self._ahead = min(AHEAD, 2 * self._ahead) if index == self._last + 1 else 1
         end = index + 1
-        while end < index + wanted and end * self._block < self._size and not self._is_known(end):
+        while end < index + wanted and end * self._block < self.size and not self._is_known(end):
             end += 1
         arrived = trio.Event()
         self._coming.update(dict.fromkeys(range(index, end), arrived))
         try:
-            length = min(end * self._block, self._size) - index * self._block
+            length = min(end * self._block, self.size) - index * self._block
             data = await self._fetch(index * self._block, length)
             if len(data) != length:
                 raise ProtocolViolation(f"{self._what}: {len(data)} bytes came of {length} that were asked for")
