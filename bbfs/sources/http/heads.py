@@ -4,7 +4,6 @@ httpcore2 goes through interim answers (1xx) in one go, as many as come, and the
 """
 
 import ssl
-from collections.abc import Iterable
 from typing import Any
 
 import httpcore2
@@ -53,25 +52,13 @@ class HeadStream(httpcore2.AsyncNetworkStream):
 
 
 class BoundedHeads(httpcore2.AsyncNetworkBackend):
-    """A network back end whose connections bound heads."""
+    """A network back end whose connections bound heads. It connects to no socket of this machine."""
 
     def __init__(self) -> None:
         self._backend: httpcore2.AsyncNetworkBackend = httpcore2.TrioBackend()  # type: ignore[assignment]
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        return HeadStream(await self._backend.connect_tcp(host, port, timeout, local_address, socket_options))
-
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        return HeadStream(await self._backend.connect_unix_socket(path, timeout, socket_options))
+    async def connect_tcp(self, *where: Any, **how: Any) -> httpcore2.AsyncNetworkStream:
+        return HeadStream(await self._backend.connect_tcp(*where, **how))
 
     async def sleep(self, seconds: float) -> None:
         await self._backend.sleep(seconds)
