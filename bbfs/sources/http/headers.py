@@ -6,6 +6,7 @@ RFC 9110 (semantics, sections 8 and 13) and RFC 9111 (caching, section 5.2).
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -83,6 +84,15 @@ def modified_ns(headers: Mapping[str, str]) -> int | None:
 def _time(value: str | None) -> float | None:
     try:
         return None if value is None or len(value) > _LONGEST else parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def iso_ns(text: str) -> int | None:
+    """Return a time as ISO 8601 has it in nanoseconds since the epoch: whole seconds, in UTC if it names no zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * 1_000_000_000
     except (ValueError, OverflowError):
         return None
 

@@ -6,13 +6,13 @@ XML is parsed while it arrives. A document type is refused, so there are no enti
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from xml.parsers import expat
 
 import trio
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.headers import iso_ns
 from bbfs.sources.http.responses import BodyDecoder, WebStream, shown_url
 
 MAX_SITEMAP = 64 << 20
@@ -217,16 +217,6 @@ class SitemapParser:
             self._text = None
         elif len(self._open) == 1 and self._said.get("loc"):
             if self._open[0] == "urlset" and local == "url":
-                self._add(SitemapEntry(self._said["loc"], _nanoseconds(self._said.get("lastmod", ""))))
+                self._add(SitemapEntry(self._said["loc"], iso_ns(self._said.get("lastmod", ""))))
             elif self._open[0] == "sitemapindex" and local == "sitemap" and len(self.sitemaps) <= MAX_SITEMAPS:
                 self.sitemaps.append(self._said["loc"])
-
-
-def _nanoseconds(lastmod: str) -> int | None:
-    """Return a W3C date and time as nanoseconds since the epoch, in UTC if it names no zone."""
-    try:
-        when = datetime.fromisoformat(lastmod)
-    except (ValueError, OverflowError):
-        return None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return int(when.timestamp()) * 1_000_000_000

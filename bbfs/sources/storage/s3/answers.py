@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
@@ -22,6 +21,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.sources.bounded.turns import InTurns
+from bbfs.sources.http.headers import iso_ns
 from bbfs.sources.http.responses import number_in
 from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
 from bbfs.sources.storage import web_objects
@@ -114,7 +114,7 @@ def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
     return ListedObject(
         key(said.get("Key", "")),
         number_in(said.get("Size", "")),
-        _from_iso(said.get("LastModified", "")),
+        iso_ns(said.get("LastModified", "")),  # headers have whole seconds, too
         etag_in(said.get("ETag", "")),
         short(said.get("StorageClass")),
     )
@@ -192,16 +192,3 @@ def etag_of_upload(body: bytes, what: str) -> str:
 def _texts(element: ElementTree.Element) -> dict[str, str]:
     """Return the texts of the children by their names, the first of each, whatever its namespace."""
     return {local_name(child): child.text or "" for child in reversed(element)}
-
-
-def _from_iso(text: str) -> int | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return _nanoseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-
-
-def _nanoseconds(moment: datetime) -> int:
-    whole = moment.replace(microsecond=0)
-    return int(whole.timestamp()) * 1_000_000_000  # listings have fractions of a second, headers do not
