@@ -73,6 +73,16 @@ def as_given(source: DataSource, key: str) -> Any:
     return source.config.get(key, source.config.get(to_camel(key)))
 
 
+def made_of_references(value: Any) -> frozenset[str]:
+    """Return the secrets that references (`${…}`) brought into an option."""
+    if isinstance(value, Mapping):
+        return frozenset().union(*map(made_of_references, value.values()))
+    if isinstance(value, list | tuple):
+        return frozenset().union(*map(made_of_references, value))
+    # Strings made from references carry their secrets; see `bbfs.config.interpolation`.
+    return frozenset(secret for secret in getattr(value, "secrets", ()) if secret)
+
+
 def local_path(source: DataSource, path: str) -> str:
     """Return an option as an absolute path: `~` is the home directory, a relative path starts at `DataSource.base`."""
     return os.path.abspath(os.path.join(source.base or "", os.path.expanduser(path)))

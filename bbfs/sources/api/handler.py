@@ -38,7 +38,7 @@ from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.api.loading import DocumentReader
 from bbfs.sources.api.operations import Api, Call, Operation
-from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
+from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, refuse_secrets_in_urls
 from bbfs.sources.api.pages import BOUNDS, page_of
 from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
@@ -53,7 +53,7 @@ from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
 from bbfs.sources.http.redirects import HARMLESS
 from bbfs.sources.media_types import content_type_of
-from bbfs.sources.options import parse_options
+from bbfs.sources.options import made_of_references, parse_options
 
 VALIDATORS_KEPT = 10_000
 """Resources with validators to revalidate them."""

@@ -1,7 +1,6 @@
 """The options of a REST API (`[sources.config]`)."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urljoin, urlsplit
 
 from pydantic import Field, field_validator
@@ -13,7 +12,7 @@ from bbfs.sources.api.document import TOKEN
 from bbfs.sources.api.loading import MAX_DOCUMENT, file_url
 from bbfs.sources.http.client import MAX_BODY
 from bbfs.sources.http.proxies import ProxyUrl
-from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
+from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path, made_of_references
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000
 WRITING = ("PUT", "PATCH", "POST", "DELETE")
@@ -114,16 +113,6 @@ class ApiOptions(SourceOptions):
         if server is not None and (urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname):
             raise ValueError("should be an http or https URL")
         return server
-
-
-def made_of_references(value: Any) -> frozenset[str]:
-    """Return the secrets that references (`${…}`) brought into an option."""
-    if isinstance(value, Mapping):
-        return frozenset().union(*map(made_of_references, value.values()))
-    if isinstance(value, list | tuple):
-        return frozenset().union(*map(made_of_references, value))
-    # Strings made from references carry their secrets; see `bbfs.config.interpolation`.
-    return frozenset(secret for secret in getattr(value, "secrets", ()) if secret)
 
 
 def refuse_secrets_in_urls(source: DataSource) -> None:

@@ -33,15 +33,9 @@ from bbfs.sources.http.headers import (
 from bbfs.sources.http.ranges import LargeBody, Ranges, is_pinned, whole_size
 from bbfs.sources.http.responses import shown_url
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
-from bbfs.sources.options import parse_options
+from bbfs.sources.options import as_given, made_of_references, parse_options
 from bbfs.sources.url.listing import Search, Where
-from bbfs.sources.url.options import (
-    Credentials,
-    UrlOptions,
-    configured_secrets,
-    llms_txt_place,
-    refuse_secrets_in_urls,
-)
+from bbfs.sources.url.options import Credentials, UrlOptions, llms_txt_place, refuse_secrets_in_urls
 from bbfs.sources.url.pages import MARKDOWN, WebPage, expected_type, page_name
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -69,7 +63,7 @@ class UrlHandler:
             allow_private=options.allow_private,
             max_body=options.max_body,
             per_second=options.per_second,
-            secrets=credentials.secrets | configured_secrets(source),
+            secrets=credentials.secrets | made_of_references([as_given(source, key) for key in ("sitemap", "proxy")]),
             proxy=options.proxy,
         )
         self._search = Search(where, self._client, self._headers)

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Mapping
-from typing import Any
 
 import httpx2
 from pydantic import Field, field_validator, model_validator
@@ -12,7 +11,7 @@ from bbfs.model.values import DataSource
 from bbfs.sources.http.client import MAX_BODY, USER_AGENT
 from bbfs.sources.http.proxies import ProxyUrl
 from bbfs.sources.http.redirects import origin
-from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
+from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path, made_of_references
 from bbfs.sources.url.pages import page_url
 
 
@@ -89,22 +88,13 @@ def llms_txt_place(options: UrlOptions, source: DataSource) -> tuple[str | None,
 
 def refuse_secrets_in_urls(source: DataSource) -> None:
     """Raise ConfigError for a secret in a URL, which is the visible path of a page (S30)."""
-    given: Any = as_given(source, "urls")
-    texts = [*(given if isinstance(given, list | tuple) else ()), as_given(source, "llms_txt")]
-    for text in texts:
-        # Strings made from references carry their secrets; see `bbfs.config.interpolation`.
-        secrets = getattr(text, "secrets", frozenset())
-        if any(secret and secret in str(text) for secret in secrets):
+    given = as_given(source, "urls")
+    for text in (*(given if isinstance(given, list | tuple) else ()), as_given(source, "llms_txt")):
+        if any(secret in str(text) for secret in made_of_references(text)):
             raise ConfigError(
                 f"sources[{source.id}].config: a URL made from a reference would show its value in a path; "
                 "what is secret belongs in auth or headers"
             )
-
-
-def configured_secrets(source: DataSource) -> frozenset[str]:
-    """Return the secrets in the URLs of the sitemap and the proxy, for redaction."""
-    texts = (as_given(source, key) for key in ("sitemap", "proxy"))
-    return frozenset(secret for text in texts for secret in getattr(text, "secrets", ()))
 
 
 class Credentials:
