@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import IO, Any, Literal, TypeVar
 
 import trio
 
@@ -17,6 +17,7 @@ from bbfs.sources.storage.addresses import Names, Place, segment_of, shown
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
+_CANNOT = "the storage cannot do that"
 ATTEMPTS = 4
 """Reads of an object that is replaced meanwhile, before it is Busy."""
 LISTED_BYTES = 16 << 20
@@ -163,72 +164,64 @@ class Collected:
         return False
 
 
-class StorageBackend(Protocol):
-    """One kind of storage. Paths are names below the root of the source. All methods raise only BbfsError."""
+class StorageBackend:
+    """The base of all kinds of storage. Paths are names below the root of the source.
+
+    All methods raise only BbfsError. Those that change something are there where `operations` names them; their errors
+    are as in `CanWrite` and the protocols beside it.
+    """
+
+    detects_existing = False
+    """True if `put` itself refuses to create an object that is there already."""
 
     async def list(self, path: Names) -> ListedItems:
         """Return the entries of a directory. Raises NotFound."""
-        ...
+        raise NotImplementedError
 
-    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem: ...
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
+        raise NotImplementedError
 
-    async def open(self, path: Names) -> Opened: ...
+    async def open(self, path: Names) -> Opened:
+        raise NotImplementedError
 
-    async def aclose(self) -> None: ...
-
-
-@runtime_checkable
-class WritableBackend(StorageBackend, Protocol):
-    """A kind of storage that can be written. Paths and errors are as in `StorageBackend` and `CanWrite`."""
-
-    detects_existing: bool
-    """True if `put` itself refuses to create an object that is there already."""
+    async def aclose(self) -> None:
+        raise NotImplementedError
 
     def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
         """Return what can be written there. Asks nothing."""
-        ...
+        return ()
 
     async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
         """Store a content under a name. expected: compared by the store itself, if it can do that."""
-        ...
-
-    async def delete(self, path: Names, expected: Expected) -> None: ...
-
-
-@runtime_checkable
-class RenamingBackend(WritableBackend, Protocol):
-    async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem: ...
-
-
-@runtime_checkable
-class StagingBackend(WritableBackend, Protocol):
-    """Storage that takes a content before the object that the content is for is known, as `CanStage`."""
+        raise NotSupported(_CANNOT)
 
     async def stage(self, path: Names, content: Content) -> Names:
         """Store a content beside a path. Return where: under a name that no listing shows."""
-        ...
+        raise NotSupported(_CANNOT)
 
     async def put_staged(
         self, staged: Names, path: Names, content: Content, expected: Expected, mime_type: str | None
     ) -> StoredItem:
         """Store a content as `put` does, by moving its staged object. Store it whole if that is not there."""
-        ...
+        raise NotSupported(_CANNOT)
 
-    async def unstage(self, staged: Names) -> None: ...
+    async def unstage(self, staged: Names) -> None:
+        raise NotSupported(_CANNOT)
 
+    async def delete(self, path: Names, expected: Expected) -> None:
+        raise NotSupported(_CANNOT)
 
-@runtime_checkable
-class DirectoryBackend(WritableBackend, Protocol):
-    """Storage whose directories can be made or removed, as `operations` says."""
+    async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
+        raise NotSupported(_CANNOT)
 
-    async def make_directory(self, path: Names) -> None: ...
+    async def make_directory(self, path: Names) -> None:
+        raise NotSupported(_CANNOT)
 
-    async def remove_directory(self, path: Names) -> None: ...
+    async def remove_directory(self, path: Names) -> None:
+        raise NotSupported(_CANNOT)
 
-
-@runtime_checkable
-class TimedBackend(WritableBackend, Protocol):
-    async def set_time(self, path: Names, modified_ns: int) -> StoredItem: ...
+    async def set_time(self, path: Names, modified_ns: int) -> StoredItem:
+        raise NotSupported(_CANNOT)
 
 
 class Threads:
@@ -246,10 +239,8 @@ class Threads:
         )
 
 
-class RemoteBackend:
+class RemoteBackend(StorageBackend):
     """Base of the backends that reach their objects over a network."""
-
-    detects_existing = False
 
     def __init__(self, configured: Configured) -> None:
         self._configured = configured
@@ -311,9 +302,6 @@ class LibraryBackend(RemoteBackend):
             except Outdated:
                 continue
         raise Busy(f"{self._what(path)}: changed while it was read, {ATTEMPTS} times in a row")
-
-    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
-        raise NotImplementedError
 
     def _abandon(self) -> None:
         """End what the threads wait for, after a request was given up. Must not block."""

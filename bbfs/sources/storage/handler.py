@@ -38,15 +38,7 @@ from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of, shown
 from bbfs.sources.storage.archives.backend import ArchiveBackend
-from bbfs.sources.storage.backend import (
-    DirectoryBackend,
-    RenamingBackend,
-    StagingBackend,
-    StorageBackend,
-    StoredItem,
-    TimedBackend,
-    WritableBackend,
-)
+from bbfs.sources.storage.backend import StorageBackend, StoredItem
 from bbfs.sources.storage.file_servers import FileServerBackend
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
@@ -55,7 +47,6 @@ from bbfs.sources.storage.s3.backend import S3Backend
 from bbfs.sources.storage.webdav.backend import WebDavBackend
 
 T = TypeVar("T")
-B = TypeVar("B")
 _log = logging.getLogger(__name__)
 
 
@@ -69,7 +60,6 @@ class StorageHandler:
         configured = configure(source)
         self._place = configured.place
         self.backend = backend_of(configured, services)
-        self._writable = self.backend if isinstance(self.backend, WritableBackend) else None
         self._health = Health(Unreachable, DeadlineExceeded, LoginRequired, ConfigError)
         if configured.file is not None:
             self._health.look_for(source.id, configured.file)
@@ -129,39 +119,36 @@ class StorageHandler:
 
     @property
     def detects_existing(self) -> bool:
-        return self._writable is not None and self._writable.detects_existing
+        return self.backend.detects_existing
 
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
-        backend = self._writable
-        if backend is None:
-            return ()
         try:
             names, is_directory = self._place.names(native_uri)
             inner = self._place.inside(names)
         except NotFound:
             return ()
         if not inner:
-            below = backend.operations(("any",), is_directory=True)
+            below = self.backend.operations(("any",), is_directory=True)
             return ("make_directory",) if "make_directory" in below else ()
-        return backend.operations(inner, is_directory=is_directory)
+        return self.backend.operations(inner, is_directory=is_directory)
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         inner = self._inner(native_uri)
-        return await self._kept(self._storing.put(inner, content, expected, _type_of(inner)), content)
+        return await self._kept(self.backend.put(inner, content, expected, _type_of(inner)), content)
 
     async def stage(self, native_uri: str, content: Content) -> str:
-        names = await self._asked(_can(self.backend, StagingBackend).stage(self._inner(native_uri), content))
+        names = await self._asked(self.backend.stage(self._inner(native_uri), content))
         return self._place.native_uri((*self._place.above, *names))
 
     async def write_staged(
         self, staged: str, native_uri: str, content: Content, expected: Expected
     ) -> ResourceMetadata:
-        inner, backend = self._inner(native_uri), _can(self.backend, StagingBackend)
-        moved = backend.put_staged(self._inner(staged), inner, content, expected, _type_of(inner))
+        inner = self._inner(native_uri)
+        moved = self.backend.put_staged(self._inner(staged), inner, content, expected, _type_of(inner))
         return await self._kept(moved, content)
 
     async def unstage(self, staged: str) -> None:
-        await self._asked(_can(self.backend, StagingBackend).unstage(self._inner(staged)))
+        await self._asked(self.backend.unstage(self._inner(staged)))
 
     async def _kept(self, answer: Awaitable[StoredItem], content: Content) -> ResourceMetadata:
         """Return the metadata of an object that was stored. Raises ProtocolViolation if it has another size."""
@@ -172,31 +159,23 @@ class StorageHandler:
         return self._metadata(item)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
-        await self._asked(self._storing.delete(self._inner(native_uri), expected))
+        await self._asked(self.backend.delete(self._inner(native_uri), expected))
 
     async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
-        backend, is_directory = _can(self.backend, RenamingBackend), self._place.names(native_uri)[1]
-        inner, to_inner = self._inner(native_uri), self._inner(to)
-        moved = backend.move(inner, to_inner, replace=replace, is_directory=is_directory)
+        inner, to_inner, is_directory = self._inner(native_uri), self._inner(to), self._place.names(native_uri)[1]
+        moved = self.backend.move(inner, to_inner, replace=replace, is_directory=is_directory)
         return self._metadata(await self._asked(moved))
 
     async def make_directory(self, native_uri: str) -> ResourceMetadata:
         inner = self._inner(native_uri)
-        await self._asked(_can(self.backend, DirectoryBackend).make_directory(inner))
+        await self._asked(self.backend.make_directory(inner))
         return self._directory((*self._place.above, *inner))
 
     async def remove_directory(self, native_uri: str) -> None:
-        await self._asked(_can(self.backend, DirectoryBackend).remove_directory(self._inner(native_uri)))
+        await self._asked(self.backend.remove_directory(self._inner(native_uri)))
 
     async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
-        backend = _can(self.backend, TimedBackend)
-        return self._metadata(await self._asked(backend.set_time(self._inner(native_uri), modified_ns)))
-
-    @property
-    def _storing(self) -> WritableBackend:
-        if self._writable is None:
-            raise NotSupported("the storage cannot do that")
-        return self._writable
+        return self._metadata(await self._asked(self.backend.set_time(self._inner(native_uri), modified_ns)))
 
     def _inner(self, native_uri: str) -> Names:
         """Return the names of a URI below the root of the source. Raises NotFound, NotSupported."""
@@ -235,12 +214,6 @@ class StorageHandler:
             target=item.target,
             properties=item.properties,
         )
-
-
-def _can(backend: StorageBackend, ability: type[B]) -> B:
-    if not isinstance(backend, ability):
-        raise NotSupported("the storage cannot do that")
-    return backend
 
 
 def _type_of(path: Names) -> str | None:

@@ -17,7 +17,7 @@ from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archives.files import ArchiveFile, Patience, of_disk
 from bbfs.sources.storage.archives.tar import TarArchive
 from bbfs.sources.storage.archives.zip import ZipArchive
-from bbfs.sources.storage.backend import Collected, ListedItems, Opened, StoredItem, Threads
+from bbfs.sources.storage.backend import Collected, ListedItems, Opened, StorageBackend, StoredItem, Threads
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _Archive: TypeAlias = ZipArchive | TarArchive
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class ArchiveBackend:
+class ArchiveBackend(StorageBackend):
     """One archive. Each request stats its file, and reads the members again if it is another version."""
 
     def __init__(self, configured: Configured, spool: Callable[[], Spool]) -> None:
