@@ -10,6 +10,7 @@ from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -69,6 +70,9 @@ class ApiHandler:
     """
 
     options = ApiOptions
+    offers: Mapping[str, int] = MappingProxyType({})
+    detects_conflicts = False
+    """Many APIs ignore `If-Match`."""
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
@@ -140,10 +144,6 @@ class ApiHandler:
         named = ", ".join(f"`{each}`" for each in self._plan.sent[:_TOLD] if "`" not in each)
         more = f" and {len(self._plan.sent) - _TOLD} more" if len(self._plan.sent) > _TOLD else ""
         return f"Operations that write, where `capabilities` grants `write`: {named}{more}. No others are sent."
-
-    @property
-    def offers(self) -> dict[str, int]:
-        return {}
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -272,11 +272,6 @@ class ApiHandler:
                 found = ()
             self._granted[native_uri] = found
         return found
-
-    @property
-    def detects_conflicts(self) -> bool:
-        """Return False: many APIs ignore `If-Match`."""
-        return False
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Send a document by the operation for it. Raise BbfsError."""

@@ -4,8 +4,9 @@ A native URI is `x-notion://` and the titles on the path, percent-encoded. `x-no
 anywhere in the workspace, and a longer path goes on below that page or database.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -80,6 +81,13 @@ class NotionHandler:
     """One workspace, as far as an integration may see it. Raises ConfigError for options that cannot be used."""
 
     options = NotionOptions
+    offers: Mapping[str, int] = MappingProxyType({})
+    searches = True
+    """Notion searches the titles of all that the integration may see."""
+    loads_while_wanted = True
+    """Notion answers three requests a second, so bbfs spends none on a load without a reader."""
+    detects_conflicts = True
+    """A write compares the blocks that it is about to change. Notion itself compares nothing."""
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
@@ -111,15 +119,6 @@ class NotionHandler:
             f"A database has {self._row_limit} rows at most. The option `row_limit` of this source changes that.",
         ]
 
-    @property
-    def offers(self) -> dict[str, int]:
-        return {}
-
-    @property
-    def loads_while_wanted(self) -> bool:
-        """Notion answers three requests a second, so bbfs spends none on a load without a reader."""
-        return True
-
     async def aclose(self) -> None:
         await self._client.aclose()
 
@@ -136,11 +135,6 @@ class NotionHandler:
         if path or sought is None:
             raise NotFound(f"{name[:200]!r}: neither listed nor an id")
         return self._metadata((name,), await self._directories.by_id(sought))
-
-    @property
-    def searches(self) -> bool:
-        """Return True: Notion searches the titles of all that the integration may see."""
-        return True
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return pages by their ids, and the rows of databases. Raise BbfsError."""
@@ -207,11 +201,6 @@ class NotionHandler:
         if not name.endswith(naming.EXTENSION):
             return ("rename",)
         return ("create", "replace", "remove", "rename") if len(path) > 1 else ("replace", "remove", "rename")
-
-    @property
-    def detects_conflicts(self) -> bool:
-        """Return True: a write compares the blocks that it is about to change. Notion itself compares nothing."""
-        return True
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Replace the text of a page or make one. Notion may store another text, so bbfs loads it at the next read."""

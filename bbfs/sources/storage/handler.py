@@ -54,6 +54,8 @@ class StorageHandler:
     """One place in an object store, an archive, or a remote file system. Raises ConfigError when it is made."""
 
     options = StorageOptions
+    detects_conflicts = False
+    """Stores that ignore a condition (If-Match) answer as if it held."""
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
@@ -111,11 +113,6 @@ class StorageHandler:
     @property
     def beginning(self) -> str:
         return self._place.native_uri(())
-
-    @property
-    def detects_conflicts(self) -> bool:
-        """Return False: stores that ignore a condition (If-Match) answer as if it held."""
-        return False
 
     @property
     def detects_existing(self) -> bool:
