@@ -1,10 +1,9 @@
 """`bbfs demo`: a knowledge base over MCP, a database and a folder, all small, mounted and read with plain tools.
 
-A user could type each of its commands. They run in a shell with a bound. The demo fails with the first step whose
+A user could type each of its commands. They run in a shell with a bound. The demo fails with the first command whose
 result is wrong.
 """
 
-import hashlib
 import os
 import shlex
 import shutil
@@ -22,18 +21,16 @@ import click
 
 from bbfs.cli.options import Verbosity, verbosity_options
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError
 
 _EXAMPLES = """\b
 Examples:
   bbfs demo                 on a terminal, the mount stays until Ctrl-C
   bbfs demo </dev/null      shows the session, unmounts and exits
 """
-COMMAND_TIMEOUT = 20.0
-MOUNT_TIMEOUT = 30.0
-UPDATE_TIMEOUT = 20.0
-STOP_TIMEOUT = 15.0
-_POLL = 0.05
+COMMAND_TIMEOUT = 30.0
+"""Seconds for one command."""
+_LOOK_EVERY = 0.5
+"""Seconds between two looks whether the mount is still there."""
 
 DOCUMENTS = {
     "guides/brewing.md": """# Brewing coffee
@@ -83,7 +80,7 @@ Changed a moment ago: sixty-five grams of coffee to a litre, at 92 °C.
 
 
 class StepFailed(Exception):
-    """A failed step of the demo; the text names the step and its result."""
+    """A failed command of the demo; the text names the command and its result."""
 
 
 @click.command(epilog=_EXAMPLES, short_help="Show a session on a small knowledge base.")
@@ -141,210 +138,117 @@ def _terminable() -> Iterator[None]:
 
 
 def _show(folder: Path) -> None:
-    mount_point, database = folder / "mnt", folder / "kb.sqlite"
+    mount_point, database = folder / "mnt", str(folder / "kb.sqlite")
+    shell = Shell(folder, mount_point)
     _title("A knowledge base of two collections, a database, and a folder with notes")
-    _prepare(folder, database)
-    serve = shlex.join([sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(database)])
-    command = [sys.executable, "-m", "bbfs", "mount", str(mount_point), "--config", str(folder / "config.toml")]
-    others = ["--source", str(folder / "shop.db"), "--dir", f"notes={folder / 'notes'}"]
-    command += ["--mcp", f"kb={serve}", *others]
-    click.echo()
-    _prompt(f"bbfs mount {mount_point} --mcp 'kb=bbfs-knowledge serve …' {shlex.join(others)} &")
-    with _mounted(command, str(mount_point), folder) as daemon:
-        _session(Terminal(str(mount_point)), folder, database)
+    _write_files(folder)
+    for collection in ("guides", "recipes"):
+        path = str(folder / collection)
+        shell.show_own("bbfs-knowledge", "import", "--db", database, "--collection", collection, path)
+    serve = shlex.join([sys.executable, "-m", "bbfs.knowledge", "serve", "--db", database])
+    others = ("--source", str(folder / "shop.db"), "--dir", f"notes={folder / 'notes'}")
+    try:
+        shell.show_own("bbfs", "mount", str(mount_point), "--mcp", f"kb={serve}", *others, "--background")
+        _session(shell, folder, database)
         if sys.stdin.isatty() and sys.stdout.isatty():
-            _stay(daemon, mount_point)
-    if mountpoint.mount_at(str(mount_point)) is not None:
-        raise StepFailed(f"unmounting: {mount_point} is still mounted")
+            _stay(mount_point)
+    finally:
+        shell.show_own("bbfs", "umount", str(mount_point))
     click.echo("Unmounted; nothing is left behind.")
 
 
-def _prepare(folder: Path, database: Path) -> None:
+def _write_files(folder: Path) -> None:
     for name, text in [*DOCUMENTS.items(), *((f"notes/{name}", text) for name, text in NOTES.items())]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     with closing(sqlite3.connect(folder / "shop.db")) as shop:
         shop.executescript(SHOP)
-    (folder / "config.toml").touch()
-    (folder / "mnt").mkdir()
-    for collection in ("guides", "recipes"):
-        _knowledge(database, f"importing {collection}", "import", "--collection", collection, str(folder / collection))
 
 
-def _knowledge(database: Path, step: str, command: str, *arguments: str) -> None:
-    """Show and run a command of the knowledge base."""
-    line = [sys.executable, "-m", "bbfs.knowledge", command, "--db", str(database), *arguments]
-    _prompt(shlex.join(["bbfs-knowledge", *line[3:]]))
-    try:
-        done = subprocess.run(
-            line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise StepFailed(f"{step}: not done within {COMMAND_TIMEOUT:g} s") from None
-    if done.returncode != 0:
-        raise StepFailed(f"{step}: {done.stderr.strip()}")
-    click.echo(done.stdout, nl=False)
+class Shell:
+    """Commands of a shell, shown with their output."""
 
-
-@contextmanager
-def _mounted(command: list[str], mount_point: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the daemon in a process of its own until the block ends. It has unmounted and exited afterwards."""
-    log = folder / "mount.log"
-    # A session of its own, so that Ctrl-C reaches the demo alone and things end in order.
-    with log.open("wb") as stderr:
-        daemon = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stderr,
-            stderr=stderr,
-            start_new_session=True,
-            env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
-        )
-    try:
-        _until_mounted(daemon, mount_point, log)
-        yield daemon
-    finally:
-        _stop(daemon, mount_point)
-    if daemon.returncode != 0:
-        raise StepFailed(f"unmounting: the daemon ended with status {daemon.returncode}: {_last_words(log)}")
-
-
-def _until_mounted(daemon: subprocess.Popen[bytes], mount_point: str, log: Path) -> None:
-    deadline = time.monotonic() + MOUNT_TIMEOUT
-    while mountpoint.mount_at(mount_point) is None:
-        if daemon.poll() is not None:
-            raise StepFailed(f"mounting: {_last_words(log)}")
-        if time.monotonic() > deadline:
-            raise StepFailed(f"mounting: not mounted within {MOUNT_TIMEOUT:g} s: {_last_words(log)}")
-        time.sleep(_POLL)
-
-
-def _stop(daemon: subprocess.Popen[bytes], mount_point: str) -> None:
-    """End the daemon, if need be by force. That frees programs that wait for its mount."""
-    if daemon.poll() is None:
-        daemon.terminate()
-        try:
-            daemon.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait(STOP_TIMEOUT)
-    with suppress(MountError):  # the end reports a remaining mount
-        mountpoint.unmount(mount_point)
-
-
-def _last_words(log: Path) -> str:
-    return log.read_text("utf-8", "replace").strip() or "it said nothing"
-
-
-class Terminal:
-    """Shell commands below a mount, shown with their output."""
-
-    def __init__(self, mount_point: str) -> None:
+    def __init__(self, folder: Path, mount_point: Path) -> None:
         self._mount_point = mount_point
-        click.echo()
-        _prompt(f"cd {mount_point}")
+        own = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "STATE")}
+        self._environ = {**os.environ, **own, "LC_ALL": "C.UTF-8"}
 
-    def show(self, step: str, command: str, *, status: int = 0, expect: str | None = None) -> str:
-        """Run and show a command. Raise StepFailed if its status differs, or its output lacks `expect`."""
-        _prompt(command)
-        done = self.run(step, command)
-        said = done.stdout.decode("utf-8", "replace")
-        click.echo(said, nl=False)
-        if done.returncode != status:
-            raise StepFailed(f"{step}: {command}: ended with status {done.returncode}, not {status}")
-        if expect is not None and expect not in said:
-            raise StepFailed(f"{step}: {command}: {expect!r} is not in the output")
-        click.echo()
-        return said
+    def show_own(self, program: str, *words: str) -> None:
+        """Run and show `bbfs` or `bbfs-knowledge`, which need not be on the PATH. Raise StepFailed."""
+        module = {"bbfs": "bbfs", "bbfs-knowledge": "bbfs.knowledge"}[program]
+        self._show(shlex.join([program, *words]), shlex.join([sys.executable, "-m", module, *words]), 0, "")
 
-    def run(self, step: str, command: str) -> subprocess.CompletedProcess[bytes]:
-        """Run a command in the mount. The shell, not this process, enters it."""
-        line = ["sh", "-c", f"cd {shlex.quote(self._mount_point)} && {command}"]
-        environ = {**os.environ, "LC_ALL": "C.UTF-8"}
+    def show(self, command: str, *, status: int = 0, expect: str = "") -> None:
+        """Run a command in the mount and show it. Raise StepFailed if its status differs, or its output lacks `expect`.
+
+        The shell, not this process, enters the mount.
+        """
+        self._show(command, f"cd {shlex.quote(str(self._mount_point))} && {command}", status, expect)
+
+    def _show(self, shown: str, command: str, status: int, expect: str) -> None:
+        click.echo(f"{click.style('$', fg='green')} {click.style(shown, bold=True)}")
         shell = subprocess.Popen(
-            line,
+            ["sh", "-c", command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environ,
+            start_new_session=True,  # Ctrl-C reaches the demo alone, and things end in order
+            env=self._environ,
         )
         try:
-            said, _ = shell.communicate(timeout=COMMAND_TIMEOUT)
+            output = shell.communicate(timeout=COMMAND_TIMEOUT)[0].decode("utf-8", "replace")
         except BaseException as error:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise StepFailed(f"{step}: {command}: not done within {COMMAND_TIMEOUT:g} s") from None
+                raise StepFailed(f"{shown}: not done within {COMMAND_TIMEOUT:g} s") from None
             raise
-        return subprocess.CompletedProcess(line, shell.returncode, said)
+        click.echo(output)
+        if shell.returncode != status:
+            raise StepFailed(f"{shown}: ended with status {shell.returncode}, not {status}")
+        if expect not in output:
+            raise StepFailed(f"{shown}: {expect!r} is not in the output")
 
 
-def _session(session: Terminal, folder: Path, database: Path) -> None:
-    bbfs = shlex.join([sys.executable, "-m", "bbfs"])
-    session.show("the sources", "ls", expect=SOURCE)
+def _session(shell: Shell, folder: Path, database: str) -> None:
+    shell.show("ls", expect=SOURCE)
     _title("Every resource is a file")
-    session.show("the tree", "find . -type f | sort", expect="brewing")
-    session.show("a document", f"cat {GUIDE}/brewing", expect="Sixty grams")
-    session.show("a search", "grep -rn coffee . | sort", expect="shopping.txt")
+    shell.show("find . -type f | sort", expect="brewing")
+    shell.show(f"cat {GUIDE}/brewing", expect="Sixty grams")
+    shell.show("grep -rn coffee . | sort", expect="shopping.txt")
     _title("A table is a directory")
-    session.show("the rows", f"cat {TABLE}/rows.csv", expect="Sidamo")
-    session.show("an index", f"ls {TABLE}/by/origin/Ethiopia", expect="3.json")
+    shell.show(f"cat {TABLE}/rows.csv", expect="Sidamo")
+    shell.show(f"ls {TABLE}/by/origin/Ethiopia", expect="3.json")
     _title("Metadata are extended attributes")
     if shutil.which("getfattr"):
-        session.show("attributes", f"getfattr -d {GUIDE}/brewing", expect="user.mime_type")
+        shell.show(f"getfattr -d {GUIDE}/brewing", expect="user.mime_type")
     else:
-        _prompt(f"bbfs stat {GUIDE}/brewing")
-        click.echo(session.run("attributes", f"{bbfs} stat {GUIDE}/brewing").stdout.decode())
+        shell.show_own("bbfs", "stat", str(folder / "mnt" / GUIDE / "brewing"))
     _title("The bytes are the source's own")
-    session.show("sizes", f"wc -c {GUIDE}/brewing {folder}/guides/brewing.md")
-    session.show("sums", f"sha256sum {GUIDE}/brewing {folder}/guides/brewing.md")
-    _compare(session, folder / "guides/brewing.md")
+    original = shlex.quote(str(folder / "guides/brewing.md"))
+    for program in ("wc -c", "sha256sum", "cmp"):
+        shell.show(f"{program} {GUIDE}/brewing {original}")
     _title("An update shows up")
-    _update(session, folder, database)
-    _title("What is not there is not there")
-    session.show("an error", f"cat {GUIDE}/roasting", status=1, expect="No such file")
-
-
-def _compare(session: Terminal, original: Path) -> None:
-    expected = original.read_bytes()
-    read = session.run("the bytes", f"cat {GUIDE}/brewing").stdout
-    sums = [hashlib.sha256(data).hexdigest() for data in (read, expected)]
-    if sums[0] != sums[1]:
-        raise StepFailed(f"the bytes: {len(read)} bytes with SHA-256 {sums[0]}, the source has {sums[1]}")
-    size = session.run("the size", f"stat -c %s {GUIDE}/brewing").stdout
-    if int(size) != len(expected):
-        raise StepFailed(f"the size: {size.decode().strip()}, the source has {len(expected)} bytes")
-
-
-def _update(session: Terminal, folder: Path, database: Path) -> None:
     changed = folder / "brewing-2.md"
     changed.write_text(UPDATED, "utf-8")
-    _knowledge(database, "the update", "put", "guides", "brewing", str(changed))
+    shell.show_own("bbfs-knowledge", "put", "--db", database, "guides", "brewing", str(changed))
     started = time.monotonic()
-    while session.run("the update", f"cat {GUIDE}/brewing").stdout != UPDATED.encode():
-        if time.monotonic() - started > UPDATE_TIMEOUT:
-            raise StepFailed(f"the update: not there within {UPDATE_TIMEOUT:g} s")
-        time.sleep(_POLL)
-    took = time.monotonic() - started
-    session.show("the update", f"cat {GUIDE}/brewing", expect="sixty-five")
-    click.echo(f"The change was there after {took:.1f} s.\n")
+    shell.show(f"until grep sixty-five {GUIDE}/brewing; do sleep 0.05; done")
+    click.echo(f"The change was there after {time.monotonic() - started:.1f} s.\n")
+    _title("What is not there is not there")
+    shell.show(f"cat {GUIDE}/roasting", status=1, expect="No such file")
 
 
-def _stay(daemon: subprocess.Popen[bytes], mount_point: Path) -> None:
+def _stay(mount_point: Path) -> None:
+    """Wait for Ctrl-C, or until the mount is gone."""
     _title("It is yours now")
     click.echo(f"The mount stays at {mount_point} until Ctrl-C. From another terminal, try:")
     click.echo(f"  cd {mount_point} && ls -l {GUIDE}\n")
     with suppress(KeyboardInterrupt):
-        daemon.wait()
-    if daemon.returncode:
-        raise StepFailed(f"staying mounted: the daemon ended with status {daemon.returncode}")
+        while mountpoint.mount_at(str(mount_point)) is not None:
+            time.sleep(_LOOK_EVERY)
 
 
 def _title(text: str) -> None:
     click.secho(f"— {text} —", fg="cyan")
-
-
-def _prompt(command: str) -> None:
-    click.echo(f"{click.style('$', fg='green')} {click.style(command, bold=True)}")
