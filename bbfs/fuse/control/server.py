@@ -39,7 +39,6 @@ from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands import table
 from bbfs.resources.commands.answers import ANSWERS, Answering
 from bbfs.resources.commands.put import joined
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.serving.changes import ClientQueue
 from bbfs.vfs.xattrs import XattrCache
@@ -143,7 +142,7 @@ class Control:
 
     # -- the requests that only a mount answers ----------------------------------------------------------------------
 
-    async def _refreshed(self, _: ResourceManager, request: table.Refresh, replies: Replies[Any]) -> None:
+    async def _refreshed(self, _: ResourceManager, request: table.Refresh, replies: table.Replies[Any]) -> None:
         """Refresh all paths. Raise the first error afterwards."""
         errors: list[BbfsError] = []
         for path in map(table.names, request.paths):
@@ -154,13 +153,15 @@ class Control:
         for error in errors[:1]:
             raise error
 
-    async def _noted(self, _: ResourceManager, request: table.NoteShown, replies: Replies[table.Begun]) -> None:
+    async def _noted(self, _: ResourceManager, request: table.NoteShown, replies: table.Replies[table.Begun]) -> None:
         with self._shown.noted(Scratch.of(request.scratch)):
             await replies.give(table.Begun())
             await trio.sleep_forever()  # until the client leaves
 
 
-async def _described(manager: ResourceManager, request: table.Describe, replies: Replies[table.Described]) -> None:
+async def _described(
+    manager: ResourceManager, request: table.Describe, replies: table.Replies[table.Described]
+) -> None:
     """Answer with the metadata of one path, bounded as the attribute that has them. Raise BbfsError."""
     paths = [table.names(path) for path in request.paths]
     if len(paths) != 1 or not paths[0]:
@@ -243,7 +244,7 @@ class _Client:
             return replace(request, confirmed=False)  # a tool that may change something would go past the scratch
         return request
 
-    def _replies(self, asked: Any, request: table.Request[Any]) -> Replies[Any]:
+    def _replies(self, asked: Any, request: table.Request[Any]) -> table.Replies[Any]:
         has_told = False
 
         def tell(answer: Any) -> None:
@@ -257,7 +258,7 @@ class _Client:
             has_told = False
             self._answer({"id": asked, **table.answer_message(request, answer)})
 
-        return Replies(give, tell)
+        return table.Replies(give, tell)
 
 
 def _missed(lines: Iterable[str]) -> list[str]:

@@ -10,15 +10,13 @@ from bbfs.resources.commands.grep import grep
 from bbfs.resources.commands.indexing import index
 from bbfs.resources.commands.listing import list_directory
 from bbfs.resources.commands.matching import match
-from bbfs.resources.commands.pending import retry
-from bbfs.resources.commands.put import put, remove
-from bbfs.resources.commands.replies import Replies
+from bbfs.resources.commands.put import put, remove, retry
 from bbfs.resources.commands.search import search
 from bbfs.resources.commands.watching import watch
 from bbfs.resources.manager import ResourceManager
 
 A = TypeVar("A")
-Answering: TypeAlias = Callable[[ResourceManager, Any, Replies[Any]], Awaitable[None]]
+Answering: TypeAlias = Callable[[ResourceManager, Any, table.Replies[Any]], Awaitable[None]]
 """Answers a request. It raises BbfsError."""
 
 ANSWERS: Mapping[type[table.Request[Any]], Answering] = {
@@ -48,7 +46,7 @@ async def ask(manager: ResourceManager, request: table.Request[A], hear: Callabl
     def tell(answer: A) -> None:
         hear(answer)
 
-    await answering(manager, request, Replies(give, tell))
+    await answering(manager, request, table.Replies(give, tell))
 
 
 async def asked(manager: ResourceManager, request: table.Request[A]) -> list[A]:

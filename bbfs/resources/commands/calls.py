@@ -5,7 +5,6 @@ import trio
 from bbfs.model.errors import DeadlineExceeded, NotSupported
 from bbfs.model.values import Call, Loaded, Progress, Tool
 from bbfs.resources.commands import table
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import CanCall
 
@@ -15,7 +14,7 @@ LONGEST = 3600.0
 """Seconds of one call, however often the source reports that it goes on; the source's `timeout` if that is longer."""
 
 
-async def tools(manager: ResourceManager, request: table.Tools, replies: Replies[Tool]) -> None:
+async def tools(manager: ResourceManager, request: table.Tools, replies: table.Replies[Tool]) -> None:
     """Answer with the tools of a source; none for one that has no such things. Raise BbfsError."""
     source = manager.tree.place((request.source,))[0]
     if not isinstance(source.handler, CanCall):
@@ -30,7 +29,7 @@ async def tools(manager: ResourceManager, request: table.Tools, replies: Replies
 
 
 async def call(
-    manager: ResourceManager, request: table.CallTool, replies: Replies[Progress | table.ResultPart | table.Piece]
+    manager: ResourceManager, request: table.CallTool, replies: table.Replies[Progress | table.ResultPart | table.Piece]
 ) -> None:
     """Call a tool, and answer with the parts of its result. Raise BbfsError."""
     for part in (await _called(manager, request, replies)).parts:
@@ -42,7 +41,7 @@ async def call(
 
 
 async def _called(
-    manager: ResourceManager, request: table.CallTool, replies: Replies[Progress | table.ResultPart | table.Piece]
+    manager: ResourceManager, request: table.CallTool, replies: table.Replies[Progress | table.ResultPart | table.Piece]
 ) -> Loaded:
     """Call a tool once. Raise BbfsError.
 

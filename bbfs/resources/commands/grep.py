@@ -16,7 +16,6 @@ from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.base import Shown
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record
 from bbfs.resources.commands import table
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.covered import CoveredDirectory
 from bbfs.resources.search.index.entries import Candidates
@@ -138,7 +137,7 @@ class Grep:
         return found
 
 
-async def grep(manager: ResourceManager, request: table.Grep, replies: Replies[Answer]) -> None:
+async def grep(manager: ResourceManager, request: table.Grep, replies: table.Replies[Answer]) -> None:
     """Answer a request. Raise BbfsError."""
     async with aclosing(Grep(manager, request).answers()) as answers:
         async for answer in answers:

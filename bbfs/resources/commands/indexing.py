@@ -8,7 +8,6 @@ from bbfs.model.errors import BbfsError, NotSupported
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.commands import table
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.commands.table import Walked
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.entries import Indexed, Remove
@@ -116,7 +115,7 @@ async def _load(
             nursery.start_soon(work)
 
 
-async def index(manager: ResourceManager, request: table.Index, replies: Replies[Walked]) -> None:
+async def index(manager: ResourceManager, request: table.Index, replies: table.Replies[Walked]) -> None:
     """Answer with the counts of a walk. Raise BbfsError."""
     source = manager.tree.place((request.source,))[0]
     await replies.give(await walk(manager, source, replies.tell, dry_run=request.dry_run))

@@ -8,7 +8,6 @@ from bbfs.model.errors import ProtocolViolation
 from bbfs.resources.catalog.base import Shown, View
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands import table
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.documents import timestamp
 from bbfs.resources.manager import ResourceManager
 
@@ -20,7 +19,7 @@ out: its extended attributes have them."""
 
 
 async def list_directory(
-    manager: ResourceManager, request: table.ListDirectory, replies: Replies[table.Entries]
+    manager: ResourceManager, request: table.ListDirectory, replies: table.Replies[table.Entries]
 ) -> None:
     """Answer with the entries of a directory. Raise BbfsError.
 

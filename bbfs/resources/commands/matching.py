@@ -17,7 +17,6 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotSuppor
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.commands import table
 from bbfs.resources.commands.grep import Grep
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.commands.table import Line, Matched
 from bbfs.resources.manager import ResourceManager
 
@@ -37,7 +36,9 @@ MOST_OUTPUT = 4 << 20
 """Bytes of the output of one process that are read."""
 
 
-async def match(manager: ResourceManager, request: table.Match, replies: Replies[Matched | table.Problem]) -> None:
+async def match(
+    manager: ResourceManager, request: table.Match, replies: table.Replies[Matched | table.Problem]
+) -> None:
     """Answer with the matching lines at and below a path, in the order of the tree, and with what was not read.
 
     Raise InvalidUri for a pattern that grep refuses; NotSupported without grep; the error of the path itself.

@@ -1,8 +1,13 @@
-"""Stores and removes whole resources (`bbfs put`, and the other commands that write without a mount)."""
+"""Stores and removes whole resources, and hands pending writes over again (`bbfs put`, `bbfs pending retry`, and the
+other commands that write without a mount)."""
 
+import os
 from dataclasses import replace
 
+import trio
+
 from bbfs.model.errors import (
+    BbfsError,
     Exists,
     InvalidUri,
     NotADirectory,
@@ -16,10 +21,13 @@ from bbfs.model.uri import source_uri
 from bbfs.model.values import Expected, Labels
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands import table
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
+from bbfs.resources.writing.pending import PendingWrite
+from bbfs.serving.private_files import open_own
 from bbfs.sources import CanDescribe
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
 
@@ -44,7 +52,7 @@ async def joined(
     return None
 
 
-async def put(manager: ResourceManager, request: table.Put, replies: Replies[table.Stored]) -> None:
+async def put(manager: ResourceManager, request: table.Put, replies: table.Replies[table.Stored]) -> None:
     """Store a resource, and make the directories that it is in. Raise BbfsError."""
     source, native_uri = await _target(manager, request)
     _require_written(source, by_owner=request.by_owner)
@@ -70,7 +78,7 @@ async def put(manager: ResourceManager, request: table.Put, replies: Replies[tab
     await replies.give(table.Stored(metadata.uri, size, state.etag or state.version))
 
 
-async def remove(manager: ResourceManager, request: table.Remove, _: Replies[object]) -> None:
+async def remove(manager: ResourceManager, request: table.Remove, _: table.Replies[object]) -> None:
     """Remove a resource. Raise BbfsError."""
     source, native_uri = await _target(manager, request)
     _require_written(source, by_owner=request.by_owner)
@@ -83,6 +91,28 @@ async def remove(manager: ResourceManager, request: table.Remove, _: Replies[obj
     await manager.writer.remove(source, native_uri, expected, path, by_owner=request.by_owner)
     if path is None:
         await manager.by_uri.relist(source)
+
+
+async def retry(manager: ResourceManager, request: table.Retry, replies: table.Replies[table.Stored]) -> None:
+    """Hand over one pending write. Raise BbfsError."""
+    item = await trio.to_thread.run_sync(manager.writer.pending.get, request.write)
+    source = next((each for each in manager.sources.values() if each.data.id == item.source_id), None)
+    if source is None or not item.uri.startswith(source.data.base_prefix):
+        raise NotFound(f"no source {item.source_id!r}")
+    if item.place not in (None, source.place) and not request.force:
+        raise BbfsError(
+            f"the source {item.source_id!r} is at another place now than the one that {item.uri} was written to; "
+            "--force writes it there, whatever that has"
+        )
+    expected = Expected() if request.force else item.expected
+    content = await trio.to_thread.run_sync(_content, manager, item)
+    path = _listed(source, item.native_uri)
+    await manager.writer.write(
+        source, item.native_uri, content, expected, path=path, again=item, labels=item.labels, by_owner=True
+    )
+    if path is None:
+        await manager.by_uri.relist(source, item.path)
+    await replies.give(table.Stored(item.uri, item.size))
 
 
 async def _target(manager: ResourceManager, request: table.Put | table.Remove) -> tuple[Source, str]:
@@ -136,3 +166,12 @@ def _labelled(source: Source) -> CanDescribe:
         return source.handler
     no_labels = f"{source.data.id} takes a content without a MIME type or a description of yours"
     raise NotSupported(source.why_read_only if source.writes is None else no_labels)
+
+
+def _content(manager: ResourceManager, item: PendingWrite) -> StoredContent:
+    path = manager.writer.pending.content_path(item)
+    try:
+        file = Descriptor(open_own(path, os.O_RDONLY))
+        return StoredContent(file, os.fstat(file.number).st_size, item.id, trio.CapacityLimiter(1))
+    except OSError as error:
+        raise BbfsError(f"{path}: {error.strerror}") from error

@@ -2,7 +2,6 @@
 
 from bbfs.model.errors import ProtocolViolation
 from bbfs.resources.commands import table
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.engine import Found
 
@@ -10,7 +9,9 @@ LONGEST = 600.0
 """Seconds that a search may take at most."""
 
 
-async def search(manager: ResourceManager, request: table.Search, replies: Replies[table.Hit | table.Problem]) -> None:
+async def search(
+    manager: ResourceManager, request: table.Search, replies: table.Replies[table.Hit | table.Problem]
+) -> None:
     """Answer a request. Raise BbfsError."""
     if not 0 < request.within <= LONGEST:
         raise ProtocolViolation(f"within must be a number of seconds from 0 to {LONGEST:g}")

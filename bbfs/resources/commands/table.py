@@ -13,7 +13,7 @@ of that name stand beside it, those of any other class in an object below it. Pa
 mount's root and without symbolic links.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Never, TypeVar
@@ -24,6 +24,7 @@ from bbfs.model.values import Expected, Progress, Tool
 from bbfs.resources.commands.encoding import decoded, encoded
 
 A = TypeVar("A", covariant=True)
+T = TypeVar("T")
 
 
 class Request(Generic[A]):
@@ -40,6 +41,17 @@ class Request(Generic[A]):
 
     def __init_subclass__(cls, name: str, lasts: bool = False, changes: bool = False, **answers: type[Any]) -> None:
         cls.name, cls.answers, cls.lasts, cls.changes = name, answers, lasts, changes
+
+
+@dataclass(frozen=True, slots=True)
+class Replies(Generic[T]):
+    """Takes the answers to one request. give: waits until the client has room.
+
+    tell: for progress and changes. It never waits, and a slow client misses some.
+    """
+
+    give: Callable[[T], Awaitable[None]]
+    tell: Callable[[T], None]
 
 
 @dataclass(frozen=True, slots=True)

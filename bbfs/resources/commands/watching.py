@@ -7,13 +7,12 @@ import trio
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Change
 from bbfs.resources.commands import table
-from bbfs.resources.commands.replies import Replies
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.watch import Watch
 
 
 async def watch(
-    manager: ResourceManager, request: table.Watch, replies: Replies[table.Begun | table.Event | table.Note]
+    manager: ResourceManager, request: table.Watch, replies: table.Replies[table.Begun | table.Event | table.Note]
 ) -> None:
     """Report changes until cancelled. Raise BbfsError if a path cannot be watched."""
     watching = Watch(
