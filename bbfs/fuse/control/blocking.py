@@ -34,9 +34,10 @@ class BlockingLink:
 
 
 @contextmanager
-def connect(address: str, user: int | None = None) -> Iterator[BlockingLink]:
-    """As `bbfs.fuse.control.link.connect`."""
+def connect(address: str, user: int | None = None, timeout: float | None = None) -> Iterator[BlockingLink]:
+    """As `bbfs.fuse.control.link.connect`. timeout: seconds for each answer, by default without a bound."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout)
         try:
             connection.connect(address)
         except OSError as error:

@@ -1,17 +1,16 @@
 """A scratch in use: the daemon below, the overlay above, and what keeps them together."""
 
-import json
 import logging
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bbfs.fuse import mountpoint
-from bbfs.fuse.control.messages import ATTRIBUTE, Messages, require_user
+from bbfs.fuse.control import blocking
+from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import IN_RUN, Scratch
@@ -244,30 +243,14 @@ def _noted(scratch: Scratch) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             address = os.fsdecode(os.getxattr(scratch.lower, ATTRIBUTE))
-            link = stack.enter_context(socket.socket(socket.AF_UNIX))
-            link.settimeout(_ANSWERS_WITHIN)
-            link.connect(address)
-            require_user(link, address, None)
-            link.sendall(json.dumps({"id": 1, "request": "note", "scratch": scratch.path}).encode() + b"\n")
-            _await_ok(link)
+            link = stack.enter_context(blocking.connect(address, timeout=_ANSWERS_WITHIN))
+            link.send({"id": 1, "request": "note", "scratch": scratch.path})
+            answer = link.receive() or {"error": "its daemon has ended"}
+            if answer.get("ok") is not True:
+                raise MountError(str(answer.get("error")))
         except (OSError, BbfsError) as error:
             log.warning("the mount notes no versions for %s: %s", scratch.path, error)
         yield
-
-
-def _await_ok(link: socket.socket) -> None:
-    """Read messages until the answer to the first request. Raise MountError unless it is granted, OSError."""
-    messages = Messages()
-    while True:
-        while (message := messages.next()) is not None:
-            if message.get("id") == 1 or "error" in message:
-                if message.get("ok") is not True:
-                    raise MountError(str(message.get("error")))
-                return
-        received = link.recv(4096)
-        if not received:
-            raise MountError("its daemon has ended")
-        messages.feed(received)
 
 
 @contextmanager
