@@ -39,6 +39,11 @@ NO_SOURCES = """no sources to work with. Give them in one of three ways:
                                    or  --source app=sqlite:///home/me/app.db"""
 
 
+_NAMING = ("config_file", "mcp_config", "mcp", "folders", "others", "discover")
+_SETTING = ("set_options", "headers", "tools")
+"""The fields of a `SourceChoice`, which are parameters of commands: those that name sources, and that set options."""
+
+
 class NoSources(ConfigError):
     """No option, file or mount names a source."""
 
@@ -61,28 +66,23 @@ class Verbosity:
 
 @dataclass(frozen=True, slots=True)
 class SourceChoice:
-    """The sources that the options of a command name, as the user wrote them."""
+    """The sources that the options of a command name, as the user wrote them. Without options: the mounted sources."""
 
-    config_file: str | None
-    mcp_config: tuple[str, ...]
-    mcp: tuple[str, ...]
-    folders: tuple[str, ...]
-    others: tuple[str, ...]
     verbosity: Verbosity
+    config_file: str | None = None
+    mcp_config: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     set_options: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     discover: bool = False
 
-    @classmethod
-    def none(cls, verbosity: Verbosity) -> "SourceChoice":
-        """Return the choice without options: it means the mounted sources."""
-        return cls(None, (), (), (), (), verbosity)
-
     @property
     def names_sources(self) -> bool:
         """Return whether an option names sources besides the sources of the configuration file."""
-        return bool(self.mcp_config or self.mcp or self.folders or self.others or self.discover)
+        return any(getattr(self, name) for name in _NAMING if name != "config_file")
 
     @property
     def given(self) -> bool:
@@ -90,7 +90,7 @@ class SourceChoice:
 
         Otherwise a mount or the default configuration file has them.
         """
-        return bool(self.config_file or self.names_sources or self.set_options or self.headers or self.tools)
+        return any(getattr(self, name) for name in (*_NAMING, *_SETTING))
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
         """Load the sources that the options name, or else the sources of the default configuration file.
@@ -280,22 +280,9 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @assignment_options
     @verbosity_options
     @functools.wraps(command)
-    def wrapped(
-        verbosity: Verbosity,
-        *args: Any,
-        config_file: str | None,
-        mcp_config: tuple[str, ...],
-        mcp: tuple[str, ...],
-        folders: tuple[str, ...],
-        others: tuple[str, ...],
-        set_options: tuple[str, ...],
-        headers: tuple[str, ...],
-        tools: tuple[str, ...],
-        discover: bool,
-        **rest: Any,
-    ) -> Any:
-        named = (config_file, mcp_config, mcp, folders, others)
-        return command(SourceChoice(*named, verbosity, set_options, headers, tools, discover), *args, **rest)
+    def wrapped(verbosity: Verbosity, *args: Any, **given: Any) -> Any:
+        chosen = {name: given.pop(name) for name in (*_NAMING, *_SETTING)}
+        return command(SourceChoice(verbosity=verbosity, **chosen), *args, **given)
 
     return wrapped
 

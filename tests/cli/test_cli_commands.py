@@ -633,7 +633,7 @@ def test_sources_on_the_command_line_replace_those_of_the_file(bbfs: Run, tmp_pa
         f'config = {{ root = "{tmp_path}" }}\n[[sources]]\nname = "faulty"\ntype = "filesystem"\n'
         "config = { root = '${env:BBFS_TEST_UNSET}' }\n"
     )
-    choice = options.SourceChoice.none(options.Verbosity())
+    choice = options.SourceChoice(options.Verbosity())
     for given in (
         replace(choice, folders=(f"notes={tmp_path}",)),
         replace(choice, mcp=("docs=true",)),

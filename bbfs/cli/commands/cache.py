@@ -8,6 +8,7 @@ import click
 from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand, complete_source
 from bbfs.cli.operands.access import Target
+from bbfs.cli.operands.rule import is_called
 from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.resources.commands.table import Refresh
@@ -86,7 +87,7 @@ def clear(source: str | None) -> None:
             raise NotFound(f"nothing is kept of {source!r}")
         return
     try:
-        chosen = [usage.source for usage in kept.usage()[1] if source is None or _is_called(usage.source, source)]
+        chosen = [usage.source for usage in kept.usage()[1] if source is None or is_called(usage.source, source)]
         if source is not None and not chosen:
             raise NotFound(f"nothing is kept of {source!r}")
         for each in chosen:
@@ -123,12 +124,6 @@ def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
     return taken, [(prefix, count, size) for prefix, (count, size) in sorted(rows.items())]
 
 
-def _is_called(fingerprint: str, name: str) -> bool:
-    """Return whether a source has this URI prefix (with or without a scheme), or this name."""
-    prefix = fingerprint.partition(" ")[0]
-    return name in (prefix, prefix.partition("+")[2]) or name.startswith(prefix + "+")
-
-
 @click.command(epilog=_REFRESH_EXAMPLES, short_help="Have a mount ask its sources again.")
 @click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True, shell_complete=complete_operand)
 @verbosity_options
@@ -144,5 +139,5 @@ def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
     async def work(opened: "Trees") -> bool:
         return await lazy.operand.each(opened, operands, drop)
 
-    well = lazy.operand.run(SourceChoice.none(verbosity), work)
+    well = lazy.operand.run(SourceChoice(verbosity), work)
     click.get_current_context().exit(0 if well else 1)

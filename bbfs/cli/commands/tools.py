@@ -76,7 +76,7 @@ def _known(source: str) -> list[Tool]:
         return [] if directory is None else await _tools(target.tree, directory)
 
     try:
-        return lazy.operand.run(SourceChoice.none(Verbosity(quiet=True)), work)
+        return lazy.operand.run(SourceChoice(Verbosity(quiet=True)), work)
     except (BbfsError, OSError):
         return []
 

@@ -34,3 +34,9 @@ def uri_by_rule(path: Path) -> str:
 def components(path: str) -> Path:
     """Return the names of a path as the kernel reads them: empty ones and `.` vanish."""
     return tuple(name for name in path.split("/") if name not in ("", "."))
+
+
+def is_called(fingerprint: str, name: str) -> bool:
+    """Return whether a source has this URI prefix (with or without a scheme), or this name."""
+    prefix = fingerprint.partition(" ")[0]
+    return name in (prefix, prefix.partition("+")[2]) or name.startswith(prefix + "+")

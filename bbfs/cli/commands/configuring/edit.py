@@ -94,7 +94,7 @@ def add(
     if check:
         config = file.config()
         config = replace(config, sources=tuple(source for source in config.sources if source.name == name))
-        well = check_sources(SourceChoice.none(verbosity), config, _CONTACTED_WITHIN)
+        well = check_sources(SourceChoice(verbosity), config, _CONTACTED_WITHIN)
         click.get_current_context().exit(0 if well else 1)
 
 

@@ -101,4 +101,4 @@ def grep(
 
 
 def _located(verbosity: Verbosity, locate: "Locate") -> "Located":
-    return lazy.operand.run(SourceChoice.none(verbosity), locate)
+    return lazy.operand.run(SourceChoice(verbosity), locate)

@@ -9,6 +9,7 @@ import click
 from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands.access import SourceTree
+from bbfs.cli.operands.rule import is_called
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.progress import amount
 from bbfs.fuse.mountpoint import MOUNT_VARIABLE
@@ -168,17 +169,11 @@ def _clear(names: tuple[str, ...]) -> None:
     try:
         there = [usage.source for usage in store.usage()]
         for name in names:
-            if not any(_is_called(each, name) for each in there):
+            if not any(is_called(each, name) for each in there):
                 raise NotFound(f"nothing is indexed of {name!r}")
         for each in there:
-            if not names or any(_is_called(each, name) for name in names):
+            if not names or any(is_called(each, name) for name in names):
                 store.clear(each)
         store.shrink()
     finally:
         store.close()
-
-
-def _is_called(fingerprint: str, name: str) -> bool:
-    """Return whether a source has this URI prefix (with or without a scheme), or this name."""
-    prefix = fingerprint.partition(" ")[0]
-    return name in (prefix, prefix.partition("+")[2]) or name.startswith(prefix + "+")
