@@ -10,6 +10,7 @@ from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.contents import Contents
 from bbfs.resources.source import Source
 from bbfs.server.errors import CODES
+from bbfs.serving.tools import array, one_of, record, text, value
 from bbfs.sources.media_types import content_type_of
 
 _LEFT_OUT = frozenset(("originalUri", "fetchedAt", "cache", "etag", "path"))
@@ -63,84 +64,58 @@ def directory(source: Source, path: Path) -> dict[str, Any]:
     }
 
 
-def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-_TEXT = {"type": "string"}
-ERROR_SCHEMA = _object(
-    {
-        "code": {"type": "string", "enum": list(CODES)},
-        "errno": {**_TEXT, "description": "What a program on a mount gets, such as ENOENT."},
-        "message": _TEXT,
-    },
-    "code",
-    "errno",
-    "message",
+ERROR_SCHEMA = record(
+    "code errno message",
+    code=one_of(*CODES),
+    errno=text("What a program on a mount gets, such as ENOENT."),
+    message=text(),
 )
-SOURCE_SCHEMA = _object(
-    {
-        "id": _TEXT,
-        "name": _TEXT,
-        "title": _TEXT,
-        "type": _TEXT,
-        "accessMethod": {"type": "string", "enum": ["bb", "mcp"]},
-        "uriPrefix": {**_TEXT, "description": "What all URIs of the source begin with."},
-        "capabilities": {"type": "array", "items": _TEXT},
-        "state": {"type": "string", "enum": ["idle", "connecting", "up", "down"]},
-        "protocolVersion": _TEXT,
-        "server": _TEXT,
-        **{name: {"type": "integer"} for name in ("templates", "tools", "prompts")},
-        "error": {**_TEXT, "description": "What went wrong last and has not gone right since."},
-    },
-    "id",
-    "name",
-    "type",
-    "accessMethod",
-    "uriPrefix",
-    "capabilities",
-    "state",
+SOURCE_SCHEMA = record(
+    "id name type accessMethod uriPrefix capabilities state",
+    id=text(),
+    name=text(),
+    title=text(),
+    type=text(),
+    accessMethod=one_of("bb", "mcp"),
+    uriPrefix=text("What all URIs of the source begin with."),
+    capabilities=array(text()),
+    state=one_of("idle", "connecting", "up", "down"),
+    protocolVersion=text(),
+    server=text(),
+    templates=value("integer"),
+    tools=value("integer"),
+    prompts=value("integer"),
+    error=text("What went wrong last and has not gone right since."),
 )
-RESOURCE_SCHEMA = _object(
-    {
-        "uri": {**_TEXT, "description": "For load_resources."},
-        "name": _TEXT,
-        "title": _TEXT,
-        "description": _TEXT,
-        "accessMethod": {"type": "string", "enum": ["bb", "mcp"]},
-        "type": {**_TEXT, "description": "The type of the resource: file, mcp, url, database, api, …"},
-        "dataSourceType": {**_TEXT, "description": "The type of the data source, as configured."},
-        "contentType": {"type": "string", "enum": ["text", "binary", "unknown"]},
-        "kind": {"type": "string", "enum": ["resource", "directory", "symlink"]},
-        "mimeType": _TEXT,
-        "uriTemplate": _TEXT,
-        "variables": {"type": "object"},
-        "path": {**_TEXT, "description": "Below the data source; of a directory, for load_datasource."},
-        "size": {"type": "integer", "description": "Bytes."},
-        "lastModified": {**_TEXT, "description": "ISO 8601, UTC."},
-        "version": {**_TEXT, "description": "For ifMatch of write_resource and remove_resource."},
-        "annotations": {"type": "object"},
-        "mcpData": {"type": "object"},
-        "properties": {"type": "object", "description": "What only this type of source tells."},
-        "error": {**_TEXT, "description": "What went wrong when it was last loaded."},
-    },
-    "uri",
-    "name",
-    "accessMethod",
-    "type",
-    "contentType",
-    "kind",
+RESOURCE_SCHEMA = record(
+    "uri name accessMethod type contentType kind",
+    uri=text("For load_resources."),
+    name=text(),
+    title=text(),
+    description=text(),
+    accessMethod=one_of("bb", "mcp"),
+    type=text("The type of the resource: file, mcp, url, database, api, …"),
+    dataSourceType=text("The type of the data source, as configured."),
+    contentType=one_of("text", "binary", "unknown"),
+    kind=one_of("resource", "directory", "symlink"),
+    mimeType=text(),
+    uriTemplate=text(),
+    variables=value("object"),
+    path=text("Below the data source; of a directory, for load_datasource."),
+    size=value("integer", "Bytes."),
+    lastModified=text("ISO 8601, UTC."),
+    version=text("For ifMatch of write_resource and remove_resource."),
+    annotations=value("object"),
+    mcpData=value("object"),
+    properties=value("object", "What only this type of source tells."),
+    error=text("What went wrong when it was last loaded."),
 )
-TEMPLATE_SCHEMA = _object(
-    {
-        "uriTemplate": {**_TEXT, "description": "RFC 6570; for load_resources with mode 'template'."},
-        "name": _TEXT,
-        "title": _TEXT,
-        "description": _TEXT,
-        "mimeType": _TEXT,
-        "variables": {"type": "array", "items": _TEXT},
-    },
-    "uriTemplate",
-    "name",
-    "variables",
+TEMPLATE_SCHEMA = record(
+    "uriTemplate name variables",
+    uriTemplate=text("RFC 6570; for load_resources with mode 'template'."),
+    name=text(),
+    title=text(),
+    description=text(),
+    mimeType=text(),
+    variables=array(text()),
 )

@@ -3,10 +3,10 @@
 import base64
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import mcp_types as types
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from bbfs.knowledge import addresses
 from bbfs.knowledge.addresses import DOCUMENT_TEMPLATE, Address
@@ -24,16 +24,14 @@ from bbfs.knowledge.documents import (
 )
 from bbfs.knowledge.server import catalogue, rendering
 from bbfs.serving.bounds import LONGEST_URI, shortened
+from bbfs.serving.tools import Arguments, InvalidArguments, arguments_of, array, failure, record, text, value
 
-_T = TypeVar("_T", bound=BaseModel)
 _LONGEST_NAME = 1000
 """Characters of the name of a document, of a MIME type and of a version."""
 
 
-class SearchArguments(BaseModel):
+class SearchArguments(Arguments):
     """The arguments of `search_knowledge`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     query: str = Field(
         max_length=1000, description="Words to look for. Documents with all of them come, or else those with any."
@@ -44,44 +42,35 @@ class SearchArguments(BaseModel):
     limit: int = Field(default=10, ge=1, le=50, description="How many documents to answer at most.")
 
 
-_HIT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "uri": {"type": "string", "description": "The document's resource."},
-        "collection": {"type": "string"},
-        "id": {"type": "string"},
-        "name": {"type": "string"},
-        "mimeType": {"type": "string"},
-        "size": {"type": "integer", "description": "In bytes."},
-        "createdAt": {"type": "string"},
-        "lastUpdated": {"type": "string"},
-        "score": {"type": "number", "description": "Larger is better (BM25)."},
-        "snippet": {"type": "string", "description": "The passage that matched, with the words found in **."},
-        "version": {"type": "string", "description": "Changes with the document."},
-    },
-    "required": ["uri", "collection", "id", "name", "mimeType", "size", "createdAt", "lastUpdated", "score"],
-}
+_HIT = record(
+    "uri collection id name mimeType size createdAt lastUpdated score",
+    uri=text("The document's resource."),
+    collection=text(),
+    id=text(),
+    name=text(),
+    mimeType=text(),
+    size=value("integer", "In bytes."),
+    createdAt=text(),
+    lastUpdated=text(),
+    score=value("number", "Larger is better (BM25)."),
+    snippet=text("The passage that matched, with the words found in **."),
+    version=text("Changes with the document."),
+)
 
 _SEARCH = types.Tool(
     name="search_knowledge",
     title="Search the knowledge base",
     description="Full-text search over the documents; the best matches first, each with the passage that matched.",
     input_schema=SearchArguments.model_json_schema(),
-    output_schema={
-        "type": "object",
-        "properties": {"results": {"type": "array", "items": _HIT}},
-        "required": ["results"],
-    },
+    output_schema=record("results", results=array(_HIT)),
     annotations=types.ToolAnnotations(
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     ),
 )
 
 
-class PutArguments(BaseModel):
+class PutArguments(Arguments):
     """The arguments of `put_document`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     uri: str = Field(max_length=LONGEST_URI, description=f"The document, as {DOCUMENT_TEMPLATE}.")
     content: str | None = Field(default=None, description="The whole new text. Either this or blob.")
@@ -108,10 +97,8 @@ class PutArguments(BaseModel):
     )
 
 
-class RemoveArguments(BaseModel):
+class RemoveArguments(Arguments):
     """The arguments of `remove_document`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     uri: str = Field(max_length=LONGEST_URI, description=f"The document, as {DOCUMENT_TEMPLATE}.")
     version: str | None = Field(
@@ -122,29 +109,27 @@ class RemoveArguments(BaseModel):
     )
 
 
-_WRITTEN: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "uri": {"type": "string", "description": "The document's resource."},
-        "outcome": {"enum": ["added", "updated", "unchanged", "removed"]},
-        "version": {"type": "string", "description": "The version that is there now."},
-        "name": {"type": "string"},
-        "mimeType": {"type": "string"},
-        "size": {"type": "integer", "description": "In bytes."},
-        "lastUpdated": {"type": "string"},
-        "code": {"type": "string", "description": "Of an error: conflict, not_found, too_large, invalid, no_space …"},
-        "message": {"type": "string", "description": "Of an error."},
-    },
-}
+_WRITTEN = record(
+    uri=text("The document's resource."),
+    outcome={"enum": ["added", "updated", "unchanged", "removed"]},
+    version=text("The version that is there now."),
+    name=text(),
+    mimeType=text(),
+    size=value("integer", "In bytes."),
+    lastUpdated=text(),
+    code=text("Of an error: conflict, not_found, too_large, invalid, no_space …"),
+    message=text("Of an error."),
+)
+_WRITES = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
 _PUT = types.Tool(
     name="put_document",
     title="Put a document",
     description="Add a document, or replace one, with its collection if there is none yet. Subscribers are notified.",
     input_schema=PutArguments.model_json_schema(),
     output_schema=_WRITTEN,
-    annotations=types.ToolAnnotations(
-        read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-    ),
+    annotations=_WRITES,
 )
 _REMOVE = types.Tool(
     name="remove_document",
@@ -152,17 +137,11 @@ _REMOVE = types.Tool(
     description="Remove one document for good. Subscribers are notified.",
     input_schema=RemoveArguments.model_json_schema(),
     output_schema=_WRITTEN,
-    annotations=types.ToolAnnotations(
-        read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-    ),
+    annotations=_WRITES,
 )
 
 
-class _Invalid(Exception):
-    """Arguments that do not fit the schema of a tool; the text says which."""
-
-
-class _NotWritable(_Invalid):
+class _NotWritable(InvalidArguments):
     """A URI of a resource that the server makes itself, or of none."""
 
 
@@ -171,7 +150,7 @@ _CODES: Mapping[type[Exception], str] = {
     NotFound: "not_found",
     TooLarge: "too_large",
     _NotWritable: "not_supported",
-    _Invalid: "invalid",
+    InvalidArguments: "invalid",
     InvalidName: "invalid",
 }
 _DATABASE_CODES = {sqlite3.SQLITE_FULL: "no_space", sqlite3.SQLITE_READONLY: "read_only"}
@@ -181,13 +160,13 @@ _DATABASE_CODES = {sqlite3.SQLITE_FULL: "no_space", sqlite3.SQLITE_READONLY: "re
 def search_knowledge(store: Store, arguments: dict[str, Any] | None) -> types.CallToolResult:
     """Run the tool. Wrong arguments are explained in the result, for the model to read."""
     try:
-        given = _given(SearchArguments, arguments)
+        given = arguments_of(SearchArguments, arguments)
         with store.snapshot() as snapshot:
             hits = snapshot.search(given.query, given.collection, given.limit)
-    except _Invalid as error:
-        return _failure(str(error))
+    except InvalidArguments as error:
+        return failure(str(error))
     except NotFound as error:
-        return _failure(f"{error}; resource://knowledge/collections lists those there are")
+        return failure(f"{error}; resource://knowledge/collections lists those there are")
     links = [types.ResourceLink(**dict(catalogue.resource(hit.document))) for hit in hits]
     return types.CallToolResult(
         content=[types.TextContent(text=_summary(hits)), *links],
@@ -198,16 +177,16 @@ def search_knowledge(store: Store, arguments: dict[str, Any] | None) -> types.Ca
 def put_document(store: Store, arguments: dict[str, Any] | None) -> types.CallToolResult:
     """Run the tool. An error has a code in its structured content."""
     try:
-        given = _given(PutArguments, arguments)
+        given = arguments_of(PutArguments, arguments)
         address = _address(given.uri)
         if (given.content is None) == (given.blob is None):
-            raise _Invalid("invalid arguments: give either content or blob")
+            raise InvalidArguments("invalid arguments: give either content or blob")
         content = _encoded(given.content) if given.content is not None else _decoded(given.blob or "")
         version = (given.version or "") if "version" in given.model_fields_set else None
         outcome, document = store.replace(
             address.collection, address.document, content, version, name=given.name, mime=given.mime_type
         )
-    except (_Invalid, KnowledgeError, sqlite3.OperationalError) as error:
+    except (InvalidArguments, KnowledgeError, sqlite3.OperationalError) as error:
         return _refusal(error)
     return _written(outcome, document)
 
@@ -215,10 +194,10 @@ def put_document(store: Store, arguments: dict[str, Any] | None) -> types.CallTo
 def remove_document(store: Store, arguments: dict[str, Any] | None) -> types.CallToolResult:
     """Run the tool. An error has a code in its structured content."""
     try:
-        given = _given(RemoveArguments, arguments)
+        given = arguments_of(RemoveArguments, arguments)
         address = _address(given.uri)
         store.remove(address.collection, address.document, given.version)
-    except (_Invalid, KnowledgeError, sqlite3.OperationalError) as error:
+    except (InvalidArguments, KnowledgeError, sqlite3.OperationalError) as error:
         return _refusal(error)
     uri = addresses.uri(address)
     return types.CallToolResult(
@@ -236,14 +215,6 @@ WRITING: Mapping[str, tuple[types.Tool, Run]] = {
 """The tools of a writable server, by name."""
 
 
-def _given(model: type[_T], arguments: dict[str, Any] | None) -> _T:
-    try:
-        return model.model_validate(arguments or {})
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:10])
-        raise _Invalid(f"invalid arguments: {shortened(problems, 2000)}") from None
-
-
 def _address(uri: str) -> Address:
     address = addresses.meant(uri)
     if address is None or address.kind != "document":
@@ -255,14 +226,14 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise _Invalid("invalid arguments: content: a half of a surrogate pair") from None
+        raise InvalidArguments("invalid arguments: content: a half of a surrogate pair") from None
 
 
 def _decoded(blob: str) -> bytes:
     try:
         return base64.b64decode(blob, validate=True)
     except ValueError:
-        raise _Invalid("invalid arguments: blob: not Base64") from None
+        raise InvalidArguments("invalid arguments: blob: not Base64") from None
 
 
 def _written(outcome: Outcome, document: Document) -> types.CallToolResult:
@@ -291,7 +262,7 @@ def _refusal(error: Exception) -> types.CallToolResult:
     told: dict[str, Any] = {"code": code, "message": str(error)}
     if isinstance(error, Conflict) and error.version is not None:
         told["version"] = error.version
-    return types.CallToolResult(content=[types.TextContent(text=str(error))], structured_content=told, is_error=True)
+    return failure(str(error), told)
 
 
 def _result(hit: Hit) -> dict[str, Any]:
@@ -306,7 +277,3 @@ def _summary(hits: list[Hit]) -> str:
         return "Nothing found."
     lines = [f"{_result(hit)['uri']}\n{hit.snippet or hit.document.name}" for hit in hits]
     return "\n\n".join(lines)
-
-
-def _failure(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

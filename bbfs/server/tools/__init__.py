@@ -1,26 +1,17 @@
 """The tools of the server: definitions and calls."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
 import mcp_types as types
-from pydantic import BaseModel, ValidationError
 
 from bbfs.resources.manager import ResourceManager
 from bbfs.server.tools import grep_resources, load_datasource, load_resources, search_resources, write_resources
-from bbfs.serving.bounds import shortened
+from bbfs.serving.tools import Arguments, InvalidArguments, Schema, arguments_of, failure
 
-_ARGUMENTS: Mapping[str, type[BaseModel]] = {
-    load_datasource.NAME: load_datasource.SourceArguments,
-    load_resources.NAME: load_resources.ResourceArguments,
-    search_resources.NAME: search_resources.SearchArguments,
-    grep_resources.NAME: grep_resources.GrepArguments,
-    write_resources.WRITE: write_resources.WriteArguments,
-    write_resources.REMOVE: write_resources.RemoveArguments,
-}
-MOST_PROBLEMS = 10
-"""Faults of the arguments that a refusal names."""
+Answer: TypeAlias = Callable[[Any], Awaitable[types.CallToolResult | dict[str, Any]]]
+"""Answers the arguments of a call."""
 _READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
 _WRITES = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True)
 
@@ -28,9 +19,9 @@ _WRITES = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, ide
 def _tool(
     name: str,
     title: str,
+    arguments: type[Arguments],
+    output: Schema,
     description: str,
-    arguments: type[BaseModel],
-    output: Mapping[str, Any],
     effects: types.ToolAnnotations = _READS,
 ) -> types.Tool:
     return types.Tool(
@@ -38,68 +29,53 @@ def _tool(
         title=title,
         description=description,
         input_schema=arguments.model_json_schema(),
-        output_schema=dict(output),
+        output_schema=output,
         annotations=effects,
     )
 
 
 def definitions(source_ids: list[str], written_ids: list[str]) -> list[types.Tool]:
     """Return the definitions for a server with these sources. written_ids: of those that can be written."""
-    there, written = ", ".join(source_ids) or "none", ", ".join(written_ids)
-    writing = [
+    reading = [
         _tool(
-            write_resources.WRITE,
-            "Write a resource",
-            "Create a resource, or replace its whole content. When it returns without an error, the data source has "
-            f"the content. Data sources that can be written: {written}.",
-            write_resources.WriteArguments,
-            write_resources.OUTPUT,
-            _WRITES,
-        ),
-        _tool(
-            write_resources.REMOVE,
-            "Remove a resource",
-            f"Remove a resource from its data source for good. Data sources that can be written: {written}.",
-            write_resources.RemoveArguments,
-            write_resources.OUTPUT,
-            _WRITES,
-        ),
-    ]
-    return [
-        _tool(
-            load_datasource.NAME,
-            "Look into a data source",
+            *(load_datasource.NAME, "Look into a data source", load_datasource.SourceArguments, load_datasource.OUTPUT),
             "What a data source is and how it fares, and the metadata of its resources, a page at a time, with the URI "
-            f"templates that make more of them. Data sources: {there}.",
-            load_datasource.SourceArguments,
-            load_datasource.OUTPUT,
+            f"templates that make more of them. Data sources: {', '.join(source_ids) or 'none'}.",
         ),
         _tool(
-            load_resources.NAME,
-            "Load resources",
+            *(load_resources.NAME, "Load resources", load_resources.ResourceArguments, load_resources.OUTPUT),
             "The contents of resources of any data sources, many at once: by a URI template and values, or by URIs as "
             "load_datasource gives them. Each resource has its own outcome.",
-            load_resources.ResourceArguments,
-            load_resources.OUTPUT,
         ),
         _tool(
-            search_resources.NAME,
-            "Search resources",
+            *(search_resources.NAME, "Search resources", search_resources.SearchArguments, search_resources.OUTPUT),
             "The resources of all data sources, or of some, that fit a query best: URIs with titles and the text "
             "around the match, and which data sources could not be searched. Load a hit with load_resources, and cite "
             "its URI.",
-            search_resources.SearchArguments,
-            search_resources.OUTPUT,
         ),
         _tool(
-            grep_resources.NAME,
-            "Grep resources",
+            *(grep_resources.NAME, "Grep resources", grep_resources.GrepArguments, grep_resources.OUTPUT),
             "The lines of the resources of a data source that match a regular expression, with their numbers. Exact, "
             "and slower than search_resources if the data source is not indexed.",
-            grep_resources.GrepArguments,
-            grep_resources.OUTPUT,
         ),
-        *(writing if written_ids else []),
+    ]
+    return [*reading, *_writing(", ".join(written_ids))] if written_ids else reading
+
+
+def _writing(written: str) -> list[types.Tool]:
+    """Return the definitions of the tools that write. written: the sources that can be written."""
+    return [
+        _tool(
+            *(write_resources.WRITE, "Write a resource", write_resources.WriteArguments, write_resources.OUTPUT),
+            "Create a resource, or replace its whole content. When it returns without an error, the data source has "
+            f"the content. Data sources that can be written: {written}.",
+            _WRITES,
+        ),
+        _tool(
+            *(write_resources.REMOVE, "Remove a resource", write_resources.RemoveArguments, write_resources.OUTPUT),
+            f"Remove a resource from its data source for good. Data sources that can be written: {written}.",
+            _WRITES,
+        ),
     ]
 
 
@@ -107,36 +83,26 @@ class Tools:
     """The tools of one server. depth, most_bytes: as for `DataSources` and `Resources`."""
 
     def __init__(self, manager: ResourceManager, depth: int | None, most_bytes: int) -> None:
-        self._data_sources = load_datasource.DataSources(manager, depth)
-        self._resources = load_resources.Resources(manager, most_bytes)
-        self._searches = search_resources.Searches(manager)
-        self._greps = grep_resources.Greps(manager)
-        self._writings = write_resources.Writings(manager)
+        writings = write_resources.Writings(manager)
+        self._answers: Mapping[str, tuple[type[Arguments], Answer]] = {
+            load_datasource.NAME: (load_datasource.SourceArguments, load_datasource.DataSources(manager, depth).load),
+            load_resources.NAME: (load_resources.ResourceArguments, load_resources.Resources(manager, most_bytes).load),
+            search_resources.NAME: (search_resources.SearchArguments, search_resources.Searches(manager).search),
+            grep_resources.NAME: (grep_resources.GrepArguments, grep_resources.Greps(manager).grep),
+            write_resources.WRITE: (write_resources.WriteArguments, writings.write),
+            write_resources.REMOVE: (write_resources.RemoveArguments, writings.remove),
+        }
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
         """Call a tool. Wrong arguments are explained in the result, for the model to read. Raises KeyError."""
-        kind = _ARGUMENTS[name]
+        kind, answer = self._answers[name]
         try:
             # Hosts write null for what is left out.
-            given = kind.model_validate({key: value for key, value in (arguments or {}).items() if value is not None})
-        except ValidationError as error:
-            return failure(f"invalid arguments: {_problems(error)}")
-        if isinstance(given, load_resources.ResourceArguments):
-            return await self._resources.load(given)
-        if isinstance(given, search_resources.SearchArguments):
-            return await self._searches.search(given)
-        if isinstance(given, grep_resources.GrepArguments):
-            return await self._greps.grep(given)
-        if isinstance(given, write_resources.WriteArguments):
-            return _structured(await self._writings.write(given))
-        if isinstance(given, write_resources.RemoveArguments):
-            return _structured(await self._writings.remove(given))
-        assert isinstance(given, load_datasource.SourceArguments)
-        return _structured(await self._data_sources.load(given))
-
-
-def failure(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+            given = arguments_of(kind, {key: item for key, item in (arguments or {}).items() if item is not None})
+        except InvalidArguments as error:
+            return failure(str(error))
+        result = await answer(given)
+        return result if isinstance(result, types.CallToolResult) else _structured(result)
 
 
 def _structured(result: dict[str, Any]) -> types.CallToolResult:
@@ -146,10 +112,3 @@ def _structured(result: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.TextContent(text=text)], structured_content=result, is_error=error is not None
     )
-
-
-def _problems(error: ValidationError) -> str:
-    found = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in found[:MOST_PROBLEMS]]
-    more = [f"{len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
-    return "; ".join([*(shortened(each, 300) for each in told), *more])

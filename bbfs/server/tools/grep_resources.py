@@ -3,7 +3,7 @@
 from typing import Any
 
 import mcp_types as types
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from bbfs.model.errors import BbfsError
 from bbfs.resources.commands.answers import asked
@@ -14,6 +14,7 @@ from bbfs.resources.search.literals import LONGEST_PATTERN
 from bbfs.server import documents
 from bbfs.server.errors import Fault, described, source_called
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.serving.tools import Arguments, array, failure, record, text, value
 
 NAME = "grep_resources"
 LIMIT, MOST = 50, 200
@@ -22,10 +23,8 @@ MOST_CONTEXT = 5
 """Lines around a match."""
 
 
-class GrepArguments(BaseModel):
+class GrepArguments(Arguments):
     """The arguments of `grep_resources`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     pattern: str = Field(
         min_length=1,
@@ -44,38 +43,19 @@ class GrepArguments(BaseModel):
     limit: int = Field(default=LIMIT, ge=1, le=MOST, description="How many matching lines to answer at most.")
 
 
-_TEXT = {"type": "string"}
-OUTPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "resources": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "uri": {**_TEXT, "description": "For load_resources, and to cite."},
-                    "title": _TEXT,
-                    "lines": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "properties": {
-                                "number": {"type": "integer"},
-                                "text": _TEXT,
-                                "matches": {"type": "boolean", "description": "False for a line of the context."},
-                            },
-                            "required": ["number", "text", "matches"],
-                        },
-                    },
-                },
-                "required": ["uri", "title", "lines"],
-            },
-        },
-        "problems": {"type": "array", "description": "Sentences about what was not read.", "items": _TEXT},
-        "error": documents.ERROR_SCHEMA,
-    },
-    "required": ["resources", "problems"],
-}
+_LINE = record(
+    "number text matches",
+    number=value("integer"),
+    text=text(),
+    matches=value("boolean", "False for a line of the context."),
+)
+_RESOURCE = record("uri title lines", uri=text("For load_resources, and to cite."), title=text(), lines=array(_LINE))
+OUTPUT = record(
+    "resources problems",
+    resources=array(_RESOURCE),
+    problems=array(text(), "Sentences about what was not read."),
+    error=documents.ERROR_SCHEMA,
+)
 
 
 class Greps:
@@ -92,10 +72,7 @@ class Greps:
             question = Match(path, given.pattern, given.ignoreCase, given.fixed, given.context, given.limit)
             answers = await asked(self._manager, question)
         except (BbfsError, Fault) as error:
-            failed = {"resources": [], "problems": [], "error": described(error)}
-            return types.CallToolResult(
-                content=[types.TextContent(text=str(error))], structured_content=failed, is_error=True
-            )
+            return failure(str(error), {"resources": [], "problems": [], "error": described(error)})
         found = [answer for answer in answers if isinstance(answer, Matched)]
         problems = [answer.problem for answer in answers if isinstance(answer, Problem)]
         lines = [line for each in found for line in _printed(each)] or ["No line matches."]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from bbfs.model.errors import BbfsError, NotADirectory
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
@@ -13,16 +13,15 @@ from bbfs.server import documents, templates
 from bbfs.server.errors import Fault, described, source_called
 from bbfs.server.walk import LONGEST_TOKEN, Walk, page_token, place_of, texts_of
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.serving.tools import Arguments, array, record, text, value
 
 NAME = "load_datasource"
 PAGE = 100
 LARGEST_PAGE = 1000
 
 
-class SourceArguments(BaseModel):
+class SourceArguments(Arguments):
     """The arguments of `load_datasource`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     dataSourceId: str = Field(  # noqa: N815 - the name in the protocol
         min_length=1, max_length=LONGEST_URI, description="The id of the data source, or its name or URI prefix."
@@ -47,30 +46,20 @@ class SourceArguments(BaseModel):
     )
 
 
-OUTPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "dataSource": documents.SOURCE_SCHEMA,
-        "dataSourceId": {"type": "string"},
-        "dataSourceName": {"type": "string"},
-        "dataSourceType": {"type": "string"},
-        "resources": {"type": "array", "items": documents.RESOURCE_SCHEMA},
-        "uriTemplates": {"type": "array", "items": documents.TEMPLATE_SCHEMA},
-        "nextPageToken": {"type": "string", "description": "There is more: pass it as pageToken."},
-        "totalCount": {"type": "integer", "description": "Of all pages, where that is known."},
-        "problems": {
-            "type": "array",
-            "description": "Directories that could not be listed.",
-            "items": {
-                "type": "object",
-                "properties": {"path": {"type": "string"}, "error": documents.ERROR_SCHEMA},
-                "required": ["path", "error"],
-            },
-        },
-        "error": documents.ERROR_SCHEMA,
-    },
-    "required": ["resources", "uriTemplates"],
-}
+_PROBLEM = record("path error", path=text(), error=documents.ERROR_SCHEMA)
+OUTPUT = record(
+    "resources uriTemplates",
+    dataSource=documents.SOURCE_SCHEMA,
+    dataSourceId=text(),
+    dataSourceName=text(),
+    dataSourceType=text(),
+    resources=array(documents.RESOURCE_SCHEMA),
+    uriTemplates=array(documents.TEMPLATE_SCHEMA),
+    nextPageToken=text("There is more: pass it as pageToken."),
+    totalCount=value("integer", "Of all pages, where that is known."),
+    problems=array(_PROBLEM, "Directories that could not be listed."),
+    error=documents.ERROR_SCHEMA,
+)
 
 
 class DataSources:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import mcp_types as types
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError
 from bbfs.model.uri import parse_data_source_uri
@@ -13,6 +13,7 @@ from bbfs.server import documents
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, certain, described
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.serving.tools import Arguments, array, record, text, value
 
 NAME = "load_resources"
 MOST = 1000
@@ -23,10 +24,8 @@ LONGEST_TEMPLATE = 8192
 """Characters. It is read once for each resource, and stands in what is said of each that goes wrong."""
 
 
-class ResourceArguments(BaseModel):
+class ResourceArguments(Arguments):
     """The arguments of `load_resources`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     mode: Literal["template", "direct"] = Field(
         description="template: uriTemplate is expanded with each object of templateResources. direct: directUris."
@@ -58,37 +57,27 @@ class ResourceArguments(BaseModel):
         return self
 
 
-_CONTENT = {
-    "type": "object",
-    "properties": {
-        "uri": {"type": "string", "description": "Of one content among several."},
-        "mimeType": {"type": "string"},
-        "size": {"type": "integer", "description": "Bytes."},
-        "text": {"type": "string", "description": "The content, if it is text."},
-        "contentIndex": {"type": "integer", "description": "Which item of the result's content it is, from 0."},
-    },
-    "required": ["size", "contentIndex"],
-}
-OUTPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "resources": {
-            "type": "array",
-            "description": "One for each that was asked for, in this order: with metadata and contents, or with error.",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "uri": {"type": "string"},
-                    "metadata": documents.RESOURCE_SCHEMA,
-                    "contents": {"type": "array", "items": _CONTENT},
-                    "error": documents.ERROR_SCHEMA,
-                },
-                "required": ["uri"],
-            },
-        }
-    },
-    "required": ["resources"],
-}
+_CONTENT = record(
+    "size contentIndex",
+    uri=text("Of one content among several."),
+    mimeType=text(),
+    size=value("integer", "Bytes."),
+    text=text("The content, if it is text."),
+    contentIndex=value("integer", "Which item of the result's content it is, from 0."),
+)
+_OUTCOME = record(
+    "uri",
+    uri=text(),
+    metadata=documents.RESOURCE_SCHEMA,
+    contents=array(_CONTENT),
+    error=documents.ERROR_SCHEMA,
+)
+OUTPUT = record(
+    "resources",
+    resources=array(
+        _OUTCOME, "One for each that was asked for, in this order: with metadata and contents, or with error."
+    ),
+)
 
 
 class Resources:

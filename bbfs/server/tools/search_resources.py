@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import mcp_types as types
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from bbfs.model.errors import BbfsError
 from bbfs.resources.commands.answers import asked
@@ -13,6 +13,7 @@ from bbfs.resources.search.engine import LIMIT
 from bbfs.server import documents
 from bbfs.server.errors import Fault, described, source_called
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.serving.tools import Arguments, array, failure, record, text, value
 from bbfs.sources.abilities import LONGEST_QUERY
 
 NAME = "search_resources"
@@ -21,10 +22,8 @@ MOST = 50
 MOST_SOURCES = 100
 
 
-class SearchArguments(BaseModel):
+class SearchArguments(Arguments):
     """The arguments of `search_resources`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     query: str = Field(
         min_length=1, max_length=LONGEST_QUERY, description="Words to search for; nothing in them is syntax."
@@ -41,35 +40,21 @@ class SearchArguments(BaseModel):
     )
 
 
-_TEXT = {"type": "string"}
-OUTPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "hits": {
-            "type": "array",
-            "description": "The best first.",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "uri": {**_TEXT, "description": "For load_resources, and to cite."},
-                    "title": _TEXT,
-                    "dataSourceId": _TEXT,
-                    "snippet": {**_TEXT, "description": "The text around the match."},
-                    "where": {**_TEXT, "description": "The place of the match, such as a heading."},
-                    "score": {"type": "number", "description": "Of the merged ranks; greater is better."},
-                },
-                "required": ["uri", "title", "dataSourceId", "score"],
-            },
-        },
-        "problems": {
-            "type": "array",
-            "description": "Sentences about data sources that may have more: down, slow, or without a search.",
-            "items": _TEXT,
-        },
-        "error": documents.ERROR_SCHEMA,
-    },
-    "required": ["hits", "problems"],
-}
+_HIT = record(
+    "uri title dataSourceId score",
+    uri=text("For load_resources, and to cite."),
+    title=text(),
+    dataSourceId=text(),
+    snippet=text("The text around the match."),
+    where=text("The place of the match, such as a heading."),
+    score=value("number", "Of the merged ranks; greater is better."),
+)
+OUTPUT = record(
+    "hits problems",
+    hits=array(_HIT, "The best first."),
+    problems=array(text(), "Sentences about data sources that may have more: down, slow, or without a search."),
+    error=documents.ERROR_SCHEMA,
+)
 
 
 class Searches:
@@ -85,16 +70,12 @@ class Searches:
             below = tuple(name for name, source in self._manager.roots.directories().items() if source in found)
             answers = await asked(self._manager, Search(given.query, below, given.limit, given.mode))
         except (BbfsError, Fault) as error:
-            failed = {"hits": [], "problems": [], "error": described(error)}
-            return types.CallToolResult(
-                content=[types.TextContent(text=str(error))], structured_content=failed, is_error=True
-            )
+            return failure(str(error), {"hits": [], "problems": [], "error": described(error)})
         hits = [answer for answer in answers if isinstance(answer, Hit)]
         problems = [answer.problem for answer in answers if isinstance(answer, Problem)]
         lines = [_line(rank, hit) for rank, hit in enumerate(hits, 1)] or ["Nothing was found."]
-        text = types.TextContent(text="\n".join([*lines, *problems]))
         return types.CallToolResult(
-            content=[text, *map(_link, hits)],
+            content=[types.TextContent(text="\n".join([*lines, *problems])), *map(_link, hits)],
             structured_content={"hits": [*map(_hit, hits)], "problems": problems},
         )
 

@@ -4,7 +4,7 @@ import base64
 import re
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 from bbfs.model.values import Expected
@@ -14,6 +14,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
 from bbfs.server.errors import certain, described
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.serving.tools import Arguments, record, text
 
 WRITE = "write_resource"
 REMOVE = "remove_resource"
@@ -23,10 +24,8 @@ _LONGEST_VERSION = 1024
 """Characters."""
 
 
-class RemoveArguments(BaseModel):
+class RemoveArguments(Arguments):
     """The arguments of `remove_resource`."""
-
-    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     uri: str = Field(max_length=LONGEST_URI, description="The URI of the resource.")
     ifMatch: str | None = Field(  # noqa: N815 - as the header of HTTP, in the spelling of this server's arguments
@@ -58,15 +57,12 @@ class WriteArguments(RemoveArguments):
         return self.text.encode() if self.text is not None else base64.b64decode(self.blob or "", validate=True)
 
 
-OUTPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "uri": {"type": "string"},
-        "metadata": {**documents.RESOURCE_SCHEMA, "description": "Of the resource as it is now, if it was written."},
-        "error": documents.ERROR_SCHEMA,
-    },
-    "required": ["uri"],
-}
+OUTPUT = record(
+    "uri",
+    uri=text(),
+    metadata={**documents.RESOURCE_SCHEMA, "description": "Of the resource as it is now, if it was written."},
+    error=documents.ERROR_SCHEMA,
+)
 
 
 class Writings:
