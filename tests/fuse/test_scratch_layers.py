@@ -25,8 +25,8 @@ from click.testing import CliRunner
 
 from bbfs.cli.commands.writing import scratch as commands
 from bbfs.fuse.mountpoint import MountError
-from bbfs.fuse.scratch import changes as upper_layer
-from bbfs.fuse.scratch import copying, settling
+from bbfs.fuse.scratch import changes as changes_of
+from bbfs.fuse.scratch import copying, entries, layers, settling
 from bbfs.fuse.scratch import shown as shown_layer
 from bbfs.fuse.scratch.bases import Notes
 from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
@@ -166,7 +166,7 @@ def test_many_files_of_one_size_are_compared_by_their_bytes(scratch: Scratch, mo
             raise OSError(errno.EHOSTDOWN, "the source is down")
         return True
 
-    monkeypatch.setattr(upper_layer, "is_same", fail)
+    monkeypatch.setattr(changes_of, "is_same", fail)
     with pytest.raises(OSError, match="the source is down"):
         changes(scratch)
 
@@ -405,7 +405,7 @@ def test_what_a_source_makes_right_before_the_rename_stays(scratch: Scratch, put
     def check() -> None:
         write(scratch.lower, "new", "theirs")
 
-    with upper_layer.directory(scratch.upper) as upper, upper_layer.directory(scratch.lower) as lower:
+    with entries.directory(scratch.upper) as upper, entries.directory(scratch.lower) as lower:
         place = copying.Place("new", lower, KEEPING + "1", replaces=False)
         made = {
             "file": partial(copying.put_file, "new", upper, 0o644, place, check),
@@ -527,7 +527,7 @@ def test_what_a_source_changes_while_a_change_is_applied_stays(
     write(scratch.upper, "file", "mine")
     write(scratch.upper, "old", "old\n").chmod(0o666)
     file, old = Path(scratch.lower, "file"), Path(scratch.lower, "old")
-    copy, checked = copying.copy_data, settling.type_of
+    copy, checked = copying.copy_data, layers.type_of
 
     def copied(content: int, to: int, wanted: os.stat_result, lower: int) -> None:
         changed_by_the_source(scratch, "file", "theirs, meanwhile")
@@ -541,7 +541,7 @@ def test_what_a_source_changes_while_a_change_is_applied_stays(
         return checked(found)
 
     monkeypatch.setattr(copying, "copy_data", copied)
-    monkeypatch.setattr(settling, "type_of", swapped)
+    monkeypatch.setattr(layers, "type_of", swapped)
     outcomes = list(settling.apply(scratch, changes(scratch)))
     assert [outcome.error is not None for outcome in outcomes] == [True, True]
     assert file.read_text() == "theirs, meanwhile"
@@ -634,7 +634,7 @@ def test_a_renamed_file_that_the_source_has_changed_is_written_under_neither_nam
 
 def test_a_change_after_one_that_was_applied_is_based_on_it(scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
     stated = iter("abcdefgh")
-    monkeypatch.setattr(settling, "version_in", lambda *_: {"etag": versions.setdefault("new", next(stated))})
+    monkeypatch.setattr(layers, "version_in", lambda *_: {"etag": versions.setdefault("new", next(stated))})
     versions: dict[str, str] = {}
     write(scratch.upper, "new", "1")
     assert applied(scratch) == {"new": None}

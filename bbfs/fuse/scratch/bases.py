@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from bbfs.fuse.scratch.changes import Identity, Type, origin_of
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.entries import Identity, Type, origin_of
 
 log = logging.getLogger(__name__)
 

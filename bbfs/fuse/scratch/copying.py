@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from bbfs.fuse.scratch import changes as upper_layer
-from bbfs.fuse.scratch.changes import PRIVILEGED
+from bbfs.fuse.scratch.entries import open_file
 from bbfs.model.errors import Conflict
 from bbfs.serving.renaming import NOREPLACE, rename_with
 
 _BLOCK = 1 << 20
 _UNIT = 512
 """The unit of st_blocks, in bytes (stat(2))."""
-_BITS = ((stat.S_ISUID, "setuid"), (stat.S_ISGID, "setgid"), (stat.S_ISVTX, "sticky"))
+_PRIVILEGED = ((stat.S_ISUID, "setuid"), (stat.S_ISGID, "setgid"), (stat.S_ISVTX, "sticky"))
+"""Permission bits that no change carries to a source."""
 
 
 def applied_mode(wanted: int, before: int | None, umask: int) -> int:
@@ -30,8 +30,8 @@ def applied_mode(wanted: int, before: int | None, umask: int) -> int:
 
 def refused_bits(wanted: int, before: int | None) -> str | None:
     """Return the names of the privileged bits that a mode has and the source's entry does not; None without any."""
-    added = wanted & PRIVILEGED & ~(before or 0)
-    return ", ".join(name for bit, name in _BITS if added & bit) or None
+    added = wanted & ~(before or 0)
+    return ", ".join(name for bit, name in _PRIVILEGED if added & bit) or None
 
 
 def require_room(wanted: os.stat_result, beneath: int) -> None:
@@ -62,7 +62,7 @@ def put_file(name: str, upper: int, mode: int, place: Place, check: Callable[[],
     check: raises if the source has changed the file. It is called again once all is copied, which may take long.
     """
     lower = place.lower
-    content = upper_layer.open_file(name, upper)
+    content = open_file(name, upper)
     try:
         wanted = os.fstat(content)
         if wanted.st_size > _BLOCK:
@@ -165,17 +165,3 @@ def set_mode(name: str, beneath: int, mode: int) -> None:
         os.chmod(f"/proc/self/fd/{descriptor}", mode)
     finally:
         os.close(descriptor)
-
-
-def remove(name: str, beneath: int) -> None:
-    """Remove a name, a directory with all below it."""
-    found = upper_layer.status(name, beneath)
-    if found is None:
-        return
-    if not stat.S_ISDIR(found.st_mode):
-        os.unlink(name, dir_fd=beneath)
-        return
-    with upper_layer.directory(name, beneath) as inside:
-        for each in os.listdir(inside):
-            remove(each, inside)
-    os.rmdir(name, dir_fd=beneath)

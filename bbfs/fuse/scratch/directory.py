@@ -195,9 +195,6 @@ class Scratch:
     def is_held(self) -> bool:
         return self._is_locked("held")
 
-    def is_edited(self) -> bool:
-        return self._is_locked("edited")
-
     def await_end(self) -> bool:
         """Wait until nothing holds it. Return whether that came within ENDS_WITHIN."""
         until = time.monotonic() + ENDS_WITHIN

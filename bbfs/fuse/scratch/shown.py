@@ -12,8 +12,8 @@ import trio
 
 from bbfs.fuse.scratch import bases
 from bbfs.fuse.scratch.bases import Base, Notes, Version
-from bbfs.fuse.scratch.changes import Marks, Type, directory, type_of
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.entries import Marks, Type, directory, type_of
 from bbfs.fuse.scratch.origin import version
 from bbfs.resources.writing.temporary import KEEPING
 from bbfs.sources.filesystem.content import etag_of

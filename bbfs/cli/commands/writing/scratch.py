@@ -3,7 +3,6 @@
 import difflib
 import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,13 +15,13 @@ from bbfs.cli.commands.mount import DIRECTORY
 from bbfs.cli.options import Verbosity, verbosity_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
-from bbfs.fuse.scratch import settling
-from bbfs.fuse.scratch.changes import Change, digest, open_file, recorded
+from bbfs.fuse.scratch import copying, settling
+from bbfs.fuse.scratch.changes import Change, digest, recorded
 from bbfs.fuse.scratch.changes import changes as changes_of
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.entries import open_file
 
 _DIGEST = re.compile(r"[0-9a-f]{8,32}")
-_BITS = ((stat.S_ISUID, "setuid"), (stat.S_ISGID, "setgid"), (stat.S_ISVTX, "sticky"))
 LETTERS = {"added": "A", "changed": "M", "removed": "D", "renamed": "R", "attributes": "T", "written": "W"}
 _LARGEST_DIFF = 1 << 20
 """Bytes of a file whose lines are compared; of a larger one only the name is shown."""
@@ -230,9 +229,8 @@ def _notes(change: Change) -> Iterator[str]:
         yield f"mode {change.before:04o} -> {change.mode:04o}"
     elif change.before is None and change.mode & ~usual:
         yield f"mode {change.mode:04o}"
-    refused = [name for bit, name in _BITS if change.mode & bit & ~(change.before or 0)]
-    if refused:
-        yield f"{', '.join(refused)}: not applied"
+    if refused := copying.refused_bits(change.mode, change.before):
+        yield f"{refused}: not applied"
 
 
 def document(change: Change) -> dict[str, object]:
