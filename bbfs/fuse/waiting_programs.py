@@ -17,7 +17,7 @@ the daemon. `cmdline` and `mem` take it, so another thread reads those.
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,20 +28,23 @@ from bbfs.vfs.names import Aim
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the waiting programs."""
+_MASKS = frozenset((b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn", b"SigCgt"))
+"""The signals of a thread in its file `status` of /proc, each as a mask."""
 
-_HARMLESS = (
+
+def _mask(*signals: int) -> int:
+    return sum(1 << (number - 1) for number in signals)
+
+
+_HARMLESS = _mask(
     signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPROF, signal.SIGVTALRM, signal.SIGIO,
     signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
 """Signals of a program's ordinary work, or that stop it for a while: they end no wait. (A program that is stopped while
 it waits stops when the wait is over.)"""
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_ENDING = _mask(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end a wait although the program handles them. Any other that it handles, such as the timer of a progress
 meter, would make calls fail that never fail on a local disk."""
-
-
-def _mask(signals: Iterable[int]) -> int:
-    return sum(1 << (number - 1) for number in signals)
 
 
 def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
@@ -55,13 +58,13 @@ def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
         return True
     except OSError:  # another user's process under hidepid (proc(5)), or no descriptor is free
         return False
-    masks = {
-        key: int(value, 16)
-        for key, _, value in (line.partition(b":") for line in status.split(b"\n"))
-        if key in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn", b"SigCgt")
-    }
-    pending = (masks[b"SigPnd"] | masks[b"ShdPnd"]) & ~masks[b"SigBlk"] & ~masks[b"SigIgn"] & ~_mask(_HARMLESS)
-    return bool(pending & (~masks.get(b"SigCgt", 0) | _mask(_ENDING)))
+    masks: dict[bytes, int] = {}
+    for line in status.split(b"\n"):
+        key, _, value = line.partition(b":")
+        if key in _MASKS:
+            masks[key] = int(value, 16)
+    pending = (masks[b"SigPnd"] | masks[b"ShdPnd"]) & ~masks[b"SigBlk"] & ~masks[b"SigIgn"] & ~_HARMLESS
+    return bool(pending & (~masks.get(b"SigCgt", 0) | _ENDING))
 
 
 def _is_there(pid: int) -> bool:

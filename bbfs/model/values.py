@@ -169,11 +169,11 @@ class DataSource:
     index: bool | None = None
     text: TextFiles = "by-name"
     base: str | None = None
+    base_prefix: str = field(init=False, repr=False, compare=False)
+    """The prefix without its scheme: `{access_method}-{type}+{name}`."""
 
-    @property
-    def base_prefix(self) -> str:
-        """The prefix without its scheme: `{access_method}-{type}+{name}`."""
-        return "+".join(self.uri_prefix.split("+", 2)[:2])
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_prefix", "+".join(self.uri_prefix.split("+", 2)[:2]))
 
     @property
     def grants_write(self) -> bool:

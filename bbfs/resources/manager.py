@@ -288,13 +288,13 @@ class ResourceManager:
     ) -> None:
         """Pass on a change at some paths of a source's catalog. own: this process has made it."""
         told = paths if isinstance(paths, ChangedPaths) else ChangedPaths(paths)
-        mounted: list[Path] = []
-        for path in told:
-            self._ahead.changed(source, path)
-            if told.below:
-                self._ahead.completed(source, path)
-            mounted.append(self.roots.mounted(source, path))
-        self.changes.notify(Change(source.data.id, event, uri, frozenset(mounted), told.below, own))
+        if source.data.id in self._ahead.sources:
+            for path in told:
+                self._ahead.changed(source, path)
+                if told.below:
+                    self._ahead.completed(source, path)
+        mounted = frozenset([self.roots.mounted(source, path) for path in told])
+        self.changes.notify(Change(source.data.id, event, uri, mounted, told.below, own))
 
     def notify_of(self, source: Source, paths: Iterable[Path]) -> None:
         """Notify the kernel and all others of paths in a catalog that lead elsewhere now."""

@@ -164,10 +164,8 @@ class Tree:
         source, below = self.place(path)
         if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
-        if source.overlay is not None and not (source.overlay.is_due(below) and _must_be_asked(source, below)):
-            overlaid = source.overlay.find(below)
-            if overlaid is not None:
-                return overlaid
+        if source.overlay is not None and (overlaid := source.overlay.cached(below)) is not None:
+            return overlaid
         try:
             node = source.catalog.cached(below)
         except NotFound:
@@ -366,14 +364,6 @@ class Tree:
         if catalog.beginning is None:
             return uri_paths.native_of(below, source.data.scheme)
         return catalog.beginning + "/".join(segments)
-
-
-def _must_be_asked(source: Source, below: Path) -> bool:
-    """Return whether the catalog of a source knows nothing of a path without a request."""
-    try:
-        return source.catalog.cached(below) is None
-    except (NotFound, NotADirectory):
-        return False
 
 
 async def _asked(source: Source, below: Path) -> Node:

@@ -49,10 +49,6 @@ def _table() -> dict[int, Inode | Shown]:
     return table
 
 
-def _path_of(held: Inode | Shown) -> tuple[str, ...]:
-    return held[0] if isinstance(held, tuple) else held.key.path
-
-
 class InodeTable:
     """The inodes that the kernel holds (by lookups), and their numbers. Owned by the mount.
 
@@ -75,7 +71,7 @@ class InodeTable:
         self._identity = identity
         self.retold: set[int] = set()
         self._held: list[dict[int, Inode | Shown]] = [_table() for _ in range(_TABLES)]  # by number modulo their number
-        self._of(ROOT)[ROOT] = Inode(InodeKey(()))
+        self._held[ROOT % _TABLES][ROOT] = Inode(InodeKey(()))
         self._again: list[dict[int, int]] = [{} for _ in range(_TABLES)]  # lookups beyond the first of those shown
         self._numbers: dict[InodeKey, int] = {}  # of all but those shown: they have the number of their hash
 
@@ -84,9 +80,6 @@ class InodeTable:
 
     def __contains__(self, ino: int) -> bool:
         return ino in self._held[ino % _TABLES]
-
-    def _of(self, ino: int) -> dict[int, Inode | Shown]:
-        return self._held[ino % _TABLES]
 
     def _key(self, path: tuple[str, ...], version: str) -> InodeKey:
         """Return the key of a number."""
@@ -130,7 +123,7 @@ class InodeTable:
             ino = self._free(path, version)
             if ino not in self:
                 self._numbers[key] = ino
-                self._of(ino)[ino] = Inode(InodeKey(path, version))
+                self._held[ino % _TABLES][ino] = Inode(InodeKey(path, version))
         inode = self._find(ino)
         inode.lookups += 1
         if inode.key.version != version:
@@ -166,7 +159,7 @@ class InodeTable:
         """
         if ino == ROOT:
             return False
-        table = self._of(ino)
+        table = self._held[ino % _TABLES]
         shown = table.get(ino)
         if isinstance(shown, tuple):
             again = self._again[ino % _TABLES]
@@ -184,7 +177,7 @@ class InodeTable:
         held.lookups -= lookups
         if held.lookups:
             return False
-        del self._of(ino)[ino]
+        del table[ino]
         self._drop_number(ino, held.key)
         self.retold.discard(ino)
         return True
@@ -205,36 +198,42 @@ class InodeTable:
         Lookups find the moved inode then. One that was there before, with the same version, stays what it is to the
         programs that have it open.
         """
-        for table in self._held:
-            moved = [ino for ino, held in table.items() if _path_of(held)[: len(path)] == path]
-            for ino in moved:
-                inode = self._find(ino)
-                key = InodeKey((*to, *inode.key.path[len(path) :]), inode.key.version)
-                self._drop_number(ino, inode.key)
-                self._numbers[self._key(*key)], inode.key, inode.note = ino, key, None
+        moved = [
+            ino
+            for table in self._held
+            for ino, held in table.items()
+            if (held[0] if isinstance(held, tuple) else held.key.path)[: len(path)] == path
+        ]
+        for ino in moved:
+            inode = self._find(ino)
+            key = InodeKey((*to, *inode.key.path[len(path) :]), inode.key.version)
+            self._drop_number(ino, inode.key)
+            self._numbers[self._key(*key)], inode.key, inode.note = ino, key, None
 
     def get(self, ino: int) -> InodeKey:
         """Return the key of an inode number. Raise Outdated when it is not held."""
-        held = self._of(ino).get(ino)
-        return InodeKey(*held) if isinstance(held, tuple) else self._find(ino).key
+        held = self._held[ino % _TABLES].get(ino)
+        if isinstance(held, Inode):
+            return held.key
+        return InodeKey(*held) if held is not None else self._find(ino).key
 
     def find(self, ino: int) -> Inode | None:
         """Return the inode with this number, or None if it is not held. The caller may count lookups on it."""
         return self._find(ino) if ino in self else None
 
     def _find(self, ino: int) -> Inode:
-        held = self._of(ino).get(ino)
+        held = self._held[ino % _TABLES].get(ino)
         if held is None:
             raise Outdated(f"inode {ino} is not held")
         if isinstance(held, tuple):  # more is asked of it than to be listed
             key = InodeKey(*held)
-            held = self._of(ino)[ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
+            held = self._held[ino % _TABLES][ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
             self._numbers[self._key(*key)] = ino
         assert isinstance(held, Inode)
         return held
 
     def _is_shown(self, ino: int, path: tuple[str, ...], version: str) -> bool:
-        held = self._of(ino).get(ino)
+        held = self._held[ino % _TABLES].get(ino)
         return isinstance(held, tuple) and self._key(*held) == self._key(path, version)
 
     def _free(self, path: tuple[str, ...], version: str) -> int:

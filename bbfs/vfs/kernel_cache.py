@@ -7,12 +7,13 @@ task is alone; nothing here waits.
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from typing import Literal, TypeAlias
 
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.model.values import Change
-from bbfs.resources.catalog.record import DIRECTORY_VERSION, Path
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
 from bbfs.resources.contents import Contents
 from bbfs.resources.tree import Tree
 from bbfs.vfs.file_handles import OpenFile, OpenFiles
@@ -20,6 +21,9 @@ from bbfs.vfs.inode_table import InodeTable
 
 ABSENT_KEPT = 10_000
 """Absent names that the kernel may have cached, and that a refresh invalidates."""
+
+Look: TypeAlias = Callable[[Path], Node | Literal["absent"] | None]
+"""Returns the node at a path, or None if only its source can tell."""
 
 
 class KernelCache:
@@ -66,17 +70,21 @@ class KernelCache:
         """Notify the kernel of names that have changed, and of ancestors that were added or removed."""
         self.changes += 1
         told: set[Path] = set()
+        look: Look = cache(self._look)
         for path in change.paths:
-            self._outdate(path, below=change.below)
+            self._outdate(path, look, below=change.below)
             for depth in range(1, len(path) + 1):
                 parent = self._inodes.held(path[: depth - 1], DIRECTORY_VERSION)
                 if parent is None:
                     break  # without the directory, the kernel has nothing below it
                 place = path[:depth]
-                apart = depth == len(path) and not change.below
-                if place not in told and (
-                    (apart and not self._stays(place)) or self._came_or_went(place, unknown=change.below)
-                ):
+                if place in told:
+                    continue
+                if depth == len(path) and not change.below:
+                    differs = not self._stays(place, look)
+                else:
+                    differs = self._came_or_went(place, look, unknown=change.below)
+                if differs:
                     told.add(place)
                     self._invalidate(parent, place[-1].encode())
         if change.below:
@@ -93,7 +101,7 @@ class KernelCache:
             yield self._in_held(
                 (path[:-1], path[-1].encode())
                 for path, version in below
-                if version != DIRECTORY_VERSION or self._came_or_went(path)
+                if version != DIRECTORY_VERSION or self._came_or_went(path, self._look)
             )
 
     def _in_held(self, names: Iterable[tuple[Path, bytes]]) -> list[tuple[int, bytes]]:
@@ -102,31 +110,40 @@ class KernelCache:
         parents = ((held(directory), name) for directory, name in names)
         return [(parent, name) for parent, name in parents if parent is not None]
 
-    def _stays(self, directory: Path) -> bool:
-        """Return whether a name leads to the directory that the kernel has."""
-        if self._inodes.held(directory, DIRECTORY_VERSION) is None:
-            return False
+    def _look(self, path: Path) -> Node | Literal["absent"] | None:
+        """Return the node at a path, or None if only its source can tell."""
         try:
-            node = self._tree.cached(directory)
-        except NotFound:
-            return False
-        return node is not None and node.kind == "directory"
+            return self._tree.cached(path)
+        except (NotFound, NotADirectory):
+            return "absent"
 
-    def _came_or_went(self, directory: Path, *, unknown: bool = True) -> bool:
+    def _stays(self, path: Path, look: Look) -> bool:
+        """Return whether a name leads to what the kernel has there: the directory, or the file that a program writes.
+
+        The last close of such a file notifies the kernel.
+        """
+        is_directory = self._inodes.held(path, DIRECTORY_VERSION) is not None
+        if not is_directory and all(opened.draft is None for opened in self._files.below(path)):
+            return False
+        node = look(path)
+        if not isinstance(node, Node) or node.draft is None:
+            return is_directory and isinstance(node, Node) and node.kind == "directory"
+        return self._inodes.held(path, node.draft.version) is not None
+
+    def _came_or_went(self, directory: Path, look: Look, *, unknown: bool = True) -> bool:
         """Return whether the kernel's view of a directory is wrong. unknown: the answer if only its source can tell.
 
         A directory that loses its entry has no path any more: getcwd(2) fails in it.
         """
         if len(directory) == 1 and self._tree.has_root(directory[0]):
             return False
-        known = self._inodes.held(directory, DIRECTORY_VERSION) is not None
-        try:
-            is_there = self._tree.cached(directory) is not None
-            return (is_there or unknown) and is_there != known
-        except NotFound:
+        known, node = self._inodes.held(directory, DIRECTORY_VERSION) is not None, look(directory)
+        if node == "absent":
             return known
+        is_there = node is not None
+        return (is_there or unknown) and is_there != known
 
-    def _outdate(self, place: Path, *, below: bool) -> None:
+    def _outdate(self, place: Path, look: Look, *, below: bool) -> None:
         """Wake the programs that poll an open file at or below a path, if its version is outdated.
 
         If its content only expired, ask the source: they do not open the file again before they are woken.
@@ -135,25 +152,23 @@ class KernelCache:
             told = opened.path if below else place
             if opened.wake is not None and not opened.record.invalidated:
                 self._contents.begin_learning(opened.record)
-            if not opened.changed and self._is_outdated(opened, told):
+            if not opened.changed and self._is_outdated(opened, told, look):
                 opened.changed = True
                 wake, opened.wake = opened.wake, None
                 if wake is not None:
                     wake()
 
-    def _is_outdated(self, opened: OpenFile, told: Path) -> bool:
+    @staticmethod
+    def _is_outdated(opened: OpenFile, told: Path, look: Look) -> bool:
         """Return whether an open file is another version than its path has, after a change at `told`."""
         record, node = opened.record, None
         if not opened.shares_inode and (record.invalidated or record.inode_version != opened.version):
             return True
-        for place in (told, opened.path):  # a directory that is gone takes its entries with it
-            try:
-                node = self._tree.cached(place)
-            except (NotFound, NotADirectory):
-                return True
-            if node is None:
-                return place == told
-        record = node.record if node is not None else None
+        for place in dict.fromkeys((told, opened.path)):  # a directory that is gone takes its entries with it
+            node = look(place)
+            if not isinstance(node, Node):
+                return node == "absent" or place == told
+        record = node.record if isinstance(node, Node) else None
         if record is None or opened.shares_inode:
             return record is None
         return record.invalidated or record.inode_version != opened.version

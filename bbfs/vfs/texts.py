@@ -137,6 +137,8 @@ class TextHandler(SourceView):
             content = await self._manager.contents.open(record)
         finally:
             self._opening.discard(document)
+        if not self._made:
+            self._manager.changes.subscribe(self._changed)
         self._made[document] = native_uri
         metadata, made = _described(native_uri, record), version_of([_FORM, kind, content.version])
         ttl = self._manager.contents.fresh_for(record)
@@ -153,15 +155,14 @@ class TextHandler(SourceView):
         return Loaded((Part(None, MARKDOWN, MemoryContent(text, made), "text"),), ttl, metadata)
 
     def watch(self, sink: Callable[[Change], None]) -> None:
-        """Report the changes of documents whose texts were made."""
+        """Report the changes of documents whose texts were made, from the first one on."""
         self._sink = sink
-        self._manager.changes.subscribe(self._changed)
 
     def interested(self, native_uri: str) -> None:
         """Do nothing: a text is followed once it was made."""
 
     def _changed(self, change: Change) -> None:
-        if change.source_id == self.source.id or not self._made:
+        if change.source_id == self.source.id:
             return
         told = [path for path in self._made if change.concerns(path)] if change.below else change.paths
         for path in told:

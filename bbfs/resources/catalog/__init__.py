@@ -8,7 +8,6 @@ a hierarchical one lists a directory at a time. Both answer the same questions, 
 from bbfs.resources.catalog.base import SERVED_STALE, Catalog, CatalogContext, Changes, Children
 from bbfs.resources.catalog.directory import DirectoryCatalog
 from bbfs.resources.catalog.flat import FlatCatalog
-from bbfs.resources.catalog.lookups import publish_description
 
 __all__ = [
     "SERVED_STALE",
@@ -18,5 +17,4 @@ __all__ = [
     "Children",
     "DirectoryCatalog",
     "FlatCatalog",
-    "publish_description",
 ]

@@ -14,8 +14,8 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFou
 from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import PORTION, CatalogContext, LateAnswers, View
-from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, publish_description
-from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, record_node
+from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, publish_description, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000

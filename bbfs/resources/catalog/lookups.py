@@ -14,7 +14,7 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.resources.catalog.base import CatalogContext, LateAnswers
-from bbfs.resources.catalog.record import Past, Path, Record, usable_size
+from bbfs.resources.catalog.record import Past, Path, Record, publish_description
 from bbfs.sources import CanFind
 
 NAMES_KEPT = 10_000
@@ -155,24 +155,6 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
     else:
         return None
     return hidden + uri_paths.hide_component(uri_paths.index_name(metadata.mime_type)[hidden.count("%") :])
-
-
-def publish_description(
-    record: Record, metadata: ResourceMetadata, now: float, ttl: float, *, keeps_inode: bool = False
-) -> None:
-    """Take a description with an etag for a load: the version, and so the inode, follow from it.
-
-    keeps_inode: it is of the first content ever seen, as in `Record.learn`, or of the bytes that the inode has.
-    """
-    size = usable_size(metadata.size)
-    if size == record.size and record.digest is not None and record.digest == record.unstated and not keeps_inode:
-        return  # only a load can tell if the first version that the source states is that of the written bytes
-    if metadata.etag is not None and size is not None and metadata.kind == "resource":
-        if record.digest != metadata.etag and not keeps_inode:
-            record.inode_version = metadata.etag
-        record.size, record.digest = size, metadata.etag
-        record.fetched_at, record.ttl = now, ttl
-        record.invalidated = record.stale = False
 
 
 def is_probe(name: str) -> bool:

@@ -57,8 +57,8 @@ class Overlay:
         """Return what is overlaid at exactly this path, or None."""
         names = self._below.get(path[:-1]) if path else None
         found = names.get(path[-1]) if names else None
-        if found is None:
-            return None
+        if found is None or (found.since == inf and not found.made):
+            return found  # no listing ends what only the mount has
         listed_at = self._catalog.listed_at(path[:-1])
         shown = found.at < listed_at and self._is_confirmed(path) if found.made else found.since < listed_at
         if shown:
@@ -115,14 +115,6 @@ class Overlay:
                     records.append(found.node.record)
         return records
 
-    def is_due(self, path: Path) -> bool:
-        """Return whether the source is to be asked before a path is what it is here."""
-        if not self._below:
-            return False
-        now = self._clock()
-        found = (self.get(path[:depth]) for depth in range(1, len(path) + 1))
-        return any(each is not None and each.until <= now for each in found)
-
     def drop_below(self, path: Path) -> None:
         for directory in [each for each in self._below if each[: len(path)] == path]:
             del self._below[directory]
@@ -140,12 +132,21 @@ class Overlay:
 
     def find(self, path: Path) -> Node | None:
         """Return the overlaid node at a path, or None if the catalog has to answer. Raise NotFound, NotADirectory."""
-        if not self._below:
-            return None
+        return self._find(path, asks=False) if self._below else None
+
+    def cached(self, path: Path) -> Node | None:
+        """As `find`. None as well where the source has to be asked again: the catalog then answers that by None."""
+        return self._find(path, asks=True) if self._below else None
+
+    def _find(self, path: Path, *, asks: bool) -> Node | None:
+        """As `find`, or with `asks` as `cached`."""
         for depth in range(1, len(path) + 1):
-            found = self.get(path[:depth])
+            names = self._below.get(path[: depth - 1])
+            found = self.get(path[:depth]) if names and path[depth - 1] in names else None
             if found is None:
                 continue
+            if asks and found.until < inf and found.until <= self._clock() and self._must_be_asked(path):
+                return None
             if found.node is None:
                 raise NotFound(f"removed: {'/'.join(path[:depth])}")
             if depth == len(path):
@@ -181,6 +182,13 @@ class Overlay:
         node = self._cataloged(path)
         record = None if node is None else node.record or node.candidate
         return node is not None and (record is None or not record.provisional)
+
+    def _must_be_asked(self, path: Path) -> bool:
+        """Return whether the catalog knows nothing of a path without a request."""
+        try:
+            return self._catalog.cached(path) is None
+        except (NotFound, NotADirectory):
+            return False
 
     def _cataloged(self, path: Path) -> Node | None:
         try:

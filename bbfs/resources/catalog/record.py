@@ -362,6 +362,24 @@ class Past:
         return record
 
 
+def publish_description(
+    record: Record, metadata: ResourceMetadata, now: float, ttl: float, *, keeps_inode: bool = False
+) -> None:
+    """Take a description with an etag for a load: the version, and so the inode, follow from it.
+
+    keeps_inode: it is of the first content ever seen, as in `Record.learn`, or of the bytes that the inode has.
+    """
+    size = usable_size(metadata.size)
+    if size == record.size and record.digest is not None and record.digest == record.unstated and not keeps_inode:
+        return  # only a load can tell if the first version that the source states is that of the written bytes
+    if metadata.etag is not None and size is not None and metadata.kind == "resource":
+        if record.digest != metadata.etag and not keeps_inode:
+            record.inode_version = metadata.etag
+        record.size, record.digest = size, metadata.etag
+        record.fetched_at, record.ttl = now, ttl
+        record.invalidated = record.stale = False
+
+
 def usable_size(size: int | None) -> int | None:
     """Return a declared size in bytes that a file system can show, or None: some sources declare any."""
     return size if size is not None and 0 <= size < LARGEST else None

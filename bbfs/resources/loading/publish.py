@@ -27,9 +27,8 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, ResourceMetadata
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
-from bbfs.resources.catalog import publish_description
 from bbfs.resources.catalog.lookups import ABSENT_FOR
-from bbfs.resources.catalog.record import Path, Record, content_key
+from bbfs.resources.catalog.record import Path, Record, content_key, publish_description
 from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
 from bbfs.sources.content.memory import MemoryContent
@@ -141,11 +140,12 @@ class Publisher:
             loaded = Loaded(found.parts, metadata=replace(record.metadata, size=found.size, etag=found.etag))
         return self.loaded(load, loaded, found.fetched_at, found.ttl)
 
-    def loaded(self, load: Load, loaded: Loaded, now: float, ttl: float) -> Sequence[Content]:
+    def loaded(self, load: Load, loaded: Loaded, now: float, ttl: float, *, notifies: bool = True) -> Sequence[Content]:
         """Publish what a source answered: update the record, keep the contents in memory, notify of changes.
 
-        now: when it was fetched. A resource that was invalidated since the load began stays invalidated. One that was
-        written since stays what was written. Return the contents.
+        now: when it was fetched. notifies: False if the caller notifies of the resource's path. A resource that was
+        invalidated since the load began stays invalidated. One that was written since stays what was written. Return
+        the contents.
         """
         if load.is_overwritten:
             return [part.content for part in loaded.parts]
@@ -176,7 +176,7 @@ class Publisher:
             changed = self._publish_parts(source, record, loaded, now, ttl, invalidated=invalidated)
         if record.invalidated and not was_invalidated:
             changed.append(record.path)
-        if changed and record.path:
+        if changed and record.path and notifies:
             self._changed(source, changed)
         return [part.content for part in loaded.parts]
 

@@ -96,7 +96,8 @@ class LoadAhead:
         self._held = held
         self._mounted = mounted
         self._clock = clock
-        self._sources: dict[str, _Ahead] = {}
+        self.sources: dict[str, _Ahead] = {}
+        """The sources that have readahead, by ID."""
 
     def add(self, source: Source) -> None:
         """Add a source, unless it takes one request at a time or its sizes are lazy: those get no readahead."""
@@ -108,12 +109,12 @@ class LoadAhead:
             TreeOrder(partial(self._by_number, source), opens_at=IN_ODD_ORDER),
         )
         ahead = _Ahead(Streams(2 * policy.concurrency, policy.timeout), orders)
-        self._sources[source.data.id] = ahead
+        self.sources[source.data.id] = ahead
         source.slots.freed = partial(self._begin_next, source, ahead)
 
     def accessed(self, source: Source, path: Path, record: Record, *, wanted: bool) -> None:
         """Take note of an access to a content that is not cached (`wanted`: it is loaded next), or was loaded ahead."""
-        ahead = self._sources.get(source.data.id)
+        ahead = self.sources.get(source.data.id)
         if ahead is None:
             return
         self._forget_unused(ahead, path)
@@ -166,7 +167,7 @@ class LoadAhead:
 
     def ended(self, source: Source, record: Record, size: int | None) -> None:
         """Take note of the end of a load: `size` bytes in memory, or None for a failure."""
-        ahead = self._sources.get(source.data.id)
+        ahead = self.sources.get(source.data.id)
         if ahead is None:
             return
         if size is not None:
@@ -179,13 +180,13 @@ class LoadAhead:
 
     def changed(self, source: Source, path: Path) -> None:
         """Take note of a change at a path of the source's catalog."""
-        ahead = self._sources.get(source.data.id)
+        ahead = self.sources.get(source.data.id)
         for order in ahead.orders if ahead is not None else ():
             order.changed(path)
 
     def completed(self, source: Source, directory: Path) -> None:
         """Drop the orders of a directory whose names the source has just completed."""
-        ahead = self._sources.get(source.data.id)
+        ahead = self.sources.get(source.data.id)
         for order in ahead.orders if ahead is not None else ():
             order.forget(directory)
 

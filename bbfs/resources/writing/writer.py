@@ -34,8 +34,7 @@ from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import Expected, Labels, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
-from bbfs.resources.catalog.lookups import publish_description
-from bbfs.resources.catalog.record import Path, Record, record_node
+from bbfs.resources.catalog.record import Path, Record, publish_description, record_node
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.tiers import Load
@@ -615,7 +614,8 @@ class Writer:
         exact = metadata.size is not None and (content is None or metadata.size == content.size)
         if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):
             part = Part(native_uri, record.metadata.mime_type, content, metadata.content_type)
-            self._publisher.loaded(Load(source, record), Loaded((part,), metadata=metadata), now, ttl)
+            loaded = Loaded((part,), metadata=metadata)
+            self._publisher.loaded(Load(source, record), loaded, now, ttl, notifies=path is None)
         elif metadata.etag is not None:  # the source has made another content of it, and says which
             record.describe(metadata, record.path, now)
             publish_description(record, metadata, now, ttl)

@@ -14,8 +14,7 @@ from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import hide_component
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata
 from bbfs.resources.catalog.base import LATE_FOR
-from bbfs.resources.catalog.lookups import publish_description
-from bbfs.resources.catalog.record import Record
+from bbfs.resources.catalog.record import Record, publish_description
 from bbfs.sources.content.memory import MemoryContent
 
 ROOT = "bb-scripted+tree+db"
