@@ -5,10 +5,13 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import HealthCheck, settings
 from repository import TESTS
 
@@ -89,3 +92,27 @@ def short_path() -> Iterator[Path]:
     """A directory whose path leaves room for that of a Unix socket (107 bytes, unix(7)); `tmp_path` may not."""
     with tempfile.TemporaryDirectory(prefix="bbfs-") as directory:
         yield Path(directory)
+
+
+class _ThreadsHold(trio.abc.Instrument):
+    """Holds a clock while a thread works: a deadline must not pass because a thread is slow."""
+
+    def __init__(self, clock: trio.testing.MockClock) -> None:
+        self._clock = clock
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._clock.autojump_threshold = inf if trio.testing.active_thread_count() else 0
+
+
+@pytest.fixture
+def autojump_clock() -> trio.testing.MockClock:
+    """A clock that jumps to the next deadline when all tasks wait, unless one of them waits for a thread."""
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    start = clock.start_clock
+
+    def start_clock() -> None:
+        start()
+        trio.lowlevel.add_instrument(_ThreadsHold(clock))
+
+    setattr(clock, "start_clock", start_clock)  # noqa: B010  # MockClock is final
+    return clock
