@@ -3,6 +3,7 @@
 With `BBFS_WRITE_TOUR=1` a page is written again, with what the commands print now.
 """
 
+import difflib
 import os
 import re
 from collections.abc import Callable
@@ -25,4 +26,5 @@ def play(page: Path, output: Callable[[str], str]) -> None:
     now = _BLOCK.sub(played, written)
     if os.environ.get("BBFS_WRITE_TOUR"):
         page.write_text(now)
-    assert now == written
+    differences = difflib.unified_diff(written.splitlines(), now.splitlines(), "written", "now", lineterm="")
+    assert now == written, "\n".join(differences)
