@@ -83,7 +83,7 @@ class Worker:
             except Torn as torn:
                 told["torn"] = str(torn)
             told["ended"] = time.monotonic()
-            told["interrupted"] = self.generation != generation
+            told["interrupted"] = bool(generation % 2) or self.generation != generation
             if self._wrote:
                 told["wrote"] = self._wrote
             os.write(self._log, json.dumps(told).encode() + b"\n")
