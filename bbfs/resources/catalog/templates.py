@@ -7,58 +7,39 @@ completes (`completion/complete`), within bounds.
 Between two awaits a task is alone; nothing here locks.
 """
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from sys import getsizeof
 
-import trio
 from cachetools import LRUCache
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
-from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.uri_templates import patterns
-from bbfs.model.uri_templates.patterns import Match, Pattern, Position, Segment
-from bbfs.model.values import Completion, DataSource, ResourceMetadata, ResourceTemplate
+from bbfs.model.uri_templates.fitting import Below, Index, Placed, Template, sorted_out
+from bbfs.model.uri_templates.patterns import Match, Pattern
+from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import CatalogContext, Children, ProblemLog
+from bbfs.resources.catalog.base import CatalogContext, Children
+from bbfs.resources.catalog.completion import Completions, Names
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
 from bbfs.resources.catalog.slashes import slashed
-from bbfs.sources import CanComplete
 from bbfs.sources.bounded.turns import Turn
 
 MAX_UNLISTED = 10_000
 """Unlisted resources whose record is kept; beyond that, only their versions."""
-DIRECTORIES_KEPT = 1000
-MAX_NAMES = 32 << 20
-"""Bytes of the completed names of all directories of a source, about; one directory has half of it at most."""
-MAX_REQUESTS = 300
-"""Completions requested to list one directory: a source answers at most 100 values each."""
-TIME_SHARE = 0.5
-"""The part of a source's timeout after which the names found so far are taken."""
-MAX_VALUES = 10_000
-MAX_VALUE_BYTES = 8 << 20
-"""Bytes of the values of one completion."""
-REQUESTS_AT_ONCE = 8
+OPENED_KEPT = 1000
 OPENED_FOR = 1.0
 """Seconds for which a name is a file for a program that opens it, and no directory above others."""
 _NAMED = 3
 """Templates without paths that a problem names; it counts the others."""
 _RECORD = 2000
 """Bytes of a record beside its texts, about."""
-_ENTRY = 700
-"""Bytes of a completed name beside its texts, about."""
-_USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""Characters with which values may continue, besides those seen."""
 _DIRECTORY_TYPES = frozenset(("inode/directory", "application/x-directory", "httpd/unix-directory", "text/directory"))
-
-
 MAX_UNLISTED_BYTES = 64 << 20
 """Bytes of these records, about."""
 
@@ -84,25 +65,6 @@ class Unlisted(LRUCache[str, Record]):
         return uri, record
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """A template of the source with its paths."""
-
-    given: ResourceTemplate
-    pattern: Pattern
-
-
-@dataclass(slots=True)
-class _Names:
-    """The completed names of one directory: a resource each, or None for a directory. size: in bytes, about."""
-
-    fetched_at: float
-    found: dict[str, tuple[_Template, Match] | None] = field(default_factory=dict)
-    size: int = MAX_NAMES // DIRECTORIES_KEPT
-    problem: str | None = None
-    error: BbfsError | None = None
-
-
 class _Shown(Mapping[str, Node]):
     """The unlisted names of a directory. The record of a completed one is made when its node is asked for."""
 
@@ -125,99 +87,6 @@ class _Shown(Mapping[str, Node]):
         return len(self._completed) + sum(name not in self._completed for name in self._literal)
 
 
-class _Index:
-    """Templates in their order, by the literal directories that their paths begin with."""
-
-    def __init__(self, templates: Sequence[_Template]) -> None:
-        self._here: list[tuple[int, _Template]] = []
-        self._below: dict[str, _Index] = {}
-        for numbered in enumerate(templates):
-            index = self
-            for name in numbered[1].pattern.literal:
-                index = index._below.setdefault(name, _Index(()))
-            index._here.append(numbered)
-
-    def fitting(self, path: Path) -> list[_Template]:
-        """Return the templates that may make a path, or a path that begins with it."""
-        index, found = self, list(self._here)
-        for name in path:
-            below = index._below.get(name)
-            if below is None:
-                break
-            index = below
-            found += index._here
-        else:
-            pending = list(index._below.values())
-            while pending:
-                below = pending.pop()
-                found += below._here
-                pending += below._below.values()
-        return [template for _, template in sorted(found, key=lambda each: each[0])]
-
-
-_Placed = list[tuple[_Template, Position]]
-
-
-class _Below:
-    """The templates that go on from a directory, so that few are asked about each of its names.
-
-    places: of the directory.
-    """
-
-    def __init__(self, path: Path, places: _Placed) -> None:
-        self._path = path
-        self._named: defaultdict[str, list[Pattern]] = defaultdict(list)
-        self._leading: list[Pattern] = []
-        self._queried: list[Pattern] = []
-        for template, place in places:
-            following, pattern = place.following, template.pattern
-            if following is None:
-                continue
-            if following.name is not None:
-                self._named[following.name].append(pattern)
-            elif following.many or not pattern.ends_with(following):
-                self._leading.append(pattern)
-            if pattern.has_query and pattern.ends_with(following):
-                self._queried.append(pattern)
-
-    def leads_certainly(self, name: str) -> bool:
-        """Return whether a name of the directory is a directory for certain, as `_sorted_out` has it."""
-        stem = show_component(hide_component(name.partition("?")[0]))
-        named = [self._placed(pattern, name) for key in {name, stem} for pattern in self._named.get(key, ())]
-        if any(place.leads for place in named if place is not None):
-            return True
-        if any(place.match is not None for place in named if place is not None):
-            return False
-        if "?" in name and any(_is_queried(self._placed(pattern, name)) for pattern in self._queried):
-            return False
-        places = (self._placed(pattern, name) for pattern in self._leading)
-        return any(place is not None and place.match is None and place.leads for place in places)
-
-    def _placed(self, pattern: Pattern, name: str) -> Position | None:
-        return pattern.place((*self._path, name))
-
-
-def _is_queried(place: Position | None) -> bool:
-    return place is not None and place.match is not None and not place.leads and place.queried
-
-
-def _sorted_out(places: _Placed) -> tuple[_Placed, _Placed]:
-    """Return the places that are resources for certain, and those that are directories for certain.
-
-    A name that a template spells out is not meant as the value of another's variable, and nor is a query.
-    """
-    files = [each for each in places if each[1].match is not None and not each[1].leads]
-    leading = [each for each in places if each[1].match is None and each[1].leads]
-    if any(place.queried for _, place in files):
-        leading = [each for each in leading if each[1].literal]
-    spelt_file, spelt_lead = (any(place.literal for _, place in some) for some in (files, leading))
-    if spelt_file and not spelt_lead:
-        leading = []
-    elif spelt_lead and not spelt_file:
-        files = []
-    return files, leading
-
-
 class Templated:
     """The resources of one source's templates.
 
@@ -236,36 +105,34 @@ class Templated:
     ) -> None:
         self.problem: str | None = None
         self._source = source
-        self._handler = handler if isinstance(handler, CanComplete) else None
         self._context = context
         self._listed = listed
         self._unlisted = unlisted
         self._recalled = recalled
-        self._templates: tuple[_Template, ...] = ()
-        self._index = _Index(())
-        self._refused = _Index(())
-        self._names: LRUCache[Path, _Names] = LRUCache(MAX_NAMES, lambda names: names.size)
-        self._problems = ProblemLog(source.id, context.clock)
-        self._opened: LRUCache[Path, float] = LRUCache(DIRECTORIES_KEPT)
+        self._templates: tuple[Template, ...] = ()
+        self._index = Index(())
+        self._refused = Index(())
+        self._completions = Completions(source, handler, context, self._places)
+        self._opened: LRUCache[Path, float] = LRUCache(OPENED_KEPT)
 
     async def install(self, templates: Sequence[ResourceTemplate]) -> None:
         """Take over the templates of a new listing. One that makes no paths is left out, and `problem` says so."""
-        made: list[_Template] = []
+        made: list[Template] = []
         problems: list[str] = []
         turn = Turn()
         for given in templates:
             await turn.give_way()
             try:
-                made.append(_Template(given, Pattern(given.uri_template)))
+                made.append(Template(given, Pattern(given.uri_template)))
             except InvalidUri as error:
                 problems.append(str(error))
         more = [f"{len(problems) - _NAMED} more make no paths"] if len(problems) > _NAMED else []
         self.problem = "; ".join([*(shown(each, 100) for each in problems[:_NAMED]), *more]) or None
         if [each.given for each in made] != [each.given for each in self._templates]:
-            self._names.clear()
+            self._completions.clear()
         self._templates = tuple(made)
-        self._index = _Index([each for each in made if not each.given.refused])
-        self._refused = _Index([each for each in made if each.given.refused])
+        self._index = Index([each for each in made if not each.given.refused])
+        self._refused = Index([each for each in made if each.given.refused])
 
     # -- without waiting ---------------------------------------------------------------------------------------------
 
@@ -279,15 +146,15 @@ class Templated:
         return [*always, *(path for path in paths if self._is_both(path))]
 
     def _is_both(self, path: Path) -> bool:
-        files, leading = _sorted_out(self._places(path))
+        files, leading = sorted_out(self._places(path))
         return bool(files and leading)
 
-    def _places(self, path: Path, index: _Index | None = None) -> _Placed:
+    def _places(self, path: Path, index: Index | None = None) -> Placed:
         fitting = (index or self._index).fitting(path)
         found = ((template, template.pattern.place(path)) for template in fitting)
         return [(template, place) for template, place in found if place is not None]
 
-    def _refused_places(self, path: Path) -> _Placed:
+    def _refused_places(self, path: Path) -> Placed:
         """Return the places of a name with a query in refused templates, or of a directory above such names."""
         places = self._places(path, self._refused)
         return [each for each in places if "?" in path[-1] or each[1].match is None]
@@ -297,7 +164,7 @@ class Templated:
 
         Raise NotFound for a resource that the source said a moment ago not to have.
         """
-        names = self._names.get(path[:-1])
+        names = self._completions.last(path[:-1])
         if names is not None and path[-1] in names.found:
             found = names.found[path[-1]]
             return DIRECTORY if found is None else replace(self._resource(self._record(*found, path)), completed=True)
@@ -309,7 +176,7 @@ class Templated:
         if not places and (own := self._own_content(path)) is not None:
             return own
         places = places or self._refused_places(path)
-        files, certain = _sorted_out(places)
+        files, certain = sorted_out(places)
         both = [(template, place) for template, place in places if place.leads and place.match is not None]
         for template, place in () if certain else (*both, *files):
             match = place.match
@@ -369,7 +236,7 @@ class Templated:
 
     def _undecided(self, path: Path, record: Record) -> Node:
         """Return the node of a name that may be a resource or the beginning of others; only the source can tell."""
-        if any(known[: len(path)] == path and names.found for known, names in self._names.items()):
+        if self._completions.has_below(path):
             return DIRECTORY
         if self._absent(record) and self._has_below(path):
             return DIRECTORY
@@ -394,7 +261,7 @@ class Templated:
 
     def native_uri(self, path: Path) -> str | None:
         """Return the native URI of a resource that a template makes at a path, whether or not it exists, or None."""
-        files, certain = _sorted_out(self._places(path))
+        files, certain = sorted_out(self._places(path))
         matches = [place.match for _, place in files if place.match is not None and not certain]
         return next((match.native_uri for match in matches if match.path == path), None) or self.own_uri(path)
 
@@ -403,9 +270,9 @@ class Templated:
         found = (each for each in self._owners(path[:-1]) if path[-1] == uri_paths.index_name(each[0].given.mime_type))
         return next((match.native_uri for _, match in found), None)
 
-    def _owners(self, directory: Path) -> list[tuple[_Template, Match]]:
+    def _owners(self, directory: Path) -> list[tuple[Template, Match]]:
         """Return the resources at a path that is a directory for certain, because others are below it."""
-        files, leading = _sorted_out(self._places(directory))
+        files, leading = sorted_out(self._places(directory))
         return [
             (template, place.match)
             for template, place in files
@@ -426,7 +293,7 @@ class Templated:
         matches = (place.match for _, place in self._places(record.path))
         return any(match is not None and match.native_uri == record.metadata.native_uri for match in matches)
 
-    def _record(self, template: _Template, match: Match, path: Path) -> Record:
+    def _record(self, template: Template, match: Match, path: Path) -> Record:
         uri = match.native_uri
         record = self._listed(uri) or self._unlisted.get(uri)
         if record is None or not record.path:
@@ -439,7 +306,7 @@ class Templated:
             self._unlisted[uri] = record
         return record
 
-    def _metadata(self, template: _Template, match: Match) -> ResourceMetadata:
+    def _metadata(self, template: Template, match: Match) -> ResourceMetadata:
         given = template.given
         return ResourceMetadata(
             uri=source_uri(self._source.base_prefix, match.native_uri),
@@ -490,13 +357,11 @@ class Templated:
 
     def outdate(self, path: Path, *, is_there: bool) -> None:
         """Forget the completed names of a directory unless they say of this name what is so now."""
-        names = self._names.get(path[:-1])
-        if names is not None and (path[-1] in names.found) is not is_there:
-            del self._names[path[:-1]]
+        self._completions.outdate(path, is_there=is_there)
 
     def expire(self) -> list[Path]:
         """Invalidate completed names and absences. Return the paths that were absent."""
-        self._names.clear()
+        self._completions.clear()
         absent = [record for record in self._unlisted.values() if self._absent(record)]
         for record in absent:
             record.error = None
@@ -506,63 +371,39 @@ class Templated:
 
     def completes(self, path: Path) -> bool:
         """Return whether the source may be asked for unlisted names of a directory."""
-        return bool(self._completing(self._places(path)))
+        return self._completions.are_asked_for(self._places(path))
 
-    def cached_children(self, path: Path, *, asked: bool = False) -> Children | None:
-        """Return the unlisted names of a directory, or None if the source must be asked for them.
-
-        asked: the source was asked just now. Raise its error then if there are no names to show.
-        """
-        places, names = self._places(path), self._names.get(path)
-        if not self._completing(places) or (asked and names is None):
+    def cached_children(self, path: Path) -> Children | None:
+        """Return the unlisted names of a directory, or None if the source must be asked for them."""
+        places = self._places(path)
+        if not self._completions.are_asked_for(places):
             return self._literal(path, places)
-        if names is None or not (asked or self._servable(path, names)):
-            return None
-        children = self._children(path, places, names)
-        if asked and names.error is not None and not children:
-            raise type(names.error)(*names.error.args)
-        return children
+        names = self._completions.servable(path)
+        return None if names is None else self._children(path, places, names)
 
     def failure(self, path: Path) -> BbfsError | None:
         """Return the error of the cached answer for the unlisted names of a directory, or None."""
-        names = self._names.get(path)
-        return None if names is None or names.error is None else type(names.error)(*names.error.args)
+        names = self._completions.last(path)
+        return None if names is None else names.failure()
 
     async def children(self, path: Path) -> Children:
         """As `cached_children`, asking the source. Raise its error if there are no names to show."""
         children = self.cached_children(path)
-        if children is None:
-            await self._context.flights.do(*self._completion(path))
-            children = self.cached_children(path, asked=True) or {}
+        if children is not None:
+            return children
+        await self._completions.ask(path)
+        places, names = self._places(path), self._completions.last(path)
+        if names is None or not self._completions.are_asked_for(places):
+            return self._literal(path, places)
+        children = self._children(path, places, names)
+        if not children and (failure := names.failure()) is not None:
+            raise failure
         return children
 
-    def _servable(self, path: Path, names: "_Names") -> bool:
-        """Return whether names may be served now. Expired ones are refreshed in the background (S19)."""
-        policy, age = self._source.policy, self._context.clock() - names.fetched_at
-        if policy.listing_ttl <= age < policy.listing_ttl + policy.max_stale:
-            self._context.flights.begin(*self._completion(path))
-        return age < policy.listing_ttl + policy.max_stale
-
-    def _completion(self, path: Path) -> tuple[Hashable, Callable[[], Awaitable[None]], float]:
-        """Return the arguments of the flight that completes the names of a directory."""
-        return ("complete", self._source.id, path), partial(self._gather, path), self._source.policy.timeout
-
-    def _completing(
-        self, places: Sequence[tuple[_Template, Position]]
-    ) -> list[tuple[_Template, Position, Segment, str]]:
-        """Return the templates whose next names the source may complete, with the segment and its variable."""
-        if self._handler is None:
-            return []
-        return [
-            (template, place, place.following, variable)
-            for template, place in places
-            if place.following is not None and (variable := place.following.only_variable) is not None
-        ]
-
-    def _literal(self, path: Path, places: _Placed) -> dict[str, Node]:
+    def _literal(self, path: Path, places: Placed) -> dict[str, Node]:
         """Return the names that exist for any variables, and the directory's own content."""
         children: dict[str, Node] = {}
-        inside = _Below(path, places)
+        inside = Below(path, places)
         for template, place in places:
             if place.following is None or place.following.name is None:
                 continue
@@ -579,133 +420,9 @@ class Templated:
             children.setdefault(name, record_node(self._record(template, match, (*path, name))))
         return children
 
-    def _children(self, path: Path, places: _Placed, names: _Names) -> Children:
+    def _children(self, path: Path, places: Placed, names: Names) -> Children:
         def node(name: str) -> Node:
             found = names.found[name]
             return DIRECTORY if found is None else record_node(self._record(*found, (*path, name)))
 
         return _Shown(self._literal(path, places), names.found, node)
-
-    async def _gather(self, path: Path) -> None:
-        """Ask for the names of a directory, within bounds, and cache them."""
-        names, places = _Names(self._context.clock()), self._places(path)
-        inside, turn = _Below(path, places), Turn()
-        for template, place, segment, variable in self._completing(places):
-            prefix = ""
-            if segment.many and len(path) > (start := template.pattern.many_from):
-                prefix = "/".join(map(uri_paths.hide_component, path[start:])) + "/"
-            try:
-                values, complete = await self._values(template, place, variable, prefix)
-            except BbfsError as error:
-                names.error, complete, values = type(error)(*error.args), True, []
-                names.problem = f"{shown(template.given.uri_template, 100)}: {error}"
-            for number, value in enumerate(values):
-                await turn.give_way()
-                if names.size > MAX_NAMES // 2:
-                    complete, values = False, values[:number]
-                    break
-                self._enter(names, path, inside, template, place, segment, variable, value)
-            if not complete:
-                names.problem = f"{shown(template.given.uri_template, 100)}: more values than are shown ({len(values)})"
-        if names.problem is not None:
-            self._problems.note(names.problem)
-        names.fetched_at = self._context.clock()
-        before = self._names.get(path)
-        self._names[path] = names
-        # Readahead may have built its order of the directory already, without these names.
-        if names.found.keys() != (before.found.keys() if before is not None else set()):
-            self._context.completed(path)
-
-    def _enter(
-        self,
-        names: _Names,
-        path: Path,
-        inside: _Below,
-        template: _Template,
-        place: Position,
-        segment: Segment,
-        variable: str,
-        value: str,
-    ) -> None:
-        """Add the name that a value makes in the directory at `path`, if any."""
-        known = {**place.variables, variable: value}
-        try:
-            if not template.pattern.ends_with(segment) or template.pattern.has_query:
-                whole, match = template.pattern.path_of(segment, known), None
-            else:
-                uri = template.pattern.expand(known)
-                whole = uri_paths.plain_path(uri).path
-                match = Match(uri, known, whole)
-        except InvalidUri:
-            return
-        if whole[: len(path)] != path or len(whole) <= len(path):
-            return
-        name = whole[len(path)]
-        is_resource = match is not None and len(whole) == len(path) + 1 and not inside.leads_certainly(name)
-        if name not in names.found:
-            uri = match.native_uri if match is not None else ""
-            names.size += _ENTRY + sum(map(getsizeof, (name, value, uri)))
-        if is_resource and match is not None:
-            names.found.setdefault(name, (template, match))
-        else:
-            names.found[name] = None
-
-    async def _values(self, template: _Template, place: Position, variable: str, prefix: str) -> tuple[list[str], bool]:
-        assert self._handler is not None
-        context = {name: value for name, value in patterns.shown(place.variables).items() if isinstance(value, str)}
-        context.pop(variable, None)
-        complete = partial(self._handler.complete, template.given.uri_template, variable, context=context)
-        return await _all_values(complete, prefix, self._source.policy.timeout)
-
-
-async def _all_values(
-    complete: Callable[[str], Awaitable[Completion]], prefix: str, timeout: float
-) -> tuple[list[str], bool]:
-    """Return the values that begin with `prefix`, and whether these are all. Raise the source's error if none came.
-
-    complete: asks for the values that begin with a text. timeout: seconds for one request.
-
-    A source answers at most 100. If it has more, ask for each next letter, as long as that brings new values.
-    """
-    found: dict[str, None] = {}
-    asked, size, cut = 0, 0, False
-    failures: list[BbfsError] = []
-    places = trio.CapacityLimiter(REQUESTS_AT_ONCE)
-
-    async def ask(start: str, following: list[str]) -> None:
-        try:
-            async with places:
-                got: Completion = await complete(start)
-        except BbfsError as error:
-            failures.append(error)
-            return
-        nonlocal size, cut
-        new = [value for value in got.values if value not in found]
-        for value in new:
-            if size < MAX_VALUE_BYTES:
-                found[value] = None
-                size += getsizeof(value)
-        if got.more and not got.final and (new or all(value.startswith(start) for value in got.values)):
-            seen = {value[len(start)] for value in found if value.startswith(start) and len(value) > len(start)}
-            following.extend(start + letter for letter in sorted(seen | set(_USUAL)))
-        elif got.more:
-            cut = True
-
-    wave, enough = [prefix], trio.current_time() + TIME_SHARE * timeout
-    while wave:
-        asked += len(wave)
-        following: list[str] = []
-        async with trio.open_nursery() as nursery:
-            nursery.cancel_scope.deadline = enough if found else inf
-            for start in wave:
-                nursery.start_soon(ask, start, following)
-        cut = cut or nursery.cancel_scope.cancelled_caught
-        if failures and not found:
-            raise type(failures[0])(*failures[0].args)
-        cut = cut or bool(failures)
-        wave = following
-        if len(found) >= MAX_VALUES or size >= MAX_VALUE_BYTES or trio.current_time() >= enough:
-            cut, wave = cut or bool(wave) or size >= MAX_VALUE_BYTES, []
-        elif asked + len(wave) > MAX_REQUESTS:
-            cut, wave = True, wave[: MAX_REQUESTS - asked]
-    return [value for value in found if value.startswith(prefix)][:MAX_VALUES], not cut
