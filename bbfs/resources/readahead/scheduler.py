@@ -30,6 +30,9 @@ SORTED_AT_ONCE, SORTED_TO = 2_000, 20_000
 and after several. A larger directory would take too long here."""
 IN_ODD_ORDER = 5
 """Adjacent accesses in the order of inode numbers that count as a walk, if it begins amid a directory."""
+FORGOTTEN_AFTER = 60.0
+"""Seconds after an access from which it is no part of a walk any more. The first access after that is looked at when a
+second one follows: alone it is no walk, and the order of its directory may take milliseconds to make."""
 FITS_NO_ORDER = 4
 """Accesses that fit no stream before a larger directory is sorted."""
 
@@ -54,7 +57,8 @@ class _Ahead:
     orders: that of readdir; then that of inode numbers, in which `cp` takes the entries of any directory (savedir of
     gnulib), and `grep -r`, `find` and `du` (fts) those of one of more than 10 000. queues: by stream, in turn.
     flying: loads under way, by the record's key. unused: bytes of loaded and unused contents, by path. waits: streams
-    whose readers wait, by the record's key. unfitting: the last accesses without a stream.
+    whose readers wait, by the record's key. unfitting: the last accesses without a stream. alone: an access, with its
+    time, that no other one has followed yet. latest: the time of the last access.
     """
 
     streams: Streams
@@ -68,6 +72,8 @@ class _Ahead:
     unfitting: deque[Path] = field(default_factory=lambda: deque(maxlen=FITS_NO_ORDER))
     mean: float = UNKNOWN_SIZE
     ttl: float | None = None
+    alone: tuple[Path, float] | None = None
+    latest: float = 0.0
 
 
 class LoadAhead:
@@ -122,6 +128,16 @@ class LoadAhead:
         ttl = source.data.policy.content_ttl if ahead.ttl is None else ahead.ttl
         if ttl < SHORTEST_USE:
             return
+        if now - ahead.latest > FORGOTTEN_AFTER and not ahead.streams.opened:
+            ahead.streams.gathering.clear()
+            ahead.alone = None
+        ahead.latest = now
+        earlier, ahead.alone = ahead.alone, None
+        if earlier is None and not (ahead.streams.opened or ahead.streams.gathering):
+            ahead.alone = path, now
+            if wanted:
+                self._now_wanted(ahead, record, None)
+            return
         files = len(source.catalog.records)
         found: dict[Path, Record] = {}
 
@@ -131,14 +147,13 @@ class LoadAhead:
                 found[other] = to_load
             return to_load is not None
 
-        plan = ahead.streams.access(
-            path,
-            now,
-            self._orders(ahead, path, now, files),
-            needed,
-            horizon=min(LONGEST_WAIT, ttl / 2),
-            files=files,
-        )
+        horizon = min(LONGEST_WAIT, ttl / 2)
+        if earlier is not None:
+            orders = self._orders(ahead, *earlier, files)
+            if ahead.streams.access(*earlier, orders, needed, horizon=horizon, files=files).stream is None:
+                ahead.unfitting.append(earlier[0])
+        orders = self._orders(ahead, path, now, files)
+        plan = ahead.streams.access(path, now, orders, needed, horizon=horizon, files=files)
         if wanted:
             self._now_wanted(ahead, record, plan.stream)
         for other in plan.dropped:
