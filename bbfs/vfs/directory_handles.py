@@ -261,7 +261,8 @@ class OpenDirectories:
             if start <= position:
                 yield name, found, position + 1
         position, now, view = max(0, start - 2), self._clock(), opened.view
-        path, inodes, files, listed = opened.path, self._inodes, self._files, opened.listed
+        path, inodes, listed = opened.path, self._inodes, opened.listed
+        files = self._files if len(self._files) else None
         names_hold = self._names.validity(path)
         listed.entry_timeout, leased = min(names_hold, SHORT), now < opened.lease.until
         listed.writable = writable = path != ROOT and path[0] in self._grants.roots
@@ -276,7 +277,7 @@ class OpenDirectories:
                     continue
                 if not isinstance(shown, str):
                     answer = answers.get(place)
-                    if not leased or answer is None or (files and files.holds(answer.attributes.ino)):
+                    if not leased or answer is None or (files is not None and files.holds(answer.attributes.ino)):
                         found = self._told(opened, portion, place, shown, now)
                     else:
                         found = answer.again(now) or self._told(opened, portion, place, shown, now)
@@ -284,7 +285,7 @@ class OpenDirectories:
                     number, below = numbers[place], (*path, names[place])
                     if not number:
                         number = numbers[place] = inodes.hashed(below, shown)
-                    if (files and files.holds(number)) or not inodes.show(number, below, shown):
+                    if (files is not None and files.holds(number)) or not inodes.show(number, below, shown):
                         found = self._names.shown(below, None)
                     else:
                         found = listed if alike else _stated(*view.stated(shown), names_hold, sizes_hold)
@@ -302,7 +303,7 @@ class OpenDirectories:
     def _told(self, opened: OpenDirectory, portion: Portion, place: int, node: Node, now: float) -> Attributes:
         """Return the current attributes of an entry with a node, and keep them with it where they hold for a while."""
         found = self._names.shown((*opened.path, portion.names[place]), node)
-        inode = self._inodes.find(found.ino)
+        inode = self._inodes.inode(found.ino) if found.ino in self._inodes else None
         answer = None if inode is None else Answer.of(node, inode, found, opened.lease, now)
         if answer is not None:
             portion.answers[place] = answer

@@ -168,12 +168,13 @@ class FileSystem:
             raise Outdated("/".join(path))  # what is being written has an inode of its own
         record = node.record
         if node.kind == "file" and record is not None:
-            if record.ahead or self._contents.size_now(record) is None:
-                learning = self._learn(path, node, record, asker, ended)
+            size = self._contents.size_now(record)
+            if record.ahead or size is None:
+                learning = self._learn(path, node, record, asker, ended, is_known=size is not None)
                 if learning is not None:
                     return learning
-            self._require_version(path, version, node)
-            return self.names.attributes(ino, path, node)
+            self._require_version(path, version, record)
+            return self.names.attributes(ino, path, node, size)
         if path and inode_version(node) != version:
             raise Outdated("/".join(path))
         deciding = None if node.candidate is None else self._deciding(node, ended)
@@ -193,11 +194,17 @@ class FileSystem:
             return None
 
     def _learn(
-        self, path: Path, node: Node, record: Record, asker: Callable[[], Awaitable[Wanted]] | None, ended: Ended
+        self,
+        path: Path,
+        node: Node,
+        record: Record,
+        asker: Callable[[], Awaitable[Wanted]] | None,
+        ended: Ended,
+        *,
+        is_known: bool,
     ) -> Wait | None:
-        """Return the wait for the size, if it is wanted and a load has to tell it."""
-        contents = self._contents
-        if contents.size_now(record) is not None or contents.just_changed(record) or contents.lazy(record):
+        """Return the wait for the size, if it is wanted and a load has to tell it. is_known: whether it is cached."""
+        if is_known or self._contents.just_changed(record) or self._contents.lazy(record):
             if record.ahead:
                 self._used(path, record)
             return None
@@ -243,10 +250,8 @@ class FileSystem:
                 self._manager.roots.of(record).note_unsized(record.metadata.native_uri, error)
             raise
 
-    def _require_version(self, path: Path, version: str, node: Node) -> None:
-        """Raise Outdated unless `version` is that of the node now. A stand-in gives way once that is certain."""
-        record = node.record
-        assert record is not None
+    def _require_version(self, path: Path, version: str, record: Record) -> None:
+        """Raise Outdated unless `version` is that of the file now. A stand-in gives way once that is certain."""
         certain = version.removesuffix(STAND_IN)
         if (
             record.inode_version != certain
@@ -294,20 +299,19 @@ class FileSystem:
         pinned = self.files.latest(ino) if self._grants.is_lower else None
         if pinned is not None and not pinned.shares_inode:
             return self._add(replace(pinned, wake=None))
-        inode = self.inodes.find(ino)
-        again = None if inode is None or inode.note is None else self._open_again(ino, inode.note)
+        inode = self.inodes.inode(ino)
+        again = None if inode.note is None else self._open_again(ino, inode.note)
         if again is not None:
             return again
-        path, version = self.inodes.get(ino)
+        path, version = inode.key
         node = self.names.find(path, ended)
         if type(node) is Wait:
             return node
         record = _of_file(node, path, version)
-        if record.inode_version != version.removesuffix(STAND_IN):
+        certain, on_open = version.removesuffix(STAND_IN), record.on_open
+        if record.inode_version != certain:
             # The kernel looks the name up again only once, so the version that it finds then must be the last one.
-            learning = (
-                None if record.on_open or self._contents.resolved(record) else self._learning(path, record, ended)
-            )
+            learning = None if on_open or self._contents.resolved(record) else self._learning(path, record, ended)
             if learning is not None:
                 return learning
             self._contents.send_on(record)
@@ -319,15 +323,15 @@ class FileSystem:
             except IsADirectory as error:
                 raise Outdated(str(error)) from error
             if isinstance(content, Wait):
-                if not record.on_open:
+                if not on_open:
                     self._used(path, record, wanted=True)
                 return content
-        elif record.ahead and not record.on_open:
+        elif record.ahead and not on_open:
             self._used(path, record)
-        self._require_version(path, version, node)
-        if inode is not None and not record.on_open and record.inode_version == version:
+        self._require_version(path, version, record)
+        if not on_open and version == certain:
             self._note(inode, path, record)
-        return self._open(ino, path, record, content)
+        return self._open(ino, path, record, certain, content)
 
     def _open_again(self, ino: int, opening: Opening) -> int | None:
         """Return a handle as the last open of an inode got it; None if that may not be the present content."""
@@ -358,14 +362,14 @@ class FileSystem:
     def _note(self, inode: Inode, path: Path, record: Record) -> None:
         """Keep what an inode was opened as with it, while a lease lasts."""
         lease = self._tree.lease(record)
-        inode.note = None if lease is None else Opening(path, record, record.inode_version, lease)
+        inode.note = None if lease is None else Opening(path, record, inode.key.version, lease)
 
-    def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:
+    def _open(self, ino: int, path: Path, record: Record, version: str, content: Content) -> int:
         record.changed_at = record.awaited_until = 0.0  # the program that was sent here by ESTALE has arrived
         each_open = loads_each_open(record)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
         outdated = record.invalidated and not record.stale and not each_open
-        opened = OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, each_open, outdated)
+        opened = OpenFile(ino, content, record.modified_ns, path, record, version, each_open, outdated)
         handle = self._add(opened)
         if ino in self.inodes.retold:
             self.inodes.retold.discard(ino)

@@ -124,7 +124,7 @@ class InodeTable:
             if ino not in self:
                 self._numbers[key] = ino
                 self._held[ino % _TABLES][ino] = Inode(InodeKey(path, version))
-        inode = self._find(ino)
+        inode = self.inode(ino)
         inode.lookups += 1
         if inode.key.version != version:
             inode.key, inode.note = InodeKey(path, version), None
@@ -171,7 +171,7 @@ class InodeTable:
             if 0 < lookups < held_by:
                 again[ino] = held_by - lookups - 1
                 return False
-        held = self._find(ino)
+        held = self.inode(ino)
         if not 0 <= lookups <= held.lookups:
             raise ValueError(f"inode {ino} has {held.lookups} lookups, {lookups} cannot be forgotten")
         held.lookups -= lookups
@@ -185,7 +185,7 @@ class InodeTable:
     def detach(self, ino: int) -> None:
         """Let lookups find another inode from now on: the name of this one is gone, but programs have it open."""
         if ino in self:
-            self._drop_number(ino, self._find(ino).key)
+            self._drop_number(ino, self.inode(ino).key)
 
     def _drop_number(self, ino: int, held: InodeKey) -> None:
         key = self._key(*held)
@@ -205,7 +205,7 @@ class InodeTable:
             if (held[0] if isinstance(held, tuple) else held.key.path)[: len(path)] == path
         ]
         for ino in moved:
-            inode = self._find(ino)
+            inode = self.inode(ino)
             key = InodeKey((*to, *inode.key.path[len(path) :]), inode.key.version)
             self._drop_number(ino, inode.key)
             self._numbers[self._key(*key)], inode.key, inode.note = ino, key, None
@@ -215,21 +215,18 @@ class InodeTable:
         held = self._held[ino % _TABLES].get(ino)
         if isinstance(held, Inode):
             return held.key
-        return InodeKey(*held) if held is not None else self._find(ino).key
+        return InodeKey(*held) if held is not None else self.inode(ino).key
 
-    def find(self, ino: int) -> Inode | None:
-        """Return the inode with this number, or None if it is not held. The caller may count lookups on it."""
-        return self._find(ino) if ino in self else None
-
-    def _find(self, ino: int) -> Inode:
-        held = self._held[ino % _TABLES].get(ino)
+    def inode(self, ino: int) -> Inode:
+        """Return the inode with this number. Raise Outdated when it is not held. The caller may count lookups on it."""
+        table = self._held[ino % _TABLES]
+        held = table.get(ino)
         if held is None:
             raise Outdated(f"inode {ino} is not held")
         if isinstance(held, tuple):  # more is asked of it than to be listed
             key = InodeKey(*held)
-            held = self._held[ino % _TABLES][ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
+            held = table[ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
             self._numbers[self._key(*key)] = ino
-        assert isinstance(held, Inode)
         return held
 
     def _is_shown(self, ino: int, path: tuple[str, ...], version: str) -> bool:

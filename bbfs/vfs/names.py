@@ -341,9 +341,12 @@ class Names:
         """Return the seconds for which the kernel may cache a name of a directory, or its absence."""
         return most if directory == ROOT else min(most, self._tree.validity((*directory, "")))
 
-    def attributes(self, ino: int, path: Path, node: Node) -> Attributes:
-        """Return the attributes as cached. A size that only a load can tell has no validity (S9)."""
-        found = self._attributes(ino, path, node)
+    def attributes(self, ino: int, path: Path, node: Node, size: tuple[int, float] | None = None) -> Attributes:
+        """Return the attributes as cached. A size that only a load can tell has no validity (S9).
+
+        size: of a file, with its validity, if the caller has asked for it already.
+        """
+        found = self._attributes(ino, path, node, size)
         if self.judged_by_files and path:
             found.private = self._is_private(path)
         return found
@@ -356,7 +359,7 @@ class Names:
         """
         return bool(self.passed) and (path[0] in self.passed or path[0] == SEARCH)
 
-    def _attributes(self, ino: int, path: Path, node: Node) -> Attributes:
+    def _attributes(self, ino: int, path: Path, node: Node, known: tuple[int, float] | None) -> Attributes:
         if node.draft is not None:
             return of_draft(ino, node.draft)
         entry_timeout = self.validity(path[:-1]) if path else FOREVER
@@ -373,7 +376,7 @@ class Names:
                 return Attributes(ino, "directory", 0, modified, 0.0, 0.0, writable)
             return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout, writable)
         assert record is not None
-        size, validity = self._contents.size_now(record) or (record.best_size(), 0.0)
+        size, validity = known or self._contents.size_now(record) or (record.best_size(), 0.0)
         # The name leads to a version, so the kernel is to look it up again when that may have changed.
         entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
         writable = writable and self._grants.replaceable(record)

@@ -12,7 +12,7 @@ from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import CatalogContext, Children, LargeEntries, ProblemLog, View
-from bbfs.resources.catalog.folding import Directory, Leaf, Tree
+from bbfs.resources.catalog.folding import Directory, Tree
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
@@ -35,6 +35,13 @@ def part_node(node: Node, rest: Path) -> Node:
             raise NotFound(f"no such content: {name}")
         node = record_node(parts[name])
     return node
+
+
+def _parts(node: Node) -> Children:
+    """Return the contents of a resource that answered several. Raise NotADirectory for any other."""
+    if node.record is None or node.record.parts is None:
+        raise NotADirectory("not a directory")
+    return {name: record_node(part) for name, part in sorted(node.record.parts.items())}
 
 
 class FlatCatalog:
@@ -158,16 +165,17 @@ class FlatCatalog:
         return self._lease if isinstance(place, Directory) and not self._templated.completes(path) else None
 
     def _node(self, root: Directory, path: Path) -> Node:
-        place: Directory | Leaf = root
-        for depth, name in enumerate(path):
-            if not isinstance(place, Directory):
-                return part_node(self._held.node(place, path[:depth]), path[depth:])
-            below = place.children.get(name)
-            if below is None:
-                alias = place.alias(name) if depth == len(path) - 1 else None
+        directory = root
+        for depth, name in enumerate(path, 1):
+            child = directory.children.get(name)
+            if child is None:
+                alias = directory.alias(name) if depth == len(path) else None
                 return self._unlisted_node(path) if alias is None else Node("symlink", target=alias)
-            place = below
-        return DIRECTORY if isinstance(place, Directory) else self._held.node(place, path)
+            if not isinstance(child, Directory):
+                node = self._held.node(child, path[:depth], directory)
+                return node if depth == len(path) else part_node(node, path[depth:])
+            directory = child
+        return DIRECTORY
 
     def _unlisted_node(self, path: Path) -> Node:
         """Return the node at a path that is not in the listing. Raise NotFound."""
@@ -189,27 +197,16 @@ class FlatCatalog:
 
         The time that this takes does not depend on the size of a listed directory. Raises NotFound, NotADirectory.
         """
-        place: Directory | Leaf = root
-        for depth, name in enumerate(path):
-            if not isinstance(place, Directory):
-                return self._parts(part_node(self._held.node(place, path[:depth]), path[depth:]))
-            below = place.children.get(name)
-            if below is None:
-                return self._unlisted_children(path)
-            place = below
-        if not isinstance(place, Directory):
-            return self._parts(self._held.node(place, path))
-        return place
-
-    def _unlisted_children(self, path: Path) -> Children:
-        node = self._unlisted_node(path)
-        return self._parts(node) if node.kind != "directory" or node.record is not None else {}
-
-    @staticmethod
-    def _parts(node: Node) -> Children:
-        if node.record is None or node.record.parts is None:
-            raise NotADirectory("not a directory")
-        return {name: record_node(part) for name, part in sorted(node.record.parts.items())}
+        directory = root
+        for depth, name in enumerate(path, 1):
+            child = directory.children.get(name)
+            if child is None:
+                node = self._unlisted_node(path)
+                return _parts(node) if node.kind != "directory" or node.record is not None else {}
+            if not isinstance(child, Directory):
+                return _parts(part_node(self._held.node(child, path[:depth], directory), path[depth:]))
+            directory = child
+        return directory
 
     # -- waiting for a listing ---------------------------------------------------------------------------------------
 

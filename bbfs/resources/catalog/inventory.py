@@ -149,6 +149,7 @@ class Inventory:
         record = self._touched.get(uri)
         if record is None and uri in self.rows:
             record = self._touch(uri, path)
+            self._mark_directory(record.path)
         return record
 
     def holds(self, record: Record) -> bool:
@@ -156,6 +157,7 @@ class Inventory:
         return self._touched.get(record.metadata.native_uri) is record
 
     def _touch(self, uri: str, path: Path | None) -> Record:
+        """Make the record of a listed resource. The caller marks its directory."""
         if path is None:
             path = (self.tree.path_of(uri) if self.tree is not None else None) or ()
         record = Record(self._source_id, self.rows.metadata(uri), path, self.fetched_at)
@@ -170,7 +172,6 @@ class Inventory:
                 record.recall(known)
                 record.invalidated = True  # it may have changed meanwhile
         self._touched[uri] = record
-        self._mark_directory(path)
         return record
 
     def _mark_directory(self, path: Path) -> None:
@@ -179,9 +180,16 @@ class Inventory:
         if isinstance(directory, Directory):
             directory.changes += 1
 
-    def node(self, uri: Leaf, path: Path) -> Node:
-        """Return the node of a leaf of the tree at `path`."""
-        return record_node(self._touched.get(uri) or self._touch(uri, path))
+    def node(self, uri: Leaf, path: Path, directory: Directory | None = None) -> Node:
+        """Return the node of a leaf of the tree at `path`. directory: the one that holds it, if the caller has it."""
+        record = self._touched.get(uri)
+        if record is None:
+            record = self._touch(uri, path)
+            if directory is None:
+                self._mark_directory(path)
+            else:
+                directory.changes += 1
+        return record_node(record)
 
     def view(self, directory: Directory, path: Path, beyond: Children) -> View:
         """Return the names of a directory at `path`, sorted. beyond: names that are not listed."""
@@ -388,9 +396,9 @@ class Inventory:
         _freeze(rows)
         for uri, path in relocated.items():
             known = self._touched.pop(uri).to_remember()
-            record = self._touch(
-                uri, path
-            )  # a record belongs to a path: this is another, which knows what that one did
+            # A record belongs to a path: this is another, which knows what that one did.
+            record = self._touch(uri, path)
+            self._mark_directory(path)
             record.recall(known)
             record.invalidated = True
         return told

@@ -198,7 +198,7 @@ class ContentLoader:
         """Return what the disk has fresh, and release the slot; or None, and keep the slot."""
         found, asking = None, False
         try:
-            if self._disk is not None and not load.record.on_open and load.source.data.capabilities.read:
+            if self._disk is not None and load.source.data.capabilities.read:
                 found = await self._disk.claim(load)
             asking = found is None
         finally:

@@ -41,12 +41,14 @@ class Load:
     The record cannot note that: it may be replaced or dropped meanwhile.
     """
 
-    __slots__ = ("_invalidated", "_invalidations", "_writes", "key", "record", "source")
+    __slots__ = ("_invalidated", "_invalidations", "_writes", "key", "on_disk", "record", "source")
 
     def __init__(self, source: Source, record: Record) -> None:
         self.source = source
         self.record = record
         self.key: Key = (source.fingerprint, record.metadata.native_uri)
+        self.on_disk = source.data.policy.disk and not record.on_open
+        """Whether the disk cache may have it."""
         self.restart()
 
     def restart(self) -> None:
@@ -109,7 +111,7 @@ class DiskTier:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, load: Load) -> Cached | None:
-        return await self.recall(load.key) if _on_disk(load) else None
+        return await self.recall(load.key) if load.on_disk else None
 
     async def recall(self, key: Key) -> Cached | None:
         """Return what is cached under a key, fresh or stale, or None."""
@@ -143,7 +145,7 @@ class DiskTier:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, load: Load, cached: Cached) -> None:
-        if _on_disk(load):
+        if load.on_disk:
             self.keep(load.key, cached)
 
     def keep(self, key: Key, cached: Cached) -> None:
@@ -162,7 +164,7 @@ class DiskTier:
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
         """Write contents over the memory budget. Return them as files, or None if that fails."""
         disk, key = self._disk, load.key
-        if not _on_disk(load):
+        if not load.on_disk:
             return None
 
         def work(stale: bool) -> Cached | None:
@@ -219,10 +221,6 @@ class DiskTier:
         self._expired[fingerprint, uri] = next(self._numbers)
         if len(self._expired) > UNEXPIRED:
             self._expired = {(source, None): next(self._numbers) for source, _ in self._expired}
-
-
-def _on_disk(load: Load) -> bool:
-    return load.source.data.policy.disk and not load.record.on_open
 
 
 def _in_memory(parts: Iterable[Part]) -> int:

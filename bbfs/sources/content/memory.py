@@ -6,37 +6,30 @@ from hashlib import blake2b
 class MemoryContent:
     """The bytes of one version of a resource, whole and in memory. Its version is a hash of the bytes."""
 
-    __slots__ = ("_data", "_version")
+    __slots__ = ("_version", "data", "size")
 
     def __init__(self, data: bytes, version: str | None = None) -> None:
         """version: the hash of `data`, if known."""
-        self._data = data
+        self.data = data
+        """All the bytes, not a copy."""
+        self.size = len(data)
         self._version = version
 
     def __repr__(self) -> str:
-        return f"<MemoryContent of {len(self._data)} bytes>"
-
-    @property
-    def data(self) -> bytes:
-        """All the bytes, not a copy."""
-        return self._data
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
+        return f"<MemoryContent of {self.size} bytes>"
 
     @property
     def version(self) -> str:
         """128 bits of BLAKE2b over the bytes, in hex; computed when first asked for."""
         if self._version is None:
-            self._version = blake2b(self._data, digest_size=16).hexdigest()
+            self._version = blake2b(self.data, digest_size=16).hexdigest()
         return self._version
 
     def read(self, offset: int, length: int) -> bytes:
         """Return the bytes at `offset`, fewer than `length` only at the end. Never waits."""
-        if offset == 0 and length >= len(self._data):
-            return self._data
-        return self._data[offset : offset + length]
+        if offset == 0 and length >= self.size:
+            return self.data
+        return self.data[offset : offset + length]
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
         """Return the same as `read`, without waiting."""
