@@ -3,6 +3,7 @@
 `docs/sources/own.md` shows its use. `bbfs.testing` has the tests that every handler must pass.
 """
 
+from bbfs.model.calls import Call, Progress, Tool, ToolArgument
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -29,7 +30,6 @@ from bbfs.model.errors import (
 from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.model.uri_paths import show_component
 from bbfs.model.values import (
-    Call,
     Change,
     Completion,
     Content,
@@ -42,12 +42,9 @@ from bbfs.model.values import (
     Loaded,
     Part,
     Policy,
-    Progress,
     ResourceMetadata,
     ResourceTemplate,
     SourceState,
-    Tool,
-    ToolArgument,
     Unchanged,
     WriteOperation,
 )

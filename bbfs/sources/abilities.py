@@ -7,8 +7,8 @@ all three), and it raises only `BbfsError`.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from bbfs.model.calls import Call, Progress, Tool
 from bbfs.model.values import (
-    Call,
     Change,
     Completion,
     Content,
@@ -19,10 +19,8 @@ from bbfs.model.values import (
     Listing,
     ListingProgress,
     Loaded,
-    Progress,
     ResourceMetadata,
     SourceState,
-    Tool,
     Unchanged,
     WriteOperation,
 )

@@ -20,7 +20,7 @@ from bbfs.cli import main
 from bbfs.cli.commands import tools
 from bbfs.cli.completion import WholeWords
 from bbfs.fuse import mountpoint
-from bbfs.model.values import Progress, Tool, ToolArgument
+from bbfs.model.calls import Progress, Tool, ToolArgument
 
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
 PICTURE = b"\x89PNG\r\n\x1a\nno more than a beginning"

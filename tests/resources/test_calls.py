@@ -9,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
+from bbfs.model.calls import Call, Progress
 from bbfs.model.errors import DeadlineExceeded
-from bbfs.model.values import Call, Loaded, Progress
+from bbfs.model.values import Loaded
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.calls import LONGEST
 from bbfs.resources.commands.table import CallTool

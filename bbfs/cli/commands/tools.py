@@ -17,8 +17,8 @@ from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, Verbosity, source_options
+from bbfs.model.calls import Progress, Tool
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
-from bbfs.model.values import Progress, Tool
 from bbfs.resources.commands.encoding import encoded
 from bbfs.resources.commands.table import CallTool, Piece, ResultPart, Tools
 

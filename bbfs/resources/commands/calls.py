@@ -2,8 +2,9 @@
 
 import trio
 
+from bbfs.model.calls import Call, Progress, Tool
 from bbfs.model.errors import DeadlineExceeded, NotSupported
-from bbfs.model.values import Call, Loaded, Progress, Tool
+from bbfs.model.values import Loaded
 from bbfs.resources.commands import table
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import CanCall

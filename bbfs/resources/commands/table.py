@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Never, TypeVar
 
+from bbfs.model.calls import Progress, Tool
 from bbfs.model.errors import NameTooLong, Rejected
 from bbfs.model.uri_paths import MAX_DEPTH
-from bbfs.model.values import Expected, Progress, Tool
+from bbfs.model.values import Expected
 from bbfs.resources.commands.encoding import decoded, encoded
 
 A = TypeVar("A", covariant=True)

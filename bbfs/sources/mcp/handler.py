@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import trio
 
+from bbfs.model.calls import Call, Progress, Tool
 from bbfs.model.errors import (
     BbfsError,
     ConfigError,
@@ -22,7 +23,6 @@ from bbfs.model.listing import Rows
 from bbfs.model.quantities import counted
 from bbfs.model.uri import native_scheme
 from bbfs.model.values import (
-    Call,
     Change,
     Completion,
     Content,
@@ -32,12 +32,10 @@ from bbfs.model.values import (
     Listing,
     ListingProgress,
     Loaded,
-    Progress,
     RemoveTool,
     ResourceMetadata,
     ResourceTemplate,
     SourceState,
-    Tool,
     WriteOperation,
 )
 from bbfs.sources import Services

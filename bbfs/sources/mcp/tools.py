@@ -22,9 +22,10 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from bbfs.model import uri_paths
+from bbfs.model.calls import Tool, ToolArgument
 from bbfs.model.errors import BbfsError, Denied, NotSupported
 from bbfs.model.uri import source_uri
-from bbfs.model.values import DataSource, Part, ResourceMetadata, ResourceTemplate, Tool, ToolArgument, Tools
+from bbfs.model.values import DataSource, Part, ResourceMetadata, ResourceTemplate, Tools
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 
+from bbfs.model.calls import Progress
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.redaction import Redactor
-from bbfs.model.values import McpServer, Progress, ResourceTemplate
+from bbfs.model.values import McpServer, ResourceTemplate
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
     add_resources,

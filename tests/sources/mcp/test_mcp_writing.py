@@ -14,6 +14,7 @@ from forked_daemon import forked
 from bbfs.config import Config
 from bbfs.fuse.daemon import options
 from bbfs.knowledge.database.store import Store
+from bbfs.model.calls import Progress
 from bbfs.model.errors import (
     BbfsError,
     Conflict,
@@ -33,7 +34,6 @@ from bbfs.model.values import (
     Loaded,
     McpServer,
     Part,
-    Progress,
     RemoveTool,
     ResourceTemplate,
     WriteTool,

@@ -13,10 +13,11 @@ from typing import Any, Generic, TypeGuard, TypeVar
 
 from mcp_types import SERVER_INFO_META_KEY
 
+from bbfs.model.calls import Progress
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import Cut, plain_cut, printable, shown
-from bbfs.model.values import Completion, Content, Loaded, Part, Progress, ResourceTemplate
+from bbfs.model.values import Completion, Content, Loaded, Part, ResourceTemplate
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.client.paging import Taken

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from bbfs.model.calls import Progress
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model.listing import Rows
 from bbfs.model.values import (
@@ -24,7 +25,6 @@ from bbfs.model.values import (
     Loaded,
     McpServer,
     Policy,
-    Progress,
     ResourceTemplate,
     SourceState,
 )
