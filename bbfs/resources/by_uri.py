@@ -12,7 +12,6 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotFound, NotSupported
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.values import Change, Expected, Part, ResourceMetadata
-from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.catalog.base import is_directory
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.contents import Contents
@@ -82,7 +81,7 @@ class ByUri:
         if not source.data.capabilities.list:
             raise NotSupported(f"{source.data.id} cannot be listed")
         start = tuple(name for name in path.split("/") if name)
-        if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
+        if source.data.scheme is not None and source.is_split_by_scheme:
             start = (source.data.scheme, *start)
         found: list[ResourceMetadata] = []
         pending: list[tuple[Path, int]] = [(start, 1)]
@@ -187,9 +186,8 @@ class ByUri:
         told = changed or (source.data.uri_prefix,)
         self._changes.notify(Change(source.data.id, "changed", None, frozenset((told,)), own=True))
         source.catalog.expire()  # what is being listed now may not have it
-        if isinstance(source.catalog, FlatCatalog):
-            with suppress(BbfsError):  # the write succeeded; the next lookup reports the error of the listing
-                await source.catalog.refresh()
+        with suppress(BbfsError):  # the write succeeded; the next lookup reports the error of the listing
+            await source.catalog.relist()
         with suppress(NotFound):  # the mount that had it at this path may have named its sources otherwise
             found, below = self._tree.place(changed) if changed else (None, ())
             if found is source:

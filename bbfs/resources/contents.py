@@ -11,7 +11,6 @@ from bbfs.model.values import Content, Part, ResourceMetadata
 from bbfs.resources import documents
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
-from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import AWAITED, JUST_NOW, Node, Path, Record
 from bbfs.resources.documents import TEXT
 from bbfs.resources.loading.loader import ContentLoader, refuse_repeat
@@ -21,7 +20,6 @@ from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots, Tree
-from bbfs.sources import CanStat
 from bbfs.sources.content.memory import MemoryContent
 
 
@@ -127,7 +125,7 @@ class Contents:
         with source.waiters:
             try:
                 refuse_repeat(record, self._clock())
-                if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
+                if source.catalog.is_asked_singly:
                     key = ("stat", record.key)
                     await self._loader.ask(source, record, key, lambda: self._confirm(source, record))
                     if self.resolved(record):
@@ -154,7 +152,6 @@ class Contents:
         self._flights.begin(("learn", record.key), learn, timeout + JUST_NOW)
 
     async def _confirm(self, source: Source, record: Record) -> None:
-        assert isinstance(source.catalog, DirectoryCatalog)
         async with source.slots.ask():
             load = Load(source, record)
             for is_last in (False, True):  # the mount may change the name while the source is asked

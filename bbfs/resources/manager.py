@@ -24,7 +24,7 @@ from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
-from bbfs.resources.catalog.inventory import ChangedPaths
+from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import Path, steady_time
 from bbfs.resources.contents import Contents
@@ -223,13 +223,10 @@ class ResourceManager:
         if found is None or not found.is_local:  # a local source answers at once
             self._ahead.add(source)
         self.roots.add(source, hidden=hidden)
-        if isinstance(catalog, FlatCatalog):
-            context.listed = partial(self._writeback.listed, source)
-            context.outdated = partial(self._writeback.outdated, source)
-            context.completed = partial(self._ahead.completed, source)
-            await self._writeback.recall(source, catalog)
-        elif data.scheme != "file" and isinstance(catalog, DirectoryCatalog):
-            await self._writeback.recall_learnt(source, catalog)
+        context.listed = partial(self._writeback.listed, source)
+        context.outdated = partial(self._writeback.outdated, source)
+        context.completed = partial(self._ahead.completed, source)
+        await self._writeback.recall(source)
         if self.index is not None and not hidden:
             self.index.add(source)
         if isinstance(handler, CanWatch):
@@ -313,8 +310,3 @@ class ResourceManager:
     def written(self, source: Source, path: Path, native_uri: str) -> None:
         """Take note that a program has changed a name in a passed folder. path: in the catalog."""
         self._invalidation.written(source, path, native_uri)
-
-    @staticmethod
-    def keeps_nothing(source: Source) -> bool:
-        """Return whether no name of a folder is cached."""
-        return isinstance(source.catalog, DirectoryCatalog) and source.catalog.is_empty

@@ -13,7 +13,7 @@ import trio
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri, source_uri
-from bbfs.resources.catalog import SERVED_STALE, DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog import SERVED_STALE
 from bbfs.resources.catalog.base import View
 from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
@@ -70,7 +70,7 @@ class Roots:
         roots: dict[str, Source] = {}
         for source in self.sources.values():
             roots[source.data.uri_prefix] = source
-            if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
+            if source.is_split_by_scheme:
                 for scheme, _ in source.catalog.cached_view(()) or ():
                     roots.setdefault(f"{source.data.base_prefix}+{scheme}", source)
         return roots
@@ -209,8 +209,7 @@ class Tree:
     def opened_as_file(self, path: Path, node: Node) -> bool:
         """Return whether opening a directory means a call, whose name could also lead on; for a moment it is a file."""
         source, below = self.place(path)
-        is_call = node.kind == "directory" and node.candidate is not None and node.candidate.on_open
-        if not is_call or not isinstance(source.catalog, FlatCatalog):
+        if node.kind != "directory" or node.candidate is None or not node.candidate.on_open:
             return False
         source.catalog.open_as_file(below)
         return True
@@ -218,7 +217,7 @@ class Tree:
     def link(self, source: Source, record: Record, native_uri: str) -> str | None:
         """Return the target of a link in the directory of `record` to another resource of the source, or None."""
         linked = source.catalog.record(native_uri)
-        path = linked.path if linked is not None and linked.path else uri_paths.plain_path(native_uri).path
+        path = linked.path if linked is not None and linked.path else source.catalog.plain_path(native_uri)
         try:
             node = source.catalog.cached(path)
         except (NotFound, NotADirectory):
@@ -347,8 +346,8 @@ class Tree:
     async def native_uri_for(self, source: Source, below: Path) -> str:
         """Return the native URI for a name that the source does not have: that of its directory, and the name."""
         catalog = source.catalog
-        if not isinstance(catalog, DirectoryCatalog):
-            return catalog.native_uri(below) if isinstance(catalog, FlatCatalog) else uri_paths.native_of(below)
+        if (native_uri := catalog.native_uri(below)) is not None:
+            return native_uri
         segments = [uri_paths.hide_component(name, literal=source.data.scheme == "file") for name in below]
         for depth in range(len(below) - 1, 0, -1):
             try:

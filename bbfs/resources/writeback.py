@@ -13,7 +13,7 @@ import trio
 from bbfs.model.listing import Description, Rows
 from bbfs.model.values import Listing
 from bbfs.resources.cache.metadata import ROWS_AT_ONCE, MetadataStore
-from bbfs.resources.catalog import Changes, DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog import Changes
 from bbfs.resources.source import Source
 
 log = logging.getLogger(__name__)
@@ -47,24 +47,13 @@ class Memory:
         self._writes: list[Callable[[], Awaitable[None]]] = []
         self._writing = trio.Lock()
 
-    async def recall(self, source: Source, catalog: FlatCatalog) -> None:
-        """Recall what earlier mounts stored about a flat source; a long listing in the background."""
-        recall = partial(self._recall, source, catalog)
+    async def recall(self, source: Source) -> None:
+        """Recall what earlier mounts stored about a source; a long listing in the background."""
+        stored = partial(in_thread, self._store.recall, source.fingerprint, self._clock())
         if await in_thread(self._store.listed, source.fingerprint) > RECALLED_AT_ONCE:
-            self._nursery.start_soon(catalog.recalling, recall)
+            self._nursery.start_soon(source.catalog.recall, stored)
         else:
-            await recall()
-
-    async def recall_learnt(self, source: Source, catalog: DirectoryCatalog) -> None:
-        """Recall what earlier mounts stored about the resources of a hierarchical source."""
-        rows, _ = await in_thread(self._store.recall, source.fingerprint, self._clock())
-        catalog.recall(rows)
-
-    async def _recall(self, source: Source, catalog: FlatCatalog) -> None:
-        rows, listing = await in_thread(self._store.recall, source.fingerprint, self._clock())
-        if listing is not None:
-            fetched_at, whole = listing
-            await catalog.recall(fetched_at, whole, rows)
+            await source.catalog.recall(stored)
 
     def listed(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
         """Queue a listing for the next flush, after the requests that wait for it are answered."""

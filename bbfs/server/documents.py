@@ -4,8 +4,7 @@ from typing import Any
 
 from bbfs.model.source_types import resource_type
 from bbfs.model.uri import source_uri
-from bbfs.model.uri_paths import native_of, plain_path
-from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
+from bbfs.model.uri_paths import native_of
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.contents import Contents
 from bbfs.resources.source import Source
@@ -20,12 +19,12 @@ def given_path(source: Source, path: str) -> Path:
     """Return the path in the catalog for a path that `shown_path` made, with or without a slash in front."""
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     scheme = source.data.scheme
-    return (scheme, *names) if scheme is not None and isinstance(source.catalog, FlatCatalog) else names
+    return (scheme, *names) if scheme is not None and source.is_split_by_scheme else names
 
 
 def shown_path(source: Source, path: Path) -> str:
     """Return a path of the catalog as `load_datasource` takes it: without the directory of the scheme."""
-    if isinstance(source.catalog, FlatCatalog) and source.data.scheme is not None:
+    if source.is_split_by_scheme:
         path = path[1:]
     return "/".join(path)
 
@@ -38,8 +37,8 @@ def resource(contents: Contents, source: Source, record: Record, path: Path) -> 
         known.pop("lastModified", None)  # else the time at which bbfs first saw it or its change
     if known["contentType"] == "unknown":
         known["contentType"] = content_type_of(known.get("mimeType"))
-    if not path and isinstance(source.catalog, DirectoryCatalog):
-        path = plain_path(record.metadata.native_uri, source.data.scheme).path
+    if not path and not source.catalog.lists_all:
+        path = source.catalog.plain_path(record.metadata.native_uri)
     if path:
         known["path"] = shown_path(source, path)
     if source.writes is not None and (version := contents.described(record).etag) is not None:

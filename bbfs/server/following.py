@@ -16,7 +16,6 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import Change
-from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
@@ -136,8 +135,8 @@ class Following(Subscribers):
         """Return the path of a resource from the mount's root; for an unlisted one the path that its URI gives."""
         source, record = self._manager.by_uri.record_of(uri)
         data = source.data
-        if isinstance(source.catalog, DirectoryCatalog):
-            return (data.uri_prefix, *uri_paths.plain_path(record.metadata.native_uri, data.scheme).path)
+        if not source.catalog.lists_all:
+            return (data.uri_prefix, *source.catalog.plain_path(record.metadata.native_uri))
         await self._manager.tree.below(source, ())
         source, record = self._manager.by_uri.record_of(uri)
         if record.path:

@@ -16,7 +16,6 @@ import trio
 from bbfs.model.errors import BbfsError
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.model.values import ResourceTemplate
-from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
@@ -136,7 +135,7 @@ class Offering:
         self, source: Source, look: _Look, count: int, after: Path | None, room: int
     ) -> tuple[list[Found], bool]:
         """Return up to `room` resources of a source behind `after`, and whether there are more."""
-        if isinstance(source.catalog, DirectoryCatalog):
+        if not source.catalog.lists_all:
             rest = [each for each in look.found if after is None or _level(each.path) > _level(after)]
             return rest[:room], len(rest) > room
         room = min(room, MOST_LISTED - count)
@@ -157,7 +156,7 @@ class Offering:
 
 async def _walked(source: Source) -> list[Found]:
     """List a source; return the files of the upper levels of a hierarchical one, level by level."""
-    if not isinstance(source.catalog, DirectoryCatalog):
+    if source.catalog.lists_all:
         await Walk(source, (), 1, 0).run()
         return []
     found: list[Found] = []

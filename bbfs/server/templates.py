@@ -12,7 +12,6 @@ from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.model.uri_paths import OPENING
 from bbfs.model.uri_templates.expand import template_variables
 from bbfs.model.values import Completion, ResourceTemplate
-from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server.documents import given_path, shown_path
@@ -33,7 +32,7 @@ def own_template(source: Source, operator: str = "") -> str | None:
     data = source.data
     if data.scheme is None or data.access_method != "bb":
         return None
-    beginning = source.catalog.beginning if isinstance(source.catalog, DirectoryCatalog) else None
+    beginning = source.catalog.beginning
     if beginning is None:
         found = of_source(data)
         beginning = data.scheme + (OPENING if found is None else found.opening)

@@ -17,7 +17,7 @@ from bbfs.fuse.backings.attributes import CHANGED, READY, Ownership
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, Outdated, Unreachable
 from bbfs.model.values import Change
-from bbfs.resources.catalog.inventory import TOLD_APART, ChangedPaths
+from bbfs.resources.catalog.folding import TOLD_APART, ChangedPaths
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.watch import Watch
 from bbfs.resources.watch.source import FOLLOWED, RETRY_EVERY

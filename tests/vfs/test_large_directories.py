@@ -37,7 +37,7 @@ async def seen_while(world: World, docs: FlatSource, removed: slice, added: dict
         del docs.contents[uri]
     docs.contents |= added
     docs.announce()
-    await world.manager.roots.named("docs").catalog.refresh()  # type: ignore[attr-defined] # a flat one
+    await world.manager.roots.named("docs").catalog.relist()
     seen += [name.decode() for name, _, _ in entries]
     world.files.releasedir(handle)
     assert seen == sorted(set(seen))

@@ -7,18 +7,19 @@ URI alone, without a node or a record of its own.
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain, islice
 from math import inf
 from operator import itemgetter
-from typing import Any, Protocol, overload
+from typing import Any, ClassVar, Protocol, overload
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded
+from bbfs.model import uri_paths
+from bbfs.model.errors import BbfsError, NotSupported
 from bbfs.model.listing import Buckets, Rows
-from bbfs.model.values import ChangeEvent, Listing, ResourceMetadata, ResourceTemplate
+from bbfs.model.values import ChangeEvent, DataSource, Listing, ResourceMetadata, ResourceTemplate
+from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.folding import Directory
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
 from bbfs.resources.requests import SingleFlight
@@ -33,10 +34,10 @@ MADE = 200
 """Names of a portion that may need a record each: to make one takes up to 40 µs."""
 Shown = Node | str
 """A name's node, or the native URI of a merely listed file."""
-LATE_FOR = 2.0
-"""Seconds for which a source that did not answer in time is not asked the same again."""
 SERVED_STALE = 1.0
 """Seconds for which the kernel may cache a stale answer that is being refreshed."""
+Stored = tuple[list[Remembered], tuple[float, Listing] | None]
+"""What an earlier mount had learnt of resources, and its listing of the source with the time of that, if any."""
 WRITTEN_KEPT = 1000
 """Written resources that are remembered until the listings that began before have ended."""
 LOGGED_EVERY = 60.0
@@ -114,38 +115,6 @@ class ProblemLog:
         elif problem != self._logged and not 0 <= now - self._logged_at < LOGGED_EVERY:
             log.warning("%s: %s", self._id, problem)
             self._logged, self._logged_at = problem, now
-
-
-class LateAnswers:
-    """Directories for which a source did not answer in time a moment ago.
-
-    The kernel looks up the names of a directory one by one; without this, each lookup would wait for the whole timeout.
-    clock: seconds since the epoch.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._until: dict[Path, tuple[float, str]] = {}
-
-    def refuse(self, directory: Path) -> None:
-        """Raise DeadlineExceeded again within `LATE_FOR` seconds."""
-        until, text = self._until.get(directory, (0.0, ""))
-        if self._clock() < until:
-            raise DeadlineExceeded(text)
-
-    @contextmanager
-    def noted(self, directory: Path) -> Iterator[None]:
-        """Note the directory if the source does not answer within the block."""
-        try:
-            yield
-        except DeadlineExceeded as error:
-            now = self._clock()
-            self._until = {path: late for path, late in self._until.items() if now < late[0]}
-            self._until[directory] = now + LATE_FOR, str(error)
-            raise
-
-    def forget(self) -> None:
-        self._until.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,9 +322,18 @@ class LargeEntries(Sequence[tuple[str, bool]]):
 
 
 class Catalog(Protocol):
-    """The tree of one source; paths are names below the source, the scheme's directory included where there is one."""
+    """The tree of one source; paths are names below the source, the scheme's directory included where there is one.
 
+    lists_all: whether the source lists everything at once, and not a directory at a time. is_asked_singly: whether the
+    source can be asked for the metadata of one resource (`confirm`). beginning: that of the native URIs of the root's
+    entries (`zip://`), where names are added to it; None until it is known, and where URIs have schemes of their own.
+    """
+
+    source: DataSource
     written: Written
+    lists_all: ClassVar[bool]
+    is_asked_singly: bool = False
+    beginning: str | None = None
 
     @property
     def problem(self) -> str | None:
@@ -364,8 +342,11 @@ class Catalog(Protocol):
 
     @property
     def records(self) -> Mapping[str, Record]:
-        """Every listed resource by its native URI. Another object when the listing has changed."""
-        ...
+        """Every listed resource by its native URI; none if a directory is listed at a time.
+
+        Another object when the listing has changed.
+        """
+        return {}
 
     def held(self) -> Collection[Record]:
         """Return the records that may hold more than the listing says."""
@@ -390,7 +371,7 @@ class Catalog(Protocol):
 
     def failure(self, path: Path) -> BbfsError | None:
         """Return the error of the last answer for the names of a directory that the source completes, or None."""
-        ...
+        return None
 
     def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
         """Return the names of a directory, or None if the source must be asked.
@@ -401,7 +382,7 @@ class Catalog(Protocol):
 
     def large(self, path: Path) -> LargeEntries | None:
         """Return the entries of a directory that is too large to go through at once; None for any other."""
-        ...
+        return None
 
     def listed_at(self, path: Path) -> float:
         """Return when the listing of a directory that is shown now was begun; 0 if there is none."""
@@ -423,22 +404,82 @@ class Catalog(Protocol):
         """Return the promise that the children of a directory do not change; None if templates make some of them."""
         ...
 
-    def record(self, native_uri: str) -> Record | None: ...
+    def record(self, native_uri: str) -> Record | None:
+        """Return the record of a resource, listed or not, or None."""
+        ...
 
     def all_records(self) -> list[Record]: ...
 
-    def record_of(self, uri: str, native_uri: str) -> Record: ...
+    def record_of(self, uri: str, native_uri: str) -> Record:
+        """Return the record of a resource by its URIs, made for an unlisted one."""
+        ...
 
-    def absence(self, path: Path) -> float: ...
+    def plain_path(self, native_uri: str) -> Path:
+        """Return the path that the rule gives a native URI, whether or not something is there (S2)."""
+        return uri_paths.plain_path(native_uri, None if self.lists_all else self.source.scheme).path
 
-    def templates(self, path: Path) -> list[ResourceTemplate]: ...
+    def native_uri(self, path: Path) -> str | None:
+        """Return the native URI for a name that leads to nothing yet; None if it follows from that of its directory."""
+        return None
+
+    def open_as_file(self, path: Path) -> None:
+        """Note that a program opens a name that may also lead on."""
+        return
+
+    # -- templates ---------------------------------------------------------------------------------------------------
+
+    def absence(self, path: Path) -> float:
+        """Return the seconds for which a name is absent beyond the listing's own time; infinite if unbounded."""
+        return inf
+
+    def templates(self, path: Path) -> list[ResourceTemplate]:
+        """Return the templates that make names in a directory."""
+        return []
 
     def all_templates(self) -> tuple[ResourceTemplate, ...]:
         """Return all templates of the last listing, including those that make no paths."""
+        return ()
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Invalidate the listings: ask again at the next use."""
         ...
 
-    def expire(self) -> None: ...
+    async def relist(self) -> None:
+        """Have everything listed again: now if the source lists all at once, else at the next use. Raise BbfsError."""
+        ...
 
     def forget(self, path: Path) -> None:
         """Invalidate everything at and below a path, and report it as changed."""
+        ...
+
+    def outdate(self, path: Path) -> None:
+        """Have a name listed again, and what is below it if it is a directory."""
+        self.expire()
+
+    def drop(self, path: Path) -> None:
+        """Forget the listings at and below a path: the directory is gone."""
+        return
+
+    def wrote(self, path: Path, native_uri: str, *, is_there: bool) -> list[Record]:
+        """Take note that the mount has written (`is_there`) or removed a resource.
+
+        Return the other resources whose contents may differ now: those that list it, by their URIs.
+        """
+        return []
+
+    async def confirm(self, record: Record) -> None:
+        """Ask the source for the metadata of one resource. Raise BbfsError."""
+        raise NotSupported(f"{self.source.id} cannot be asked for the metadata of one resource")
+
+    # -- what an earlier mount has stored ----------------------------------------------------------------------------
+
+    async def recall(self, stored: Callable[[], Awaitable[Stored]]) -> None:
+        """Take over what an earlier mount had learnt. Requests for names wait for it. stored: reads it."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing of the source is cached here."""
         ...

@@ -1,9 +1,8 @@
 """The tree of a source that lists a directory at a time, such as a folder."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from sys import getsizeof
 
 import trio
@@ -11,10 +10,9 @@ from cachetools import LRUCache
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
-from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
-from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import PORTION, CatalogContext, LateAnswers, View
-from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment
+from bbfs.model.values import DataSource, Listing, ResourceMetadata
+from bbfs.resources.catalog.base import PORTION, Catalog, CatalogContext, Stored, View
+from bbfs.resources.catalog.lookups import FoundNames, LateAnswers, last_segment, own_segment
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, publish_description, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
@@ -96,14 +94,14 @@ class _Listings(LRUCache[Path, _Listed]):
         super().__delitem__(path)
 
 
-class DirectoryCatalog:
+class DirectoryCatalog(Catalog):
     """The tree of a source that lists a directory at a time."""
+
+    lists_all = False
 
     def __init__(self, source: DataSource, handler: CanListDirectory, context: CatalogContext) -> None:
         self.source = source
-        self.records: dict[str, Record] = {}
-        self.beginning: str | None = None
-        """The beginning of the native URIs of the root's entries (`zip://`), once it has been listed."""
+        self.is_asked_singly = isinstance(handler, CanStat)
         self._failure: str | None = None  # what the latest listing ended with
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
@@ -163,9 +161,6 @@ class DirectoryCatalog:
         except NotFound:
             return None
 
-    def failure(self, path: Path) -> None:
-        """Return None: names beyond a listing are asked for one by one."""
-
     def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
         listed = self._fresh(path)
         return None if listed is None else View.of(listed.entries)
@@ -187,9 +182,6 @@ class DirectoryCatalog:
     def names_lease(self, path: Path) -> Lease | None:
         listed = self._fresh(path)
         return None if listed is None else listed.lease
-
-    def large(self, path: Path) -> None:
-        """Return None: a directory is listed and held as a whole."""
 
     async def find(self, path: Path) -> Node:
         node = self.cached(path)
@@ -222,9 +214,9 @@ class DirectoryCatalog:
     def held(self) -> Collection[Record]:
         return () if self._literal else self.all_records()  # of files, all that is to be known is asked for again
 
-    def recall(self, rows: Iterable[Remembered]) -> None:
-        """Take over the state that an earlier mount has learnt."""
-        self._past.take_in(rows)
+    async def recall(self, stored: Callable[[], Awaitable[Stored]]) -> None:
+        if not self._literal:  # as for `held`
+            self._past.take_in((await stored())[0])
 
     def usage(self) -> tuple[int, int]:
         listed = [record for directory in self._directories.values() for record in directory.entries.values()]
@@ -246,21 +238,15 @@ class DirectoryCatalog:
             self._unlisted[native_uri] = record
         return record
 
-    def absence(self, path: Path) -> float:
-        return inf
-
-    def templates(self, path: Path) -> list[ResourceTemplate]:
-        return []
-
-    def all_templates(self) -> tuple[ResourceTemplate, ...]:
-        return ()
-
     def expire(self) -> None:
         for listed in self._directories.values():
             listed.expire()
         self._late.forget()
         if self._found is not None:
             self._found.forget(())
+
+    async def relist(self) -> None:
+        self.expire()
 
     def forget(self, path: Path) -> None:
         """Invalidate the listings and contents at and below a path, and the listing that holds it."""
@@ -281,11 +267,9 @@ class DirectoryCatalog:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing of the source is cached here."""
         return not self._directories and not self._unlisted
 
     def outdate(self, path: Path) -> None:
-        """Expire the listing that holds a name, and what is below a directory of that name."""
         listed = self._directories.get(path[:-1])
         if listed is not None:
             listed.expire()
@@ -385,12 +369,10 @@ class DirectoryCatalog:
         return listed
 
     def drop(self, path: Path) -> None:
-        """Forget the listings at and below a path: the directory is gone."""
         for known in [p for p in self._directories if p[: len(path)] == path]:
             del self._directories[known]
 
     async def confirm(self, record: Record) -> None:
-        """Ask the source for the metadata of one file. Raise BbfsError."""
         assert isinstance(self._handler, CanStat)
         version = record.inode_version
         try:

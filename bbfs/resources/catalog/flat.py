@@ -1,6 +1,6 @@
 """The tree of a source that lists everything at once: URIs folded into directories, served stale while refreshed."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -10,8 +10,7 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, TooLarge, Unreachable
 from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
-from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import CatalogContext, Children, LargeEntries, ProblemLog, View
+from bbfs.resources.catalog.base import Catalog, CatalogContext, Children, LargeEntries, ProblemLog, Stored, View
 from bbfs.resources.catalog.folding import Directory, Tree
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.lookups import is_probe
@@ -44,17 +43,20 @@ def _parts(node: Node) -> Children:
     return {name: record_node(part) for name, part in sorted(node.record.parts.items())}
 
 
-class FlatCatalog:
+class FlatCatalog(Catalog):
     """The tree of a source that lists all its resources at once."""
+
+    lists_all = True
 
     def __init__(self, source: DataSource, handler: CanList, context: CatalogContext) -> None:
         self.source = source
-        self.problem: str | None = None
+        self._problem: str | None = None
         self._handler = handler
         self._context = context
         self.written = context.written
-        self._held = Inventory(source.id, source.base_prefix, self._from_unlisted)
+        self._held = Inventory(source.id, source.base_prefix, lambda uri: self._unlisted.take(uri))
         self._problems = ProblemLog(source.id, context.clock)
+        self._listing = ("list", source.id), self._refresh, source.policy.timeout  # the arguments of its flight
         self._ttl = 0.0
         self._templates: tuple[ResourceTemplate, ...] = ()
         self._recalled: trio.Event | None = None  # set once a listing under way from disk is there
@@ -73,6 +75,10 @@ class FlatCatalog:
         )
 
     @property
+    def problem(self) -> str | None:
+        return self._problem
+
+    @property
     def records(self) -> Mapping[str, Record]:
         return self._held.records
 
@@ -85,11 +91,6 @@ class FlatCatalog:
     def count(self) -> int:
         return len(self._held.rows)
 
-    def _from_unlisted(self, uri: str) -> Remembered | None:
-        """Return the state of a resource that was looked up before it was listed."""
-        record = self._unlisted.pop(uri, None)
-        return record.to_remember() if record is not None and record.digest is not None else None
-
     # -- without waiting ---------------------------------------------------------------------------------------------
 
     def _servable(self) -> Tree | None:
@@ -101,7 +102,7 @@ class FlatCatalog:
         if now < until:
             return root
         if self._confirmed and now < until + self.source.policy.max_stale:
-            self._begin()
+            self._context.flights.begin(*self._listing)
             return root
         return None
 
@@ -134,19 +135,13 @@ class FlatCatalog:
         if place is None:
             return None
         beyond = self._templated.cached_children(path)
-        return None if beyond is None and completed else self._view(place, path, beyond or {})
+        return None if beyond is None and completed else self._held.view(place, path, beyond or {})
 
     def large(self, path: Path) -> LargeEntries | None:
         place = self._held.tree.lookup(path) if self._held.tree is not None else None
         if isinstance(place, Directory) and isinstance(place.children, Buckets):
             return LargeEntries(place.children, lambda child: isinstance(child, Directory))
         return None
-
-    def _view(self, place: Directory | Children, path: Path, beyond: Children) -> View:
-        """Return the names of a directory in readdir's order; a listed name takes precedence."""
-        if isinstance(place, Directory):
-            return self._held.view(place, path, beyond)
-        return View.of(place, beyond)
 
     def listed_at(self, path: Path) -> float:
         return self._began_at
@@ -189,7 +184,6 @@ class FlatCatalog:
         return part_node(record_node(above[0]), above[1])
 
     def open_as_file(self, path: Path) -> None:
-        """Note that a program opens a name that may also lead on."""
         self._templated.open_as_file(path)
 
     def _place(self, root: Directory, path: Path) -> Directory | Children:
@@ -210,15 +204,12 @@ class FlatCatalog:
 
     # -- waiting for a listing ---------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        self._context.flights.begin(("list", self.source.id), self._refresh, self.source.policy.timeout)
-
-    async def refresh(self) -> None:
+    async def relist(self) -> None:
         """List the source now, or join the listing under way. Raise BbfsError."""
         try:
-            await self._context.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
+            await self._context.flights.do(*self._listing)
         except DeadlineExceeded as error:
-            self.problem = str(error)
+            self._problem = str(error)
             raise
 
     async def _asked(self, look: Callable[[Tree, Path], T], path: Path) -> T:
@@ -228,7 +219,7 @@ class FlatCatalog:
         """
         outage: BbfsError | None = None
         try:
-            await self.refresh()
+            await self.relist()
         except (Unreachable, DeadlineExceeded) as error:
             if self._held.tree is None:
                 raise
@@ -256,25 +247,21 @@ class FlatCatalog:
             except BbfsError:
                 if not (place.children if isinstance(place, Directory) else place):
                     raise
-        return self._view(place, path, beyond)
+        return self._held.view(place, path, beyond)
 
     def record(self, native_uri: str) -> Record | None:
-        """Return the record of a resource, listed or not, or None."""
         return self._held.record(native_uri) or self._unlisted.get(native_uri)
 
     def all_records(self) -> list[Record]:
         return [*self._held.held(), *self._unlisted.values()]
 
     def record_of(self, uri: str, native_uri: str) -> Record:
-        """Return the record of a resource by its URIs, made for an unlisted one."""
         return self._held.record(native_uri) or self._templated.of_uri(uri, native_uri)
 
     def absence(self, path: Path) -> float:
-        """Return the seconds for which a name is absent beyond the listing's own time; infinite if unbounded."""
         return self._templated.absence(path)
 
     def templates(self, path: Path) -> list[ResourceTemplate]:
-        """Return the templates that make names in a directory."""
         return self._templated.given_at(path)
 
     def all_templates(self) -> tuple[ResourceTemplate, ...]:
@@ -290,17 +277,20 @@ class FlatCatalog:
         if absent:
             self._context.notify(absent, "changed")
         if self._confirmed:
-            self._begin()
+            self._context.flights.begin(*self._listing)
 
     def native_uri(self, path: Path) -> str:
-        """Return the native URI for a name that leads to nothing: by a template, or else by the rule."""
+        """Return the native URI that a template makes of a name, or else the rule."""
         return self._templated.native_uri(path) or uri_paths.native_of(path)
 
-    def outdate(self, path: Path, *, is_there: bool) -> None:
-        """Have the names of a directory completed again in which a program has written or removed a resource."""
+    def wrote(self, path: Path, native_uri: str, *, is_there: bool) -> list[Record]:
         self._templated.outdate(path, is_there=is_there)
         if self._templated.own_uri(path) is not None:
             self._templated.outdate(path[:-1], is_there=is_there)
+        above = native_uri.rstrip("/").rpartition("/")[0]
+        found = (self.record(uri) for uri in (above, f"{above}/"))
+        # Of a provisional one, no source has said that it is more than a name.
+        return [record for record in found if record is not None and not record.provisional]
 
     def forget(self, path: Path) -> None:
         """Invalidate the listing, and the contents at and below the path."""
@@ -321,7 +311,7 @@ class FlatCatalog:
                 await self._install(listing, self._context.clock(), confirmed=True)
                 self._began_at = began
             except BbfsError as error:
-                self.problem = str(error)
+                self._problem = str(error)
                 raise
             if expiries == self._expiries:
                 return
@@ -334,24 +324,22 @@ class FlatCatalog:
         if self._recalled is not None:
             await self._recalled.wait()
 
-    async def recalling(self, recall: Callable[[], Awaitable[None]]) -> None:
-        """Run `recall`, which takes long; requests for names wait for it meanwhile."""
-        self._recalled = trio.Event()
+    async def recall(self, stored: Callable[[], Awaitable[Stored]]) -> None:
+        """Take over the listing of an earlier mount; it serves while the source does not answer."""
+        recalled = self._recalled = trio.Event()
         try:
-            await recall()
+            rows, listed = await stored()
+            if listed is not None and self._held.tree is None:
+                with suppress(TooLarge):  # an earlier version may have had other bounds
+                    await self._install(listed[1], listed[0], confirmed=False)
+                    self._held.remember(rows)
         finally:
-            self._recalled.set()
+            recalled.set()
             self._recalled = None
 
-    async def recall(self, fetched_at: float, listing: Listing, rows: Iterable[Remembered] = ()) -> None:
-        """Take over the listing of an earlier mount; it serves while the source does not answer.
-
-        rows: the state that the earlier mount had learnt of its resources.
-        """
-        if self._held.tree is None:
-            with suppress(TooLarge):  # an earlier version may have had other bounds
-                await self._install(listing, fetched_at, confirmed=False)
-                self._held.remember(rows)
+    @property
+    def is_empty(self) -> bool:
+        return self._held.tree is None and not self._unlisted
 
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
         was, count = self._held.tree, self.count()
@@ -369,7 +357,7 @@ class FlatCatalog:
         self._lease.until = at + self._ttl  # the same names may go on to be known without a walk
         problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None
         self._problems.note(problem)
-        self.problem = problem
+        self._problem = problem
         for uri in [uri for uri in self._unlisted if uri in self._held.rows]:
             self._held.record(uri)  # it has its place in the listing from now on
         if not first:

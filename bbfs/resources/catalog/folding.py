@@ -5,7 +5,7 @@
 share one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
@@ -24,6 +24,8 @@ from bbfs.model.uri_paths import (
 
 PORTION = 1000
 """Names that are compared before other tasks get their turn."""
+TOLD_APART = 1000
+"""Changed paths that are told one by one; of more, their directories are."""
 Leaf: TypeAlias = str
 """A resource in the tree: its native URI."""
 Children: TypeAlias = "dict[str, Directory | Leaf] | Buckets[Directory | Leaf]"
@@ -340,6 +342,36 @@ def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[
             if left_uri != right_uri:
                 yield (*path, name)
         yield None
+
+
+class ChangedPaths:
+    """The changed paths of a listing; of more than `TOLD_APART`, the directories that they are at or below.
+
+    Adding a path takes the same time and memory, however many there are.
+    """
+
+    def __init__(self, paths: Iterable[tuple[str, ...]] = ()) -> None:
+        self.places: set[tuple[str, ...]] = set()
+        self._depth: int | None = None
+        self.update(paths)
+
+    def __bool__(self) -> bool:
+        return bool(self.places)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return iter(self.places)
+
+    @property
+    def below(self) -> bool:
+        """Return whether the places stand for all that is below them."""
+        return self._depth is not None
+
+    def update(self, paths: Iterable[tuple[str, ...]]) -> None:
+        for path in paths:
+            self.places.add(path[: self._depth])
+            while len(self.places) > TOLD_APART:
+                self._depth = max(map(len, self.places)) - 1
+                self.places = {place[: self._depth] for place in self.places}
 
 
 def below(directory: Directory, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Leaf | None]]:

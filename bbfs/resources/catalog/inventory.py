@@ -21,7 +21,7 @@ from bbfs.model.listing import MIME_TYPE, MODIFIED_NS, SIZE, Buckets, Descriptio
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Changes, Children, Portion, Shown, View, portions
-from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below, differences
+from bbfs.resources.catalog.folding import ChangedPaths, Directory, Folding, Leaf, Tree, below, differences
 from bbfs.resources.catalog.record import (
     DIRECTORY,
     NANOSECONDS,
@@ -50,9 +50,6 @@ FROZEN_FROM = 50_000
 NAMED_APART = 10_000
 """Resources below a path that are invalidated one by one; of more, their directories are."""
 
-TOLD_APART = 1000
-"""Changed paths that are told one by one; of more, their directories are."""
-
 Directories = Callable[[list[Path]], list[Path]]
 """Return the directories besides those of URIs, given the plain paths of some resources."""
 
@@ -77,36 +74,6 @@ class Records(Mapping[str, Record]):
 
     def __len__(self) -> int:
         return len(self._inventory.rows)
-
-
-class ChangedPaths:
-    """The changed paths of a listing; of more than `TOLD_APART`, the directories that they are at or below.
-
-    Adding a path takes the same time and memory, however many there are.
-    """
-
-    def __init__(self, paths: Iterable[Path] = ()) -> None:
-        self.places: set[Path] = set()
-        self._depth: int | None = None
-        self.update(paths)
-
-    def __bool__(self) -> bool:
-        return bool(self.places)
-
-    def __iter__(self) -> Iterator[Path]:
-        return iter(self.places)
-
-    @property
-    def below(self) -> bool:
-        """Return whether the places stand for all that is below them."""
-        return self._depth is not None
-
-    def update(self, paths: Iterable[Path]) -> None:
-        for path in paths:
-            self.places.add(path[: self._depth])
-            while len(self.places) > TOLD_APART:
-                self._depth = max(map(len, self.places)) - 1
-                self.places = {place[: self._depth] for place in self.places}
 
 
 @dataclass(slots=True)
@@ -191,8 +158,13 @@ class Inventory:
                 directory.changes += 1
         return record_node(record)
 
-    def view(self, directory: Directory, path: Path, beyond: Children) -> View:
-        """Return the names of a directory at `path`, sorted. beyond: names that are not listed."""
+    def view(self, directory: Directory | Children, path: Path, beyond: Children) -> View:
+        """Return the names of a directory at `path`, sorted. beyond: names that are not listed.
+
+        directory: of the tree, or the names of one that the tree does not hold. A listed name takes precedence.
+        """
+        if not isinstance(directory, Directory):
+            return View.of(directory, beyond)
         others = sorted(name for name in beyond if name not in directory.children)
         portions = self._portions(directory, path, beyond, others)
         return View(portions, len(directory.children) + len(others), self, directory, self._first_seen)

@@ -1,22 +1,25 @@
-"""Names that a hierarchical source has beside those it lists, and that programs have looked up.
+"""Names that a hierarchical source has beside those it lists, and that programs have looked up; late answers.
 
 An answer is fresh as long as a listing is; that a name does not exist, for a few seconds.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
 from cachetools import LRUCache
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import DeadlineExceeded, NotFound
 from bbfs.model.values import DataSource, ResourceMetadata
-from bbfs.resources.catalog.base import CatalogContext, LateAnswers
+from bbfs.resources.catalog.base import CatalogContext
 from bbfs.resources.catalog.record import Past, Path, Record, publish_description
 from bbfs.sources import CanFind
 
+LATE_FOR = 2.0
+"""Seconds for which a source that did not answer in time is not asked the same again."""
 NAMES_KEPT = 10_000
 ABSENT_FOR = 5.0
 """Seconds for which the absence of a name, or of an unlisted resource, is fresh."""
@@ -57,6 +60,38 @@ class _Answers(LRUCache[Path, _Answer]):
         if record is not None:
             self._past.left(record)
         super().__delitem__(path)
+
+
+class LateAnswers:
+    """Directories for which a source did not answer in time a moment ago.
+
+    The kernel looks up the names of a directory one by one; without this, each lookup would wait for the whole timeout.
+    clock: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[Path, tuple[float, str]] = {}
+
+    def refuse(self, directory: Path) -> None:
+        """Raise DeadlineExceeded again within `LATE_FOR` seconds."""
+        until, text = self._until.get(directory, (0.0, ""))
+        if self._clock() < until:
+            raise DeadlineExceeded(text)
+
+    @contextmanager
+    def noted(self, directory: Path) -> Iterator[None]:
+        """Note the directory if the source does not answer within the block."""
+        try:
+            yield
+        except DeadlineExceeded as error:
+            now = self._clock()
+            self._until = {path: late for path, late in self._until.items() if now < late[0]}
+            self._until[directory] = now + LATE_FOR, str(error)
+            raise
+
+    def forget(self) -> None:
+        self._until.clear()
 
 
 class FoundNames:

@@ -52,11 +52,16 @@ def _weight(record: Record) -> int:
 
 
 class Unlisted(LRUCache[str, Record]):
-    """The records of unlisted resources, by native URI. `dropped` is called with each that is evicted."""
+    """The records of unlisted resources, by native URI. dropped: called with the learnt state of each evicted one."""
 
     def __init__(self, dropped: Callable[[str, Remembered], None]) -> None:
         super().__init__(MAX_UNLISTED_BYTES, _weight)
         self._dropped = dropped
+
+    def take(self, uri: str) -> Remembered | None:
+        """Remove a resource that is listed now. Return its learnt state, or None."""
+        record = self.pop(uri, None)
+        return record.to_remember() if record is not None and record.digest is not None else None
 
     def popitem(self) -> tuple[str, Record]:
         uri, record = super().popitem()

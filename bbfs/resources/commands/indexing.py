@@ -6,7 +6,6 @@ import trio
 
 from bbfs.model.errors import BbfsError, NotSupported
 from bbfs.model.values import ResourceMetadata
-from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.commands import table
 from bbfs.resources.commands.table import Walked
 from bbfs.resources.manager import ResourceManager
@@ -36,10 +35,7 @@ async def walk(
     now = manager.clock()
     if since is not None and not 0 <= now - since < CONTINUED_FOR:
         since = None
-    if isinstance(source.catalog, FlatCatalog):
-        await source.catalog.refresh()  # what was listed a moment ago may be gone
-    else:
-        source.catalog.expire()
+    await source.catalog.relist()  # what was listed a moment ago may be gone
     listed = [each for each in await manager.by_uri.list_below(source.data.id) if _may_be_text(index, each)]
     wanted = [each for each in listed if not _is_unchanged(known.get(each.native_uri), each, since)]
     walked.resources, walked.to_load = len(listed), len(wanted)

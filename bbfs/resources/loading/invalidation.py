@@ -6,7 +6,6 @@ Invalidated contents stay in the caches: they are served if the source does not 
 from collections.abc import Callable, Iterable, Mapping
 
 from bbfs.model.values import Change, ChangeEvent
-from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.source import Source
@@ -72,8 +71,7 @@ class Invalidation:
     def written(self, source: Source, path: Path, uri: str) -> None:
         """Invalidate a name of a catalog that a program has changed in a passed folder."""
         self._loader.invalidate(source, uri, announced=True)
-        if isinstance(source.catalog, DirectoryCatalog):
-            source.catalog.outdate(path)
+        source.catalog.outdate(path)
         record = source.catalog.record(uri)
         if record is not None:
             record.invalidate()

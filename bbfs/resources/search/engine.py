@@ -19,7 +19,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotADirec
 from bbfs.model.redaction import printable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Hit
-from bbfs.resources.catalog import Catalog, FlatCatalog
+from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
@@ -283,12 +283,11 @@ class Search:
         """Return a hit with its path, or None outside of the search. Raise NotFound, or the source's error."""
         catalog = source.catalog
         with source.waiters:
-            if isinstance(catalog, FlatCatalog) and catalog.cached_view((), completed=False) is None:
+            if catalog.lists_all and catalog.cached_view((), completed=False) is None:
                 await catalog.view((), completed=False)
             known = catalog.record(hit.native_uri)
-            scheme = None if isinstance(catalog, FlatCatalog) else source.data.scheme
             path = known.path if known is not None else ()
-            path = path or uri_paths.plain_path(hit.native_uri, scheme).path
+            path = path or catalog.plain_path(hit.native_uri)
             mounted = self._roots.mounted(source, path)
             if not asked.includes(mounted):
                 return None
@@ -307,7 +306,7 @@ async def _record(catalog: Catalog, path: Path, native_uri: str) -> tuple[Path, 
     record = node.record or node.candidate
     if record is not None and record.metadata.native_uri == native_uri:
         return path, record
-    templates = catalog.all_templates() if isinstance(catalog, FlatCatalog) and node.kind == "directory" else ()
+    templates = catalog.all_templates() if node.kind == "directory" else ()
     for name in islice({uri_paths.index_name(template.mime_type) for template in templates}, _INDEX_NAMES):
         with suppress(NotFound):
             inner = (await catalog.find((*path, name))).record

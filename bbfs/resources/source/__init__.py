@@ -8,7 +8,7 @@ from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.values import DataSource, SourceState
-from bbfs.resources.catalog import Catalog, DirectoryCatalog
+from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.documents import source_document
 from bbfs.resources.requests import RequestSlots, Waiters
@@ -89,7 +89,7 @@ class Source:
 
     def __post_init__(self) -> None:
         self.place = place(self.data)
-        self.is_split_by_scheme = self.data.scheme is not None and not isinstance(self.catalog, DirectoryCatalog)
+        self.is_split_by_scheme = self.data.scheme is not None and self.catalog.lists_all
         self.waiters = Waiters(self.data.id)
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None

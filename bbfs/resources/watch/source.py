@@ -10,7 +10,6 @@ import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import Change, ChangeEvent
-from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
@@ -156,7 +155,7 @@ class SourceWatch:
         """Return the seconds until the listing is due; infinite if the source announces its changes."""
         if self._singles_only or self._announces(None):
             return inf
-        if isinstance(self._source.catalog, DirectoryCatalog):
+        if not self._source.catalog.lists_all:
             return self._walked_until - trio.current_time()
         if self._source.state.state == "down":
             return self._listed_at + RETRY_EVERY - trio.current_time()
@@ -221,12 +220,12 @@ class SourceWatch:
             return None
         catalog = self._source.catalog
         due = self._failing is not None or self._listing_due_in() <= 0
-        if not isinstance(catalog, FlatCatalog):
+        if not catalog.lists_all:
             walks = due or not self._begun or any(path not in self._leaves for path in told)
             return await self._walk() if walks else None
         if due or (not self._begun and catalog.validity(()) <= 0):
             self._listed_at = trio.current_time()
-            await catalog.refresh()
+            await catalog.relist()
         if catalog.records is self._listed:
             return None
         self._listed = catalog.records

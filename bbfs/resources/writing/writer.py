@@ -33,7 +33,6 @@ from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import Expected, Labels, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record, publish_description, record_node
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
@@ -390,9 +389,8 @@ class Writer:
             resized = renamed is not None and renamed.is_shown_otherwise(metadata.size)
             self._gone(source, native_uri, path)
             if metadata.kind == "directory":
-                if isinstance(source.catalog, DirectoryCatalog):
-                    source.catalog.drop(path)
-                    source.catalog.drop(to_path)
+                source.catalog.drop(path)
+                source.catalog.drop(to_path)
                 source.catalog.forget(path[:-1])
                 source.catalog.forget(to_path[:-1])
                 if source.overlay is not None:
@@ -459,8 +457,7 @@ class Writer:
         async def remove() -> None:
             async with source.slots.ask():
                 await handler.remove_directory(native_uri)
-            if isinstance(source.catalog, DirectoryCatalog):
-                source.catalog.drop(path)
+            source.catalog.drop(path)
             if source.overlay is not None:
                 source.overlay.drop_below(path)
                 source.overlay.put(path, None, stored=True)
@@ -535,11 +532,8 @@ class Writer:
         """
         if isinstance(error, _REFUSALS):
             return
-        if isinstance(source.catalog, DirectoryCatalog):
-            for path in paths:
-                source.catalog.outdate(path)
-        elif paths:
-            source.catalog.expire()
+        for path in paths:
+            source.catalog.outdate(path)
         self._changed(source, paths)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
@@ -636,17 +630,11 @@ class Writer:
         return record
 
     def _above(self, source: Source, native_uri: str, path: Path, *, is_there: bool) -> list[Path]:
-        """Have a flat source asked again for what may list a resource: its completions, and the resource above it.
+        """Have the source asked again for what may list a resource: its completions, and the resource above it.
 
         is_there: whether the resource was written, and not removed. Return the paths that differ.
         """
-        if not isinstance(source.catalog, FlatCatalog):
-            return []
-        source.catalog.outdate(path, is_there=is_there)
-        above = native_uri.rstrip("/").rpartition("/")[0]
-        records = [record for uri in (above, f"{above}/") if (record := source.catalog.record(uri)) is not None]
-        # Of a provisional one, no source has said that it is more than a name.
-        found = [record for record in records if not record.provisional]
+        found = source.catalog.wrote(path, native_uri, is_there=is_there)
         for record in found:
             self._loader.invalidate(source, record.metadata.native_uri, announced=True)
             record.invalidate()

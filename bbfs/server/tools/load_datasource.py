@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bbfs.model.errors import BbfsError, NotADirectory
-from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
@@ -95,7 +94,7 @@ class DataSources:
         return result if error is None else {**result, "error": described(error)}
 
     async def _page(self, source: Source, start: Path, given: SourceArguments) -> dict[str, Any]:
-        depth = given.depth or self._depth or (1 if isinstance(source.catalog, DirectoryCatalog) else None)
+        depth = given.depth or self._depth or (None if source.catalog.lists_all else 1)
         purpose = [NAME, source.data.id, list(start), depth]
         after = None
         if given.pageToken is not None:
@@ -126,6 +125,6 @@ class DataSources:
 def _total(source: Source, start: Path, depth: int | None, given: SourceArguments, walk: Walk) -> int | None:
     if given.pageToken is None and not walk.more:
         return len(walk.found)
-    if not start and depth is None and isinstance(source.catalog, FlatCatalog):
+    if not start and depth is None and source.catalog.lists_all:
         return source.catalog.count()
     return None

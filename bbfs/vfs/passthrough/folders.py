@@ -34,7 +34,7 @@ class Passed:
 
     def written(self, manager: ResourceManager, directory: PassedInode, name: bytes) -> None:
         """Let the manager know that a program has changed a name."""
-        if not manager.keeps_nothing(self.source):
+        if not self.source.catalog.is_empty:
             try:
                 raw = (*self.folder.way(directory), name)
             except OSError:

@@ -78,7 +78,7 @@ async def test_a_listing_of_too_many_directories_is_refused(
         assert isinstance(catalog, FlatCatalog)
         world.clock.advance(2.0)
         with pytest.raises(TooLarge, match="more than 50 directories"):
-            await catalog.refresh()
+            await catalog.relist()
         assert "more than 50 directories" in (catalog.problem or "")
         assert (await world.manager.tree.find(("mcp-server+docs", "x", "a"))).kind == "file"
 
@@ -117,7 +117,7 @@ async def test_compiling_templates_gives_other_tasks_their_turn(
         nursery.start_soon(count)
         await trio.lowlevel.checkpoint()
         found = 0
-        await served.catalog.refresh()
+        await served.catalog.relist()
         assert found > 40
         nursery.cancel_scope.cancel()
 

@@ -13,7 +13,7 @@ from bbfs.model.errors import DeadlineExceeded, NotADirectory, NotFound, Unreach
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import hide_component
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata
-from bbfs.resources.catalog.base import LATE_FOR
+from bbfs.resources.catalog.lookups import LATE_FOR
 from bbfs.resources.catalog.record import Record, publish_description
 from bbfs.sources.content.memory import MemoryContent
 
