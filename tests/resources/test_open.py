@@ -66,7 +66,7 @@ class Closing(FlatSource):
         "bbfs.resources.cache.metadata.MetadataStore.close",
         "bbfs.resources.cache.disk.DiskCache.put",
         "bbfs.resources.cache.disk.DiskCache.close",
-        "bbfs.resources.search.index.local._write",
+        "bbfs.resources.search.index.local.write_all",
         "bbfs.resources.search.index.store.IndexStore.close",
         "test_open.Closing.stuck",
     ],

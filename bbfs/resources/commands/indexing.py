@@ -10,7 +10,8 @@ from bbfs.resources.commands import table
 from bbfs.resources.commands.table import Walked
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.entries import Indexed, Remove
-from bbfs.resources.search.index.local import MOST_WAITING, LocalIndex, stamp_of
+from bbfs.resources.search.index.local import LocalIndex, stamp_of
+from bbfs.resources.search.index.waiting import MOST_WAITING
 from bbfs.resources.source import Source
 
 CONTINUED_FOR = 86400.0

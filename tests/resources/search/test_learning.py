@@ -15,7 +15,7 @@ from bbfs.model.values import Content
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.commands.indexing import walk
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.search.index import local
+from bbfs.resources.search.index import waiting
 from bbfs.resources.search.index.entries import Entry
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.search.index.store import IndexStore
@@ -139,7 +139,7 @@ async def test_a_source_without_the_option_is_not_learnt(tmp_path: Path, index: 
 async def test_a_flood_of_documents_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(local, "MOST_WAITING", 3)
+    monkeypatch.setattr(waiting, "MOST_WAITING", 3)
     async with indexed(tmp_path / "index.sqlite", {str(number): "word" for number in range(10)}) as docs:
         prefix = docs.handler.source.base_prefix
         await docs.manager.by_uri.load_many("direct", direct_uris=[f"{prefix}+docs://{number}" for number in range(10)])
@@ -177,7 +177,7 @@ async def test_what_waits_for_another_process_is_written_later(tmp_path: Path, m
 
 
 async def test_few_large_documents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "BATCH_BYTES", 10)
+    monkeypatch.setattr(waiting, "BATCH_BYTES", 10)
     batches: list[int] = []
     write = IndexStore.write
 

@@ -8,9 +8,9 @@ is alone. Without a usable database everything else still works.
 
 import logging
 import sqlite3
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path as FilePath
@@ -26,7 +26,8 @@ from bbfs.resources.search.index.covered import CoveredDirectories
 from bbfs.resources.search.index.entries import Candidates, Document, Entry, Indexed, IndexUsage, Remove, Seen, Stale
 from bbfs.resources.search.index.meaning import Meaning
 from bbfs.resources.search.index.store import IndexStore
-from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
+from bbfs.resources.search.index.text import LARGEST_TEXT
+from bbfs.resources.search.index.waiting import Learnt, Waiting, write_all
 from bbfs.resources.search.literals import Query
 from bbfs.resources.source import Source
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, kind_of
@@ -37,12 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-BATCH, BATCH_BYTES = 1024, 1 << 20
-"""Entries that are written before the index may be closed, and bytes of their texts: the hardest MiB takes seconds."""
 BEHIND = 0.3
 """Seconds from the first entry to its transaction: programs that wait for their sources have the processors first."""
-MOST_WAITING, MOST_WAITING_BYTES = 20_000, 64 << 20
-"""Entries, and bytes of their texts, that wait to be written. Documents beyond that are left out."""
 SEARCH_WITHIN = 5.0
 """Seconds for one question to the database."""
 MOST_PATHS = 1000
@@ -61,16 +58,6 @@ def stamp_of(metadata: ResourceMetadata) -> str | None:
     if metadata.etag is not None:
         return metadata.etag
     return None if metadata.modified_ns is None else f"{metadata.size}-{metadata.modified_ns}"
-
-
-class _Learnt:
-    """A loaded content that waits to be indexed."""
-
-    __slots__ = ("content", "entry")
-
-    def __init__(self, entry: Document, content: bytes) -> None:
-        self.entry = entry
-        self.content = content
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +97,12 @@ class LocalIndex:
         self._meaning = Meaning(path, embedder, self._writer, self._read, self._complain)
         self._reading = trio.CapacityLimiter(2)
         self._writing = trio.CapacityLimiter(1)
-        self._waiting: deque[_Learnt | Entry] = deque()
-        self._waiting_bytes = 0
+        self._waiting = Waiting()
         self._documents = documents
         self._unread: deque[_Unread] = deque()
         self._came = trio.Event()
         self._being_read: dict[tuple[str, str], Document] = {}
-        self._filled = trio.Event()
         self._written = trio.Event()
-        self._left: Counter[tuple[str, str]] = Counter()
         self._having: frozenset[str] = frozenset()
         self._complained = -_COMPLAINED_EVERY
         self.covered = CoveredDirectories()
@@ -184,8 +168,7 @@ class LocalIndex:
         entry, kind, size = self._entry(source, record), self.kind_of(record.metadata), content.size
         if entry is None or (kind is None and size > LARGEST_TEXT):
             return False
-        waiting = len(self._waiting) + len(self._unread)
-        if waiting >= MOST_WAITING or self._waiting_bytes + size > MOST_WAITING_BYTES:
+        if not self._waiting.has_room(size, len(self._unread)):
             self._complain("documents come faster than they can be indexed: some are left out")
             return False
         if kind is not None:
@@ -195,8 +178,8 @@ class LocalIndex:
             data = content.read(0, size)
             if data is None or len(data) != size:
                 return False
-            self._put(_Learnt(entry, data))
-        self._waiting_bytes += size
+            self._waiting.put(Learnt(entry, data))
+        self._waiting.bytes += size
         return True
 
     async def learn_now(self, source: Source, record: Record, content: Content) -> bool:
@@ -247,7 +230,7 @@ class LocalIndex:
                 except BbfsError as error:
                     log.info("not indexed: %s", error)
                 finally:
-                    self._waiting_bytes -= document.content.size
+                    self._waiting.bytes -= document.content.size
 
     async def _read_document(self, document: _Unread) -> None:
         """Read a document as text and queue that, unless the index has this version already. Raise BbfsError.
@@ -267,8 +250,8 @@ class LocalIndex:
         finally:
             is_current = self._being_read.pop(key, None) is not None
         if is_current:
-            self._waiting_bytes += len(text)
-            self._put(_Learnt(entry, text))
+            self._waiting.bytes += len(text)
+            self._waiting.put(Learnt(entry, text))
 
     def changed(self, change: Change, last_cached: Callable[[Path], Node | None]) -> None:
         """Take in a change at a source: documents that may differ are out of the results from now on.
@@ -302,20 +285,17 @@ class LocalIndex:
         self._mark(Seen(source.fingerprint, metadata.native_uri, version, stamp_of(metadata)))
 
     def _mark(self, entry: Stale | Seen | Remove) -> None:
-        """Queue a mark. Marks are few and small; they are never left out."""
+        """Queue a mark. A document that is being read is dropped if the mark is about it."""
         key = entry.source, entry.uri
-        if not isinstance(entry, Seen):
-            self._left[key] += 1
         read = self._being_read.get(key)
         if read is not None and not (
             isinstance(entry, Seen) and entry.version in (None, read.version) and entry.stamp in (None, read.stamp)
         ):
             del self._being_read[key]
-        self._put(entry)
-
-    def _put(self, entry: _Learnt | Entry) -> None:
-        self._waiting.append(entry)
-        self._filled.set()
+        if isinstance(entry, Seen):
+            self._waiting.put(entry)
+        else:
+            self._waiting.mark(entry)
 
     async def run(self) -> None:
         """Write what was learnt, and make its vectors, again and again, until cancelled."""
@@ -333,7 +313,7 @@ class LocalIndex:
             self._complain(str(error))
         while True:
             with trio.move_on_after(LOOKED_EVERY):
-                await self._filled.wait()
+                await self._waiting.came.wait()
                 await trio.sleep(BEHIND)
             try:
                 await self.flush()
@@ -366,34 +346,22 @@ class LocalIndex:
         """Write all that waits. Raise BbfsError."""
         async with self._flushing:  # one at a time: a mark must come after the document that it is about
             while self._waiting:
-                taken = self._batch()
+                taken = self._waiting.take()
                 try:
                     await self._write(taken)
                 except (Busy, trio.Cancelled):  # another process writes, or this one ends: not lost, but later
-                    self._waiting.extendleft(reversed(taken))
-                    self._waiting_bytes += sum(map(_bytes_of, taken))
+                    self._waiting.give_back(taken)
                     raise
-                # After a failure these stay: a changed document must not be found again.
-                self._left.subtract((each.source, each.uri) for each in taken if isinstance(each, Stale | Remove))
-                self._left = +self._left
-            self._filled = trio.Event()
+                self._waiting.written(taken)
+            self._waiting.came = trio.Event()
             written, self._written = self._written, trio.Event()
             written.set()
 
-    def _batch(self) -> list[_Learnt | Entry]:
-        taken: list[_Learnt | Entry] = []
-        size = 0
-        while self._waiting and len(taken) < BATCH and size < BATCH_BYTES:
-            taken.append(self._waiting.popleft())
-            size += _bytes_of(taken[-1])
-        self._waiting_bytes -= size
-        return taken
-
-    async def _write(self, taken: Sequence[_Learnt | Entry]) -> None:
-        store = await self.open(make=any(isinstance(each, _Learnt) for each in taken))
+    async def _write(self, taken: Sequence[Learnt | Entry]) -> None:
+        store = await self.open(make=any(isinstance(each, Learnt) for each in taken))
         if store is not None:
-            await self._writer(partial(_write, store, taken, self._clock()))
-            self._having |= {each.entry.source for each in taken if isinstance(each, _Learnt)}
+            await self._writer(partial(write_all, store, taken, self._clock()))
+            self._having |= {each.entry.source for each in taken if isinstance(each, Learnt)}
 
     async def write(self, entries: Sequence[Entry]) -> int:
         """Write entries now. Return the number of documents left out because the index is full. Raise BbfsError."""
@@ -461,12 +429,13 @@ class LocalIndex:
         if store is None:
             return []
         asked = [self._sources[each].fingerprint for each in sources if each in self._sources]
-        most = limit + min(sum(self._left.values()), limit)
+        most = limit + min(sum(self._waiting.marked.values()), limit)
         if mode == "meaning":
             found = await self._meaning.nearest(store, query, most, asked, SEARCH_WITHIN)
         else:
             found = await self._read(partial(store.search, query, most, asked, SEARCH_WITHIN))
-        return [(self._ids[key], hit) for key, hit in found if not self._left[key, hit.native_uri]][:limit]
+        marked = self._waiting.marked
+        return [(self._ids[key], hit) for key, hit in found if not marked[key, hit.native_uri]][:limit]
 
     async def candidates(self, source: Source, query: Query, *, versions: bool = False) -> Candidates | None:
         """Return the documents of a source that may match a pattern; None if it is not in the index. Raise BbfsError.
@@ -481,7 +450,7 @@ class LocalIndex:
         found = await self._read(partial(store.candidates, fingerprint, query, SEARCH_WITHIN, versions=versions))
         if found.uris is None:
             return found
-        changed = {uri for owner, uri in self._left if owner == fingerprint}
+        changed = {uri for owner, uri in self._waiting.marked if owner == fingerprint}
         known = found.versions
         plain = None if known is None else {uri: at for uri, at in known.items() if not at.startswith(_TEXT_OF)}
         return Candidates(found.state, found.uris | changed, plain)
@@ -495,20 +464,3 @@ class LocalIndex:
         """Return the sources in the index. Raise BbfsError."""
         store = await self.open()
         return [] if store is None else await self._read(store.usage)
-
-
-def _bytes_of(entry: _Learnt | Entry) -> int:
-    return len(entry.content) if isinstance(entry, _Learnt) else 0
-
-
-def _write(store: IndexStore, taken: Sequence[_Learnt | Entry], now: float) -> None:
-    """Decode and write entries. Blocks."""
-    entries: list[Entry] = []
-    for each in taken:
-        if not isinstance(each, _Learnt):
-            entries.append(each)
-        elif (text := decoded(each.content)) is None:
-            entries.append(Remove(each.entry.source, each.entry.uri))  # it may have been text before
-        else:
-            entries.append(replace(each.entry, text=text))
-    store.write(entries, now)
