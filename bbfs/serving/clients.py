@@ -72,7 +72,8 @@ class _Piece:
 class Turns:
     """The requests that are answered: a few of each client at once, and the answers that wait to be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_unread: int = MOST_UNREAD) -> None:
+        self._most_unread = most_unread
         self._of_client: dict[Client, trio.CapacityLimiter] = {}
         self._present: Counter[Client] = Counter()
         self._all = trio.CapacityLimiter(IN_ALL)
@@ -119,7 +120,7 @@ class Turns:
         piece = _Piece(len(message.get("body", b"")), drop)
         self._unread[piece] = None
         self._unread_bytes += piece.size
-        while self._unread_bytes > MOST_UNREAD and len(self._unread) > 1:
+        while self._unread_bytes > self._most_unread and len(self._unread) > 1:
             oldest = next(iter(self._unread))
             self._read(oldest)
             oldest.drop()
@@ -154,8 +155,9 @@ class Sessions:
     The one that ends is of the address with the most sessions: the one whose last request is longest ago.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, most: int = MOST_SESSIONS) -> None:
         self._app = app
+        self._most = most
         self._open: OrderedDict[bytes, str] = OrderedDict()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,7 +182,7 @@ class Sessions:
         await self._app(scope, receive, noting)
 
     async def _make_room(self, scope: Scope) -> None:
-        while len(self._open) > MOST_SESSIONS:
+        while len(self._open) > self._most:
             ((most, _),) = Counter(self._open.values()).most_common(1)
             leaving = next(each for each, address in self._open.items() if address == most)
             del self._open[leaving]

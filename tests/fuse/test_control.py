@@ -16,10 +16,12 @@ from fakes import FlatSource, World
 from bbfs.fuse.control import messages
 from bbfs.fuse.control import server as control
 from bbfs.fuse.control.link import MessageStream, connect
-from bbfs.fuse.control.server import Control
+from bbfs.fuse.control.server import Control, Limits
 from bbfs.model.errors import Denied, ProtocolViolation, Unreachable
 
 BOUND = 20
+
+USUAL = Limits()
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +34,14 @@ def runtime(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def serving(source: FlatSource, mount_point: str = "/a mount") -> AsyncGenerator[tuple[World, str]]:
+async def serving(
+    source: FlatSource, mount_point: str = "/a mount", limits: Limits = USUAL
+) -> AsyncGenerator[tuple[World, str]]:
     """A world with a control socket, and the socket's path. Everything has a bound."""
     with trio.fail_after(BOUND):
         async with trio.open_nursery() as nursery, World(nursery, source) as world:
-            address = await nursery.start(Control(world.manager, world.files.refresh, mount_point).run)
+            served = Control(world.manager, world.files.refresh, mount_point, limits=limits)
+            address = await nursery.start(served.run)
             yield world, address
             nursery.cancel_scope.cancel()
 
@@ -248,18 +253,16 @@ async def test_who_does_not_keep_to_the_protocol_is_let_go(line: bytes) -> None:
             assert await receive(link) == {"id": 1, "ok": True}
 
 
-async def test_more_clients_than_there_is_room_for_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MOST_CLIENTS", 2)
-    async with serving(flat()) as (_, address), connect(address), connect(address):
+async def test_more_clients_than_there_is_room_for_are_sent_away() -> None:
+    async with serving(flat(), limits=Limits(clients=2)) as (_, address), connect(address), connect(address):
         async with connect(address) as third:
             answer = await receive(third)
             assert "2 clients" in answer["error"]
             assert await third.receive() is None
 
 
-async def test_more_requests_than_one_client_may_have_under_way_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MOST_REQUESTS", 3)
-    async with serving(flat(a=b"1")) as (_, address), connect(address) as link:
+async def test_more_requests_than_one_client_may_have_under_way_end_it() -> None:
+    async with serving(flat(a=b"1"), limits=Limits(requests=3)) as (_, address), connect(address) as link:
         await link.send([watch("mcp-server+docs/x/a", number=n) for n in range(4)])
         answers: list[dict[str, Any]] = []
         while (message := await link.receive()) is not None:
@@ -268,11 +271,10 @@ async def test_more_requests_than_one_client_may_have_under_way_end_it(monkeypat
 
 
 @pytest.mark.semantics("S22")
-async def test_who_reads_too_slowly_is_told_what_it_missed_and_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MOST_QUEUED", 50)
+async def test_who_reads_too_slowly_is_told_what_it_missed_and_delays_nobody() -> None:
     name = "n" * 200
     source = FlatSource(contents={f"x://{name}/{number:03}": b"" for number in range(100)})
-    async with serving(source) as (world, address), connect(address) as slow:
+    async with serving(source, limits=Limits(queued=50)) as (world, address), connect(address) as slow:
         await slow.send([watch("")])
         assert (await receive(slow))["ok"]
         for turn in range(20):  # about 1.5 MB, more than a socket holds
@@ -289,11 +291,10 @@ async def test_who_reads_too_slowly_is_told_what_it_missed_and_delays_nobody(mon
 
 
 @pytest.mark.semantics("S22")
-async def test_who_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_reads_nothing_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", control.log.name)
-    monkeypatch.setattr(control, "STUCK_AFTER", 0.2)
     source = FlatSource(contents={f"x://{'n' * 200}/{number:03}": b"" for number in range(100)})
-    async with serving(source) as (world, address), await raw(address) as stuck:
+    async with serving(source, limits=Limits(stuck_after=0.2)) as (world, address), await raw(address) as stuck:
         await stuck.send_all(json.dumps(watch("")).encode() + b"\n")
         for turn in range(30):
             for uri in source.contents:

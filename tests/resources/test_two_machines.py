@@ -8,14 +8,13 @@ import pytest
 import trio
 from cache_server import CacheServer
 from fakes import Clock, FlatSource, World, data_source, several
+from shared_machines import BOUND, PATIENT
 
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Content, DataSource, McpServer, SharedCache
-from bbfs.resources.cache.shared import connection as valkey
 from bbfs.resources.cache.shared.valkey_tier import ValkeyTier
 from bbfs.resources.catalog.record import Record
 
-BOUND = 10.0
 URI = "x://a"
 MCP = McpServer("stdio", command="server")
 PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")
@@ -34,7 +33,7 @@ class Machine:
     def __init__(self, nursery: trio.Nursery, data: DataSource, settings: SharedCache) -> None:
         self.source = LoginSource(data, contents={URI: b"one", "x://b": b"two"})
         clock = Clock()
-        self.tier = ValkeyTier(settings, clock=clock)
+        self.tier = ValkeyTier(settings, clock=clock, waits=PATIENT)
         self.world = World(nursery, self.source, clock=clock, shared=self.tier)
 
     async def record(self, uri: str = URI) -> Record:
@@ -52,12 +51,6 @@ class Machine:
         with trio.fail_after(BOUND):
             while (await self.record(uri)).invalidated != invalidated:  # noqa: ASYNC110 - it sets no event
                 await trio.sleep(0.01)
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(valkey, "CONNECTING", BOUND)
-    monkeypatch.setattr(valkey, "START_WITHIN", BOUND)
 
 
 @asynccontextmanager

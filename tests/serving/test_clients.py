@@ -3,7 +3,6 @@
 from collections import deque
 from typing import Any
 
-import pytest
 import trio
 import trio.testing
 from starlette.types import Message, Receive, Scope, Send
@@ -46,10 +45,9 @@ class Server:
         )
 
 
-async def test_a_new_session_takes_the_place_of_one_of_who_has_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "MOST_SESSIONS", 4)
+async def test_a_new_session_takes_the_place_of_one_of_who_has_most() -> None:
     server, answers = Server(), deque[Message]()
-    sessions = Sessions(server)
+    sessions = Sessions(server, most=4)
 
     async def keep(message: Message) -> None:
         answers.append(message)
@@ -89,9 +87,8 @@ async def test_a_client_with_many_requests_delays_no_other_and_not_its_own_notic
     assert len(begun) == 52
 
 
-async def test_what_nobody_reads_is_dropped_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "MOST_UNREAD", 100)
-    turns, dropped = Turns(), list[int]()
+async def test_what_nobody_reads_is_dropped_beyond_a_bound() -> None:
+    turns, dropped = Turns(most_unread=100), list[int]()
     closed = [trio.Event() for _ in range(5)]
 
     async def serve(number: int) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import trio
 
 from bbfs.model.values import Part, SharedCache
+from bbfs.resources.cache.shared.connection import Waits
 from bbfs.resources.cache.shared.valkey_tier import ValkeyTier
 from bbfs.resources.cache.tier import Cached, PartHeader
 from bbfs.sources.content.memory import MemoryContent
@@ -13,6 +15,9 @@ from bbfs.sources.content.memory import MemoryContent
 SOURCE = "mcp-server+docs 0123"
 OTHER = "mcp-server+more 4567"
 BOUND = 10.0
+PATIENT = Waits(connecting=BOUND, start=BOUND)
+"""A busy machine is no outage."""
+QUICK = replace(PATIENT, first_pause=0.02, longest_pause=0.05)
 
 
 class Clock:
@@ -28,9 +33,9 @@ class Clock:
 class Machine:
     """One machine's end of the tier, and what it has heard of the others' invalidations."""
 
-    def __init__(self, settings: SharedCache, clock: Clock) -> None:
+    def __init__(self, settings: SharedCache, clock: Clock, waits: Waits) -> None:
         self.clock = clock
-        self.tier = ValkeyTier(settings, clock=clock)
+        self.tier = ValkeyTier(settings, clock=clock, waits=waits)
         self.heard: list[tuple[str, str | None]] = []
         self._news = trio.Event()
 
@@ -74,10 +79,10 @@ def whole(cached: Cached) -> tuple[bytes | None, ...]:
 
 
 @asynccontextmanager
-async def machines(*settings: SharedCache) -> AsyncIterator[list[Machine]]:
+async def machines(*settings: SharedCache, waits: Waits = QUICK) -> AsyncIterator[list[Machine]]:
     """As many machines, each with a clock of its own, at work."""
     async with trio.open_nursery() as nursery:
-        made = [Machine(each, Clock()) for each in settings]
+        made = [Machine(each, Clock(), waits) for each in settings]
         for machine in made:
             await nursery.start(machine.tier.run, machine.dropped)
         yield made

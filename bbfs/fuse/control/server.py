@@ -24,7 +24,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
@@ -45,17 +45,24 @@ from bbfs.vfs.xattrs import XattrCache
 
 log = logging.getLogger(__name__)
 
-MOST_CLIENTS = 64
-MOST_REQUESTS = 256
-"""Requests of one client under way at once, its watches included."""
-MOST_QUEUED = 1000
-"""Messages that wait for a client to read them."""
 MOST_PIECES = 8
 """Messages with pieces of a result that wait for a client to read them."""
-STUCK_AFTER = 30.0
-"""Seconds after which a client that reads nothing is disconnected."""
 _METADATA = b"user.bbfs.metadata"
 _GREETING = {"bbfs": "control", "version": VERSION}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may take.
+
+    requests: of one client under way at once, its watches included. queued: messages that wait for a client to read
+    them. stuck_after: seconds after which a client that reads nothing is disconnected.
+    """
+
+    clients: int = 64
+    requests: int = 256
+    queued: int = 1000
+    stuck_after: float = 30.0
 
 
 class Control:
@@ -73,8 +80,10 @@ class Control:
         shown: Shown | None = None,
         *,
         is_lower: bool = False,
+        limits: Limits = Limits(),
     ) -> None:
         self._manager = manager
+        self._limits = limits
         self._refresh = refresh
         self._mount_point = mount_point
         self._shown = Shown() if shown is None else shown
@@ -93,7 +102,7 @@ class Control:
         The path is None if no socket can be made; the log then has the reason.
         """
         try:
-            bound, address = bind(self._mount_point, MOST_CLIENTS)
+            bound, address = bind(self._mount_point, self._limits.clients)
         except OSError as error:
             log.warning("no control socket, so 'bbfs watch' and 'bbfs refresh' will not work here: %s", error)
             task_status.started(None)
@@ -125,11 +134,11 @@ class Control:
                 if not _is_ours(stream):
                     return
                 link = MessageStream(stream)
-                client = _Client(link, self._manager, self._answers, is_lower=self._is_lower)
-                if self._clients > MOST_CLIENTS:
+                client = _Client(link, self._manager, self._answers, self._limits, is_lower=self._is_lower)
+                if self._clients > self._limits.clients:
                     with trio.move_on_after(1.0):
                         await MessageStream(stream).send(
-                            [_GREETING, _failure(None, f"{MOST_CLIENTS} clients are here already")]
+                            [_GREETING, _failure(None, f"{self._limits.clients} clients are here already")]
                         )
                     return
                 await client.serve()
@@ -179,15 +188,17 @@ class _Client:
         link: MessageStream,
         manager: ResourceManager,
         answers: Mapping[type[table.Request[Any]], Answering],
+        limits: Limits,
         *,
         is_lower: bool,
     ) -> None:
+        self._limits = limits
         self._link = link
         self._is_lower = is_lower
         self._manager = manager
         self._answers = answers
         self._arriving: dict[str, bytearray] = {}
-        self._queue: ClientQueue[str] = ClientQueue(MOST_QUEUED, _missed)
+        self._queue: ClientQueue[str] = ClientQueue(limits.queued, _missed)
         self._under_way = 0
 
     async def serve(self) -> None:
@@ -198,10 +209,10 @@ class _Client:
             try:
                 while (request := await self._link.receive()) is not None:
                     self._under_way += 1
-                    if self._under_way > MOST_REQUESTS:
-                        raise ProtocolViolation(f"more than {MOST_REQUESTS} requests under way")
+                    if self._under_way > self._limits.requests:
+                        raise ProtocolViolation(f"more than {self._limits.requests} requests under way")
                     nursery.start_soon(self._take, request)
-                    await self._queue.fewer_than(MOST_QUEUED)
+                    await self._queue.fewer_than(self._limits.queued)
             except ProtocolViolation as error:
                 self._answer(_failure(None, str(error), error))
                 with trio.move_on_after(1.0):
@@ -211,7 +222,7 @@ class _Client:
     async def _write(self, client: trio.CancelScope) -> None:
         while True:
             lines = await self._queue.take()
-            with trio.move_on_after(STUCK_AFTER) as bound:
+            with trio.move_on_after(self._limits.stuck_after) as bound:
                 await self._link.send_lines(lines)
             if bound.cancelled_caught:
                 log.info("a client of the control socket reads nothing and is let go")

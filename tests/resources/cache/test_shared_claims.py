@@ -1,14 +1,13 @@
 """Who loads what machines share, who waits for that, and what is not kept because something was told meanwhile."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 from cache_server import CacheServer
-from shared_machines import BOUND, SOURCE, machines, made, whole
+from shared_machines import BOUND, QUICK, SOURCE, machines, made, whole
 
 from bbfs.model.values import SharedCache
-from bbfs.resources.cache.shared import valkey_tier as shared
-
-pytestmark = pytest.mark.usefixtures("quick_pauses")
 
 
 async def test_what_was_asked_for_before_a_doubt_is_too_old_however_late_it_came(settings: SharedCache) -> None:
@@ -28,10 +27,9 @@ async def test_what_nobody_has_claimed_is_not_kept(settings: SharedCache, server
 
 
 async def test_a_claim_that_is_renewed_no_more_is_not_put_as_if_there_was_none(
-    settings: SharedCache, server: CacheServer, monkeypatch: pytest.MonkeyPatch
+    settings: SharedCache, server: CacheServer
 ) -> None:
-    monkeypatch.setattr(shared, "LEASE", 0.06)
-    async with machines(settings, settings) as (one, two):
+    async with machines(settings, settings, waits=replace(QUICK, lease=0.06)) as (one, two):
         assert await one.tier.claim(SOURCE, "test://a", timeout=0.01) is None
         with trio.fail_after(BOUND):
             while server.keys("loading"):  # noqa: ASYNC110 - another process

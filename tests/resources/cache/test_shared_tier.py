@@ -15,8 +15,6 @@ from bbfs.model.values import SharedCache
 from bbfs.resources.cache.shared.connection import probe
 from bbfs.resources.cache.tier import EVERYTHING
 
-pytestmark = pytest.mark.usefixtures("quick_pauses")
-
 
 async def test_what_one_machine_puts_the_others_get(settings: SharedCache, server: CacheServer) -> None:
     async with machines(settings, settings) as (one, two):

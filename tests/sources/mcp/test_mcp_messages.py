@@ -26,9 +26,9 @@ from bbfs.sources.mcp.transport.messages import Intake, MessageReader, RawMessag
 LIMIT = 1 << 20
 
 
-def read(document: bytes, size: int = 1 << 14, limit: int = LIMIT) -> RawMessage:
+def read(document: bytes, size: int = 1 << 14, limit: int = LIMIT, **bounds: int) -> RawMessage:
     """Read a message that comes in pieces of this size."""
-    reader = MessageReader(limit, Spool)
+    reader = MessageReader(limit, Spool, **bounds)
     for start in range(0, len(document), size):
         reader.feed(document[start : start + size])
     return reader.end()
@@ -50,14 +50,11 @@ def only(raw: RawMessage) -> types.JSONRPCMessage:
 
 @given(st.text(st.sampled_from(list('a"\\\né😀u/\x01')), min_size=300), st.integers(1, 200), st.booleans())
 def test_a_long_text_is_the_same_in_pieces(text: str, size: int, ascii_only: bool) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "LONG", 90)
-        patch.setattr(messages, "_SCANNED", 20)
-        result = {"contents": [{"uri": "x", "text": text}], "deeper": [{"text": text}]}
-        message = {"jsonrpc": "2.0", "id": 1, "result": result}
-        raw = read(json.dumps(message, ensure_ascii=ascii_only).encode(), size)
-        assert len(raw.texts) == 2
-        found = only(raw)
+    result = {"contents": [{"uri": "x", "text": text}], "deeper": [{"text": text}]}
+    message = {"jsonrpc": "2.0", "id": 1, "result": result}
+    raw = read(json.dumps(message, ensure_ascii=ascii_only).encode(), size, long=90, scanned=20)
+    assert len(raw.texts) == 2
+    found = only(raw)
     assert isinstance(found, types.JSONRPCResponse)
     content = found.result["contents"][0]["text"]
     assert isinstance(content, LongText)
@@ -72,11 +69,8 @@ def test_a_long_text_is_the_same_in_pieces(text: str, size: int, ascii_only: boo
     st.integers(1, 200),
 )
 def test_a_long_blob_is_decoded_as_it_comes_and_stays_the_same_text(text: str, size: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "LONG", 90)
-        patch.setattr(messages, "_SCANNED", 20)
-        raw = read(answer({"contents": [{"uri": "x", "blob": text}], "deeper": {"blob": text}}), size)
-        found = only(raw)
+    document = answer({"contents": [{"uri": "x", "blob": text}], "deeper": {"blob": text}})
+    found = only(read(document, size, long=90, scanned=20))
     assert isinstance(found, types.JSONRPCResponse)
     content = found.result["contents"][0]["blob"]
     assert isinstance(content, LongText)
@@ -96,10 +90,7 @@ def part_of(content: dict[str, Any]) -> bytes | None:
 @given(st.binary(min_size=80, max_size=300), st.integers(1, 100))
 def test_any_bytes_are_read_in_pieces_as_at_once(data: bytes, size: int) -> None:
     document = b'{"jsonrpc": "2.0", "id": 1, "result": {"x": "' + data + b'"}}'
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "LONG", 70)
-        patch.setattr(messages, "_SCANNED", 20)
-        in_pieces, at_once = decode(read(document, size)), decode(RawMessage(document, {}))
+    in_pieces, at_once = decode(read(document, size, long=70, scanned=20)), decode(RawMessage(document, {}))
     if at_once and isinstance(at_once[0], types.JSONRPCResponse) and in_pieces:
         assert isinstance(in_pieces[0], types.JSONRPCResponse)
         assert in_pieces[0].result.keys() == at_once[0].result.keys()

@@ -8,6 +8,7 @@ the log, and costs one `timeout`.
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,21 +25,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-CONNECTING = 2.0
-"""Longest time (seconds) for connecting; no reader waits for it."""
-START_WITHIN = 3.0
-"""Seconds that the start of a mount waits for the first try to connect."""
 AT_ONCE = 16
 """Requests under way; more would wait for this process, which would look like a slow server."""
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 60.0
-"""Back-off (seconds) between tries to connect: it doubles from the first to the longest."""
 STEADY = 30.0
 """Lifetime (seconds) of a connection that resets the back-off."""
 SILENCE = 5
 """Seconds without a message after which the server is pinged."""
 EXTRA = "coredis>=6.9,<7"
 """The requirement that `bbfs[shared]` adds, for pip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Times in seconds around a connection.
+
+    connecting: the longest for one try to connect; no reader waits for it. start: how long the start of a mount waits
+    for the first try. first_pause, longest_pause: the back-off between tries, which doubles from one to the other.
+    lease: how long the server keeps a claim that its machine does not renew.
+    """
+
+    connecting: float = 2.0
+    start: float = 3.0
+    first_pause: float = 0.5
+    longest_pause: float = 60.0
+    lease: float = 3.0
+
+
+USUAL_WAITS = Waits()
 
 
 def require_client() -> None:
@@ -53,11 +66,12 @@ def require_client() -> None:
 class Valkey:
     """The connection to one server. `run` owns it; `ask` may be called at any time. channel: what `run` listens to."""
 
-    def __init__(self, settings: SharedCache, channel: str) -> None:
+    def __init__(self, settings: SharedCache, channel: str, waits: Waits = USUAL_WAITS) -> None:
         """Raises ConfigError if the client library is not installed."""
         require_client()
         self._settings = settings
         self._channel = channel
+        self._waits = waits
         self._client: Redis[bytes] | None = None
         self._places = trio.CapacityLimiter(AT_ONCE)
         self._scope = trio.CancelScope()
@@ -111,7 +125,7 @@ class Valkey:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Keep a connection until cancelled. Has started after the first try, or after `START_WITHIN`.
+        """Keep a connection until cancelled. Has started after the first try, or after `Waits.start`.
 
         heard: receives each message; it must neither block nor raise. ready: awaited on each new connection before its
         first use, when it already receives messages, with whether messages may have been missed since the start.
@@ -124,7 +138,7 @@ class Valkey:
                 task_status.started()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_later, start)
+            nursery.start_soon(_later, self._waits.start, start)
             await self._keep(heard, ready, start)
 
     async def _keep(
@@ -134,7 +148,7 @@ class Valkey:
         tried: Callable[[], None],
     ) -> None:
         """Hold one connection after the other. tried: called after each try."""
-        pause, told = FIRST_PAUSE, False
+        pause, told = self._waits.first_pause, False
         while True:
             connected: float | None = None
             async with trio.open_nursery() as nursery:
@@ -145,12 +159,12 @@ class Valkey:
                     told = False
                 tried()
             if connected is not None and trio.current_time() - connected >= STEADY:
-                pause = FIRST_PAUSE
+                pause = self._waits.first_pause
             if not told:
                 log.warning("shared cache %s: %s; going on without it", self._settings, self._reason)
                 told = True
             await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, self._waits.longest_pause)
 
     async def _hold(
         self,
@@ -160,19 +174,20 @@ class Valkey:
         task_status: trio.TaskStatus[str | None],
     ) -> None:
         """Hold one connection; `_reason` says why it ended. Has started with None, or with the reason of a failure."""
-        self._scope = trio.CancelScope(deadline=trio.current_time() + CONNECTING)
+        within = self._waits.connecting
+        self._scope = trio.CancelScope(deadline=trio.current_time() + within)
         connected, failure = False, None
         try:
             valkey_client = await _client_module()
-            self._scope.deadline = trio.current_time() + CONNECTING
+            self._scope.deadline = trio.current_time() + within
             with self._scope as scope:
                 async with (
-                    valkey_client.open_client(self._settings, CONNECTING) as client,
+                    valkey_client.open_client(self._settings, within) as client,
                     client.pubsub(
                         channels=[self._channel],
                         ignore_subscribe_messages=True,
                         retry_policy=None,
-                        subscription_timeout=CONNECTING,
+                        subscription_timeout=within,
                         max_idle_seconds=SILENCE,
                     ) as messages,
                 ):
@@ -202,8 +217,8 @@ async def probe(settings: SharedCache) -> str:
     version, reason = "", "no answer"
     try:
         valkey_client = await _client_module()
-        with trio.move_on_after(CONNECTING):
-            async with valkey_client.open_client(settings, CONNECTING) as client:
+        with trio.move_on_after(USUAL_WAITS.connecting):
+            async with valkey_client.open_client(settings, USUAL_WAITS.connecting) as client:
                 found = await client.info("server")
                 name = "Valkey" if "valkey_version" in found else "Redis"
                 version = f"{name} {found.get('valkey_version') or found.get('redis_version')}"
@@ -214,8 +229,8 @@ async def probe(settings: SharedCache) -> str:
     return version
 
 
-async def _later(start: Callable[[], None]) -> None:
-    await trio.sleep(START_WITHIN)
+async def _later(seconds: float, start: Callable[[], None]) -> None:
+    await trio.sleep(seconds)
     start()
 
 

@@ -27,7 +27,7 @@ import trio
 from bbfs.model.digest import digest_of
 from bbfs.model.values import Content, SharedCache
 from bbfs.resources.cache.shared import scripts
-from bbfs.resources.cache.shared.connection import Valkey
+from bbfs.resources.cache.shared.connection import USUAL_WAITS, Valkey, Waits
 from bbfs.resources.cache.tier import EVERYTHING, Cached, PartHeader
 from bbfs.sources.content.memory import MemoryContent
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEASE = 3.0
-"""Lifetime (seconds) of a claim that its machine does not renew."""
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.1
 """Shortest and longest pause (seconds) between looks for another machine's result; each is 1.5 times the one before."""
 ALONE = 1.0
@@ -70,12 +68,15 @@ class _Claim:
 class ValkeyTier:
     """A `SharedTier`. Without a connection, every call is a miss at once. clock: seconds since the epoch."""
 
-    def __init__(self, settings: SharedCache, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: SharedCache, *, clock: Callable[[], float] = time.time, waits: Waits = USUAL_WAITS
+    ) -> None:
         """Raises ConfigError if the client library is not installed."""
         self._settings = settings
         self._clock = clock
         self._keys = _Keys(settings.prefix)
-        self.server = Valkey(settings, self._keys.channel)
+        self._lease = waits.lease
+        self.server = Valkey(settings, self._keys.channel, waits)
         self._instance = secrets.token_hex(8)
         self.claims: dict[tuple[str, str], _Claim] = {}
         self.undelivered: dict[tuple[str, str | None], None] = {}
@@ -125,7 +126,7 @@ class ValkeyTier:
     async def _find(self, source: str, uri: str, *, token: str, newest: float | None) -> list[Any] | None:
         """Find an entry. token: the claim to make if there is none. newest: largest age (seconds) of its claim."""
         age = "" if newest is None else str(_ms(newest))
-        return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(LEASE), age])
+        return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(self._lease), age])
 
     async def _whole(self, source: str, uri: str, answer: list[Any], now: float) -> Cached | None:
         """Return the entry of an answer, with its contents; remove a damaged one.
@@ -254,11 +255,11 @@ class ValkeyTier:
     async def _keep_renewing(self) -> None:
         """Renew the claims and deliver waiting invalidations, again and again."""
         while True:
-            await trio.sleep(LEASE / 3)
+            await trio.sleep(self._lease / 3)
             now = trio.current_time()
             if held := {key: claim for key, claim in self.claims.items() if claim.token and claim.until > now}:
                 keys = [self._keys.of(*key)[1] for key in held]
-                await self._run(scripts.RENEW, keys, [_ms(LEASE), *(claim.token for claim in held.values())])
+                await self._run(scripts.RENEW, keys, [_ms(self._lease), *(claim.token for claim in held.values())])
             for source, uri in tuple(self.undelivered):
                 if not self.server.up:
                     break

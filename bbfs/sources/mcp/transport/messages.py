@@ -40,8 +40,6 @@ from bbfs.sources.mcp.transport.long_texts import (
 
 STRUCTURE = JsonBounds(size=32 << 20, values=1_000_000, depth=200)
 """Bounds of a message without its long texts."""
-_SCANNED = 1 << 14
-"""Bytes that are searched for long texts at once, with the beginning of a string before them."""
 _BLOB = re.compile(rb'"(?:blob|data)"\s{0,8}:\s{0,8}\Z')
 _NO_STRING = b'"\\x"'
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*', re.DOTALL)
@@ -102,11 +100,14 @@ class RawMessage:
 class MessageReader:
     """Collects one message. limit: its bytes; more raise ProtocolViolation. Raises TooLarge for too much beside texts.
 
-    size: bytes so far. spool: for the longest texts; then the methods block.
+    size: bytes so far. spool: for the longest texts; then the methods block. long: bytes from which a text is long.
+    scanned: bytes that are searched for long texts at once, with the beginning of a string before them.
     """
 
-    def __init__(self, limit: int, spool: Callable[[], Spool]) -> None:
+    def __init__(self, limit: int, spool: Callable[[], Spool], long: int = LONG, scanned: int = 1 << 14) -> None:
         self._limit = limit
+        self._long = long
+        self._scanned = scanned
         self._spool = spool
         self._text: ReceivedText | None = None
         self._begin()
@@ -129,7 +130,7 @@ class MessageReader:
             self._begin()  # otherwise the traceback would keep it all
             raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
         self._fresh += piece
-        if self.size <= LONG or len(self._fresh) < _SCANNED:
+        if self.size <= self._long or len(self._fresh) < self._scanned:
             return
         self._scan()
         if len(self._rest) > STRUCTURE.size:
@@ -159,7 +160,7 @@ class MessageReader:
             end = closed_end(data, at)
             self._rest += data[at:end]
             at = end
-            if len(data) - at < LONG:
+            if len(data) - at < self._long:
                 self._tail = data[at:]
                 return
             is_blob = _BLOB.search(self._rest, max(0, len(self._rest) - 24)) is not None
