@@ -220,7 +220,7 @@ def test_completion_in_bash_reads_the_line_and_answers_what_follows_the_last_bre
 
 def test_progress_with_ever_new_texts_prints_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
-    progress = tools._Progress(quiet=False, clock=lambda: now)
+    progress = tools.ProgressLines(quiet=False, clock=lambda: now)
     for number in range(3000):
         now = 100.0 + number / 1000
         progress.show(Progress(float(number), text=f"text {number}"))

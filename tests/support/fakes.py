@@ -314,7 +314,7 @@ class Kernel:
                 raise NotFound(path)
         return found
 
-    async def _again(self, path: str, request: Callable[[int], Any]) -> Any:
+    async def again(self, path: str, request: Callable[[int], Any]) -> Any:
         for _ in range(3):
             try:
                 return await request((await self.walk(path)).ino)
@@ -324,7 +324,7 @@ class Kernel:
 
     async def stat(self, path: str) -> Attributes:
         """LOOKUP, then GETATTR."""
-        return await self._again(path, self.files.getattr)
+        return await self.again(path, self.files.getattr)
 
     async def open(self, path: str) -> int:
         """A handle, without a GETATTR before it, unless it seems to be a directory."""
@@ -357,7 +357,7 @@ class Kernel:
         return [name for name, _ in await self.entries(path)]
 
     async def entries(self, path: str = "") -> list[tuple[str, Attributes]]:
-        handle = await self._again(path, self.files.opendir)
+        handle = await self.again(path, self.files.opendir)
         found: list[tuple[str, Attributes]] = []
         shared = self.files.directories[handle].listed
         for name, attributes, _ in self.files.readdir(handle, 0):

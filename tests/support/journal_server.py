@@ -269,28 +269,28 @@ class Handler(BaseHTTPRequestHandler):
         match kind:
             case "drop":
                 if status == "after":
-                    self._done(body)
+                    self.done(body)
                 return None
             case "accept":
                 if status == "late":
                     later = copy.copy(self)  # the connection has other requests by then
-                    threading.Timer(_LATE, later._done, (body,)).start()
+                    threading.Timer(_LATE, later.done, (body,)).start()
                 return Answer(202)
             case "refuse":
                 return self.failure(int(status))
             case "fail":
-                self._done(body)
+                self.done(body)
                 return self.failure(500)
             case "stall":
                 if status == "after":
-                    self._done(body)
+                    self.done(body)
                 time.sleep(self.faults.stall)
                 return None
             case "delay":
                 time.sleep(0.05)
-        return self._done(body)
+        return self.done(body)
 
-    def _done(self, body: bytes) -> Answer:
+    def done(self, body: bytes) -> Answer:
         try:
             return self.changed(body) if self.is_change(body) else self.looked(body)
         except Refused as refused:

@@ -39,7 +39,7 @@ class LeavingServer:
                     outer.left.pop(0)
                 status, body = 500, b""
                 if not is_left or outer.stores:
-                    status, body = outer._obeyed(self, given)
+                    status, body = outer.obeyed(self, given)
                 if is_left:
                     if outer.resets:
                         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -65,7 +65,7 @@ class LeavingServer:
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def _obeyed(self, request: BaseHTTPRequestHandler, given: bytes) -> tuple[int, bytes]:
+    def obeyed(self, request: BaseHTTPRequestHandler, given: bytes) -> tuple[int, bytes]:
         """Do what a request asks for. Return the status and the body of the answer."""
         there = self.objects.get(request.path)
         wanted = request.headers.get("if-match")

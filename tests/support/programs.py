@@ -15,9 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
+from random import SystemRandom
 
 import forked_daemon
 
@@ -218,10 +220,30 @@ def waits_in_fuse(pid: int) -> bool:
         return False
 
 
+def children_of(pid: int | str) -> list[int]:
+    """Return the processes that the threads of a process have started, as far as these threads are still there."""
+    found: list[int] = []
+    for children in glob(f"/proc/{pid}/task/*/children"):
+        with suppress(OSError):
+            found += map(int, Path(children).read_text().split())
+    return found
+
+
+def descriptors_of(pid: int | str) -> dict[int, str]:
+    """Return where the descriptors of a process lead, but for those that it closes meanwhile."""
+    found: dict[int, str] = {}
+    for descriptor in glob(f"/proc/{pid}/fd/*"):
+        with suppress(OSError):
+            found[int(os.path.basename(descriptor))] = os.readlink(descriptor)
+    return found
+
+
 def free_port() -> int:
-    """Return a port of this machine on which nothing listens."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        return probe.getsockname()[1]
+    """Return a port on which nothing listens, below those that the kernel gives to connections meanwhile (ip(7))."""
+    while True:
+        port = SystemRandom().randrange(10_000, 32_768)
+        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
+            return port
 
 
 def answers(port: int) -> bool:

@@ -32,7 +32,7 @@ class Taking:
     detects_conflicts = True
     released: trio.Event | None = None
 
-    def _check(self, uri: str, expected: Expected) -> None:
+    def check(self, uri: str, expected: Expected) -> None:
         there = self.contents.get(uri)
         if expected.exists is not None and expected.exists != (there is not None):
             raise Conflict(uri)
@@ -47,20 +47,20 @@ class Taking:
             await self.released.wait()
         if native_uri in self.refused:
             raise self.refused[native_uri]
-        self._check(native_uri, expected)
+        self.check(native_uri, expected)
         pieces = [await content.read_waiting(offset, PIECE) for offset in range(0, content.size, PIECE)]
         self.contents[native_uri] = b"".join(pieces)
-        return self._told(native_uri)
+        return self.told(native_uri)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
         if native_uri in self.refused:
             raise self.refused[native_uri]
         if native_uri not in self.contents:
             raise NotFound(native_uri)
-        self._check(native_uri, expected)
+        self.check(native_uri, expected)
         del self.contents[native_uri]
 
-    def _told(self, uri: str) -> ResourceMetadata:
+    def told(self, uri: str) -> ResourceMetadata:
         raise NotImplementedError
 
 
@@ -81,7 +81,7 @@ class WritableTree(Taking, TreeSource):  # type: ignore[misc]
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time")
 
-    def _told(self, uri: str) -> ResourceMetadata:
+    def told(self, uri: str) -> ResourceMetadata:
         return self.metadata(uri)
 
     def metadata(self, uri: str, **fields: object) -> ResourceMetadata:
@@ -114,7 +114,7 @@ class WritableTree(Taking, TreeSource):  # type: ignore[misc]
         if to in self.contents and not replace:
             raise Exists(to)
         self.contents[to] = self.contents.pop(native_uri)
-        return self._told(to)
+        return self.told(to)
 
     async def make_directory(self, native_uri: str) -> ResourceMetadata:
         if native_uri in self.directories or native_uri in self.contents:
@@ -129,7 +129,7 @@ class WritableTree(Taking, TreeSource):  # type: ignore[misc]
 
     async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
         self.times[native_uri] = modified_ns
-        return self._told(native_uri)
+        return self.told(native_uri)
 
 
 @dataclass
@@ -165,9 +165,9 @@ class StagingTree(WritableTree):
         self.asked.append("write_staged")
         if native_uri in self.refused:
             raise self.refused[native_uri]
-        self._check(native_uri, expected)
+        self.check(native_uri, expected)
         self.contents[native_uri] = self.places.pop(staged)
-        return self._told(native_uri)
+        return self.told(native_uri)
 
     async def unstage(self, staged: str) -> None:
         self.asked.append("unstage")
@@ -190,7 +190,7 @@ class WritableFlat(Taking, FlatSource):  # type: ignore[misc]
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         return ("create", "replace", "remove")
 
-    def _told(self, uri: str) -> ResourceMetadata:
+    def told(self, uri: str) -> ResourceMetadata:
         return self.metadata(uri)
 
 
@@ -231,7 +231,7 @@ class Program(Kernel):
             except Outdated:
                 found = await self.lookup(parent, name.decode(), aim)
         if found.ino and not flags & os.O_EXCL:
-            handle: int = await self._again(path, lambda ino: self.writes.open(ino, flags))
+            handle: int = await self.again(path, lambda ino: self.writes.open(ino, flags))
         elif flags & os.O_CREAT:
             handle, created = await self.name_changes.create(parent, name, flags, 0o644)
             self.references[created.ino] += 1
@@ -281,7 +281,7 @@ class Program(Kernel):
             await self.close(held)
 
     async def truncate(self, path: str, size: int) -> None:
-        await self._again(path, lambda ino: self.writes.set_attributes(ino, None, _size(size)))
+        await self.again(path, lambda ino: self.writes.set_attributes(ino, None, _size(size)))
 
     async def unlink(self, path: str) -> None:
         await self.name_changes.remove(*await self.place(path))

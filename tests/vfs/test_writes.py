@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import World, settled, until
+from programs import descriptors_of
 from writable import Program, WritableCompleting, WritableFlat, WritableTree, writable
 
 from bbfs.model.errors import (
@@ -277,7 +278,7 @@ async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def held() -> list[str]:
-        return [str(number) for number in Path("/proc/self/fd").iterdir() if str(store.directory) in linked(number)]
+        return [leads for leads in descriptors_of("self").values() if str(store.directory) in leads]
 
     monkeypatch.setattr(PendingStore, "describe", full)
     gc.disable()
@@ -292,13 +293,6 @@ async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch
         gc.enable()
     assert os.listdir(store.directory) == []
     assert source.contents["file:./a.txt"] == b"first"
-
-
-def linked(path: Path) -> str:
-    try:
-        return os.readlink(path)
-    except FileNotFoundError:
-        return ""
 
 
 @pytest.mark.semantics("S32.8")
@@ -423,7 +417,7 @@ class Totalling(WritableFlat):
         default_factory=lambda: replace(writable("mcp-server+docs"), policy=Policy(content_ttl=1000.0, disk=True))
     )
 
-    def _told(self, uri: str) -> ResourceMetadata:
+    def told(self, uri: str) -> ResourceMetadata:
         self.contents[uri] = b"".join([b"stored: ", self.contents[uri]])
         self.contents["test://all.txt"] = b"".join([self.contents["test://a.txt"], self.contents["test://b.txt"]])
         self._sink(Change(self.source.id, "changed", "test://all.txt"))
@@ -1426,7 +1420,7 @@ async def test_names_read_from_an_open_directory_have_the_size_of_what_is_being_
     """The kernel appends at the size that it was told last, and READDIR tells one too."""
     _, program, world = tree
     assert await program.cat(f"{TREE}/a.txt") == b"first"
-    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    directory = await program.again(TREE, world.files.opendir)
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
     await program.writes.write(handle, 5, b" and more")
     assert sizes_in(world, directory)[b"a.txt"] == len(b"first and more")
@@ -1441,7 +1435,7 @@ async def test_a_draft_that_has_ended_does_not_come_back_with_the_names_of_an_op
     source, program, world = tree
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
     await program.writes.write(handle, 5, b" and more")
-    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    directory = await program.again(TREE, world.files.opendir)
     await program.close(handle)
     await program.save(f"{TREE}/a.txt", b"replaced by a longer content")
     assert sizes_in(world, directory)[b"a.txt"] == len(b"replaced by a longer content")
@@ -1456,7 +1450,7 @@ async def test_a_removed_draft_does_not_come_back_with_the_names_of_an_open_dire
     _, program, world = tree
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
     await program.writes.write(handle, 5, b" and more")
-    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    directory = await program.again(TREE, world.files.opendir)
     await program.close(handle)
     await program.unlink(f"{TREE}/a.txt")
     assert b"d" in sizes_in(world, directory)
@@ -1483,7 +1477,7 @@ async def test_a_removed_name_does_not_come_back_with_the_names_of_an_open_direc
     """The kernel would take it for a file that was made, and open(2) with O_CREAT would not create one."""
     _, program, world = tree
     found = await program.walk(f"{TREE}/a.txt")
-    directory = await program._again(TREE, world.files.opendir)  # pyright: ignore[reportPrivateUsage]
+    directory = await program.again(TREE, world.files.opendir)
     await program.unlink(f"{TREE}/a.txt")
     assert set(sizes_in(world, directory)) == {b".", b"..", b"d"}
     with pytest.raises(Outdated):
@@ -1565,7 +1559,7 @@ async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_sour
 ) -> None:
     """Both would find the content that they began with, just before they store theirs."""
     source, program, world = flat
-    monkeypatch.setattr(source, "_check", lambda *_: None)
+    monkeypatch.setattr(source, "check", lambda *_: None)
     first = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY)
     await program.writes.write(first, 0, b"of the first")
     source.refused["test://a.txt"] = Denied("not now")
@@ -1725,7 +1719,7 @@ async def test_a_renamed_file_is_not_opened_by_an_inode_of_another_size(tree: Tr
 
     metadata = source.metadata
     source.list_directory = sized  # type: ignore[method-assign]
-    source._told = lambda uri: replace(metadata(uri), size=len(source.contents[uri]), etag=None)  # type: ignore[method-assign]
+    source.told = lambda uri: replace(metadata(uri), size=len(source.contents[uri]), etag=None)  # type: ignore[method-assign]
     found = await program.walk(f"{TREE}/a.txt")
     assert found.size == len(b"first")
     source.contents["file:./a.txt"] = b"longer than before"

@@ -399,7 +399,7 @@ class Appending(Tool):
 
 class Forgetting(Tool):
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
-        return self._told(native_uri)
+        return self.told(native_uri)
 
 
 @pytest.mark.parametrize("kind", [Appending, Forgetting])

@@ -183,7 +183,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
     A tool that does not declare to be read-only asks first, or needs --yes.
     """
     values, arguments = _values(pairs), _given(given)
-    progress = _Progress(quiet=choice.verbosity.quiet)
+    progress = ProgressLines(quiet=choice.verbosity.quiet)
     parts: list[_Part] = []
 
     def hear(answer: Progress | ResultPart | Piece) -> None:
@@ -268,7 +268,7 @@ class _Part:
     data: bytes = b""
 
 
-class _Progress:
+class ProgressLines:
     """The progress of a call on standard error: a line for each new text unless quiet, and at most one line in `_EVERY`
     seconds."""
 

@@ -106,7 +106,7 @@ class ObjectBackend(LibraryBackend):
         listed = self._collected(path)
         for meta in found["objects"]:
             name = self._last(meta["path"])
-            if name is not None and meta["path"] != prefix and not listed.add(_described((*path, name), meta)):
+            if name is not None and meta["path"] != prefix and not listed.add(described((*path, name), meta)):
                 break
         for directory in found["common_prefixes"]:
             name = self._last(directory)
@@ -130,7 +130,7 @@ class ObjectBackend(LibraryBackend):
             await self.list(path)
             return StoredItem(path, "directory")
         result = await self._call(path, self._obstore.get, self._key(path), options={"head": True})
-        return _described(path, result.meta, result.attributes)
+        return described(path, result.meta, result.attributes)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class ObjectBackend(LibraryBackend):
         if item.etag is not None and not item.etag.startswith("W/"):
             options["if_match"] = f'"{item.etag}"'  # a weak one matches nothing (RFC 9110, section 13.1.1)
         result = self._obstore.get(store, self._key(path), options=options)
-        now = _described(path, result.meta)
+        now = described(path, result.meta)
         if (now.size, now.etag, now.modified_ns) != (item.size, item.etag, item.modified_ns):
             raise Outdated(f"{self._what(path)}: was replaced while it was open")
         data = bytes(result.bytes())
@@ -278,7 +278,7 @@ def _given(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None}
 
 
-def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None) -> StoredItem:
+def described(path: Names, meta: Any, attributes: dict[str, str] | None = None) -> StoredItem:
     modified = meta["last_modified"]
     said = {key.lower().replace("-", "_"): value for key, value in (attributes or {}).items()}
     mime_type = short(said.pop("content_type", None))

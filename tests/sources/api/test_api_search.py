@@ -132,4 +132,4 @@ async def test_strange_urls_are_no_hits(site: WebSite, tmp_path: Path) -> None:
     async with api(site, tmp_path, {"operation": "/files/strange", "resource": "/pets/{petId}"}) as made:
         for hit in await made.search("dog", 100):
             assert hit.native_uri.startswith(f"{site.url}/pets/")
-            assert (await made._api()).call(hit.native_uri).operation.path == "/pets/{petId}"
+            assert "/" not in hit.native_uri.removeprefix(f"{site.url}/pets/")

@@ -543,9 +543,9 @@ CLOUDS = [("gs", {}), ("az", {"account": "me"})]
 def test_facts_of_an_object_that_are_too_long_are_left_out() -> None:
     meta = {"last_modified": datetime.now(UTC), "version": "v" * 256, "e_tag": "e" * 256, "size": 1}
     names = ("Content-Type", "Cache-Control", "Content-Language", "Storage-Class")
-    item = objects._described(("a",), meta, dict.fromkeys(names, "x" * 256))
+    item = objects.described(("a",), meta, dict.fromkeys(names, "x" * 256))
     assert (item.etag, item.mime_type, item.properties) == (None, None, None)
-    item = objects._described(("a",), {**meta, "version": "v"}, {"Storage-Class": "COLD", "author": "me" * 200})
+    item = objects.described(("a",), {**meta, "version": "v"}, {"Storage-Class": "COLD", "author": "me" * 200})
     assert item.properties == {"version_id": "v", "storage_class": "COLD", "user_metadata": {"author": "me" * 200}}
 
 
