@@ -1,7 +1,7 @@
 """The answers of an S3 server: listings and errors in XML, and the headers of objects."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote_plus
@@ -26,7 +26,7 @@ from bbfs.sources.http.responses import number_in
 from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
 from bbfs.sources.storage import web_objects
 from bbfs.sources.storage.addresses import shown
-from bbfs.sources.storage.backend import short
+from bbfs.sources.storage.backend import StoredItem, short
 from bbfs.sources.storage.web_objects import Facts, etag_in
 from bbfs.sources.storage.xml import local_name, parse_small_xml, parse_xml
 
@@ -66,21 +66,13 @@ _LONGEST_UPLOAD = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class ListedObject:
-    """An object in a page of a listing. size: bytes; None if it is stated as no number, so that only a load tells."""
-
-    key: str
-    size: int | None
-    modified_ns: int | None
-    etag: str | None
-    storage_class: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a listing. token: asks for the next page; None on the last."""
+    """A page of a listing. token: asks for the next page; None on the last.
 
-    objects: tuple[ListedObject, ...]
+    objects: by their keys, without a path. The size of an object is None if it is stated as no number.
+    """
+
+    objects: tuple[tuple[str, StoredItem], ...]
     prefixes: tuple[str, ...]
     token: str | None
 
@@ -96,28 +88,26 @@ async def page_of(body: bytes) -> Page:
     def key(text: str) -> str:
         return unquote_plus(text, errors="surrogateescape") if encoded else text
 
-    objects: list[ListedObject] = []
+    objects: list[tuple[str, StoredItem]] = []
     prefixes: list[str] = []
     async for element in InTurns(root):
         name = local_name(element)
         if name == "CommonPrefixes":
             prefixes.append(key(_texts(element).get("Prefix", "")))
         elif name == "Contents":
-            objects.append(_object(_texts(element), key))
+            said = _texts(element)
+            objects.append((key(said.get("Key", "")), _object(said)))
     truncated, token = listing.get("IsTruncated") == "true", listing.get("NextContinuationToken")
     if truncated and (not token or len(token) > _LONGEST_TOKEN):
         raise ProtocolViolation("a listing that goes on, without a usable token that asks for more")
     return Page(tuple(objects), tuple(prefixes), token if truncated else None)
 
 
-def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
-    return ListedObject(
-        key(said.get("Key", "")),
-        number_in(said.get("Size", "")),
-        iso_ns(said.get("LastModified", "")),  # headers have whole seconds, too
-        etag_in(said.get("ETag", "")),
-        short(said.get("StorageClass")),
-    )
+def _object(said: Mapping[str, str]) -> StoredItem:
+    size, modified = number_in(said.get("Size", "")), iso_ns(said.get("LastModified", ""))
+    storage_class = short(said.get("StorageClass"))
+    properties = {"storage_class": storage_class} if storage_class else None
+    return StoredItem((), "resource", size, modified, etag_in(said.get("ETag", "")), properties=properties)
 
 
 def region_of(status: int, headers: Mapping[str, str]) -> str | None:

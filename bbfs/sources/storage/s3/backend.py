@@ -7,6 +7,7 @@ that is answered 202 counts as stored, and its caller can neither bound nor end 
 10 000 pages in 5 s).
 """
 
+import dataclasses
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import MappingProxyType
@@ -27,7 +28,6 @@ from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.s3.answers import (
-    ListedObject,
     Page,
     error_of,
     etag_of_upload,
@@ -124,14 +124,14 @@ class S3Backend(WebBackend):
                 query["continuation-token"] = token
             page = await self._page(query, self._what(path))
             before = len(found)
-            async for each in InTurns(page.objects):
-                if each.key == prefix:
+            async for key, each in InTurns(page.objects):
+                if key == prefix:
                     is_there = True
-                    marker = [self._item(each, (*path, ""))] if each.size else []  # an empty one marks a directory
-                elif (name := self._name_below(prefix, each.key)) is not None:
-                    is_below = "/" in each.key[len(prefix) :]
-                    item = StoredItem((*path, name), "directory") if is_below else self._item(each, (*path, name))
-                    found.add(item)
+                    marker = [dataclasses.replace(each, path=(*path, ""))] if each.size else []  # else of a directory
+                elif (name := self._name_below(prefix, key)) is not None:
+                    is_below = "/" in key[len(prefix) :]
+                    item = StoredItem((), "directory") if is_below else each
+                    found.add(dataclasses.replace(item, path=(*path, name)))
             async for directory in InTurns(page.prefixes):
                 name = self._name_below(prefix, directory)
                 if name is not None and directory.endswith("/"):
@@ -155,11 +155,6 @@ class S3Backend(WebBackend):
         if not key.startswith(prefix) or len(key) > _LONGEST_KEY:
             return None
         return key[len(prefix) :].partition("/")[0]
-
-    @staticmethod
-    def _item(listed: ListedObject, path: Names) -> StoredItem:
-        properties = {"storage_class": listed.storage_class} if listed.storage_class else None
-        return StoredItem(path, "resource", listed.size, listed.modified_ns, listed.etag, properties=properties)
 
     async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         if not is_directory:

@@ -1,8 +1,6 @@
 """The answers of a WebDAV server to PROPFIND (RFC 4918, section 9.1): entries of a `multistatus` document."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import unquote_to_bytes, urlsplit
 from xml.etree import ElementTree
 
@@ -23,32 +21,11 @@ QUESTION = (
 """The body of a PROPFIND."""
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A file or collection as PROPFIND describes it.
+def described(response: ElementTree.Element) -> StoredItem | None:
+    """Return the file or collection that a `response` describes, or None if no URI can name it.
 
-    names: from the root of the server. size: bytes, None if unknown.
+    Its path begins at the root of the server.
     """
-
-    names: Names
-    kind: Literal["resource", "directory"]
-    size: int | None
-    modified_ns: int | None
-    etag: str | None
-    stored_type: str | None
-
-    def item(self, path: Names) -> StoredItem:
-        if self.kind == "directory":
-            return StoredItem(path, "directory", modified_ns=self.modified_ns)
-        stored_type = self.stored_type or ""
-        properties = {"stored_type": stored_type} if stored_type else None
-        return StoredItem(
-            path, "resource", self.size, self.modified_ns, self.etag, mime_type_of(stored_type), properties
-        )
-
-
-def described(response: ElementTree.Element) -> Described | None:
-    """Return the file or collection that a `response` describes, or None if no URI can name it."""
     if local_name(response) != "response":
         return None
     names = names_of(next(_below(response, "href"), ""))
@@ -66,13 +43,18 @@ def described(response: ElementTree.Element) -> Described | None:
                     is_collection = any(local_name(kind) == "collection" for kind in each)
                 elif name in PROPERTIES:
                     said[name] = (each.text or "").strip()
-    return Described(
+    modified = modified_ns({"last-modified": said["getlastmodified"]} if "getlastmodified" in said else {})
+    if is_collection:
+        return StoredItem(names, "directory", modified_ns=modified)
+    stored_type = short(said.get("getcontenttype"))
+    return StoredItem(
         names,
-        "directory" if is_collection else "resource",
+        "resource",
         number_in(said.get("getcontentlength", "")),
-        modified_ns({"last-modified": said["getlastmodified"]} if "getlastmodified" in said else {}),
+        modified,
         etag_in(said.get("getetag", "")),
-        short(said.get("getcontenttype")),
+        mime_type_of(stored_type or ""),
+        {"stored_type": stored_type} if stored_type else None,
     )
 
 

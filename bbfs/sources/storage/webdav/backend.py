@@ -5,6 +5,7 @@ rename it.
 """
 
 import base64
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
@@ -43,7 +44,7 @@ from bbfs.sources.storage.web_objects import (
     stated,
     strong_etag,
 )
-from bbfs.sources.storage.webdav.answers import QUESTION, ROOT, Described, described, names_of
+from bbfs.sources.storage.webdav.answers import QUESTION, ROOT, described, names_of
 from bbfs.sources.storage.xml import read_entries
 
 _A_NAME = 1 << 10
@@ -78,14 +79,14 @@ class WebDavBackend(WebBackend):
     async def list(self, path: Names) -> ListedItems:
         own, listed, elsewhere = (*self._prefix, *path), self._collected(path), list[Names]()
 
-        def take(each: Described) -> bool:
-            if each.names == own:
+        def take(each: StoredItem) -> bool:
+            if each.path == own:
                 if each.kind != "directory":
                     raise NotADirectory(self._what(path))
-            elif each.names[:-1] == own:
-                return listed.add(each.item((*path, each.names[-1])))
+            elif each.path[:-1] == own:
+                return listed.add(dataclasses.replace(each, path=(*path, each.path[-1])))
             elif not elsewhere:
-                elsewhere.append(each.names)
+                elsewhere.append(each.path)
             return True
 
         try:
@@ -99,9 +100,9 @@ class WebDavBackend(WebBackend):
         return ListedItems(tuple(listed.items), listed.problem)
 
     async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
-        found: list[Described] = []
+        found: list[StoredItem] = []
 
-        def take(each: Described) -> bool:
+        def take(each: StoredItem) -> bool:
             found.append(each)
             return False
 
@@ -110,10 +111,10 @@ class WebDavBackend(WebBackend):
             raise ProtocolViolation(f"{self._what(path)}: the server answers without a description")
         if is_directory != (found[0].kind == "directory"):
             raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
-        return found[0].item(path)
+        return dataclasses.replace(found[0], path=path)
 
     async def _describe(
-        self, path: Names, depth: str, take: Callable[[Described], bool], *, is_directory: bool = True
+        self, path: Names, depth: str, take: Callable[[StoredItem], bool], *, is_directory: bool = True
     ) -> None:
         """Give each entry of a PROPFIND to `take` while it arrives, until that returns False."""
         what = self._what(path)
