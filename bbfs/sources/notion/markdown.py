@@ -14,9 +14,11 @@ from bbfs.sources.notion.inline import escaped, escaped_start, link, markdown_of
 from bbfs.sources.notion.values import Json, as_id, file_url, icon_text, mapping, plain, string, web_url
 
 _LISTS = ("bulleted_list_item", "numbered_list_item", "to_do")
-_MEDIA = ("video", "pdf", "file", "audio")
+_MEDIA = ("image", "video", "pdf", "file", "audio")
 _LINKS = ("bookmark", "embed", "link_preview")
 _CONTAINERS = ("column_list", "column", "synced_block", "tab")
+_REPEATING = ("breadcrumb", "table_of_contents")
+"""Blocks that only show content of another place: the place's URL and headings."""
 _FENCE = re.compile(r"`{3,}")
 
 
@@ -179,19 +181,6 @@ def _captioned(text: str, block: Block) -> str:
     return f"{text}\n\n{caption}" if caption else text
 
 
-def _equation(block: Block) -> str:
-    return f"$$\n{string(block.data.get('expression'))}\n$$"
-
-
-def _divider(block: Block) -> str:
-    return "---"
-
-
-def _nothing(block: Block) -> str:
-    """Return a block that only shows content of another place, with the place's URL and headings."""
-    return ""
-
-
 def _table(block: Block) -> str:
     """Return a table of GitHub's Markdown. It needs a header: an empty header if Notion's table has no header."""
     rows = [
@@ -216,22 +205,20 @@ def _row(block: Block) -> str:
     return _table(Block("table", {}, children=(block,)))
 
 
-def _image(block: Block) -> str:
-    caption = _one_line(markdown_of(block.data.get("caption"), line_break=" "))
-    url = file_url(block.data)
-    return "!" + link(caption or escaped(file_name(url)), url) if url else _comment(block)
-
-
 def _media(block: Block) -> str:
     url = file_url(block.data)
-    caption = _one_line(markdown_of(block.data.get("caption"), line_break=" "))
     name = string(block.data.get("name")) or file_name(url)
-    return link(caption or escaped(name), url) if url else _comment(block)
+    shown = link(_caption(block) or escaped(name), url) if url else _comment(block)
+    return f"!{shown}" if url and block.type == "image" else shown
 
 
 def _link(block: Block) -> str:
     url = string(block.data.get("url"))
-    return link(_one_line(markdown_of(block.data.get("caption"), line_break=" ")), url) if url else _comment(block)
+    return link(_caption(block), url) if url else _comment(block)
+
+
+def _caption(block: Block) -> str:
+    return _one_line(markdown_of(block.data.get("caption"), line_break=" "))
 
 
 def file_name(url: str) -> str:
@@ -244,10 +231,6 @@ def _comment(block: Block) -> str:
 
 def _in_comment(text: str) -> str:
     return re.sub(r"[^\w -]", "", text)[:80].replace("--", "-")
-
-
-def _container(block: Block) -> str:
-    return blocks_text(block.children)
 
 
 def _child(block: Block) -> str:
@@ -275,13 +258,11 @@ _SHAPES: dict[str, Callable[[Block], str]] = {
     "callout": _callout,
     "toggle": _toggle,
     "code": _code,
-    "equation": _equation,
-    "divider": _divider,
-    "breadcrumb": _nothing,
-    "table_of_contents": _nothing,
+    "equation": lambda block: f"$$\n{string(block.data.get('expression'))}\n$$",
+    "divider": lambda _: "---",
+    **dict.fromkeys(_REPEATING, lambda _: ""),
     "table": _table,
     "table_row": _row,
-    "image": _image,
     "child_page": _child,
     "child_database": _child,
     "link_to_page": _link_to_page,
@@ -289,5 +270,5 @@ _SHAPES: dict[str, Callable[[Block], str]] = {
     "transcription": _meeting,
     **dict.fromkeys(_MEDIA, _media),
     **dict.fromkeys(_LINKS, _link),
-    **dict.fromkeys(_CONTAINERS, _container),
+    **dict.fromkeys(_CONTAINERS, lambda block: blocks_text(block.children)),
 }
