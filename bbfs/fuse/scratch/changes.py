@@ -116,6 +116,40 @@ def recorded(scratch: Scratch) -> list[Change]:
         return sorted(_Reader(Marks.of(scratch)).alone(upper, "", 0), key=lambda change: change.path)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry of the upper layer. upper: its directory there. path: from the root of the layer."""
+
+    upper: int
+    path: str
+    name: str
+    status: os.stat_result
+
+    @property
+    def type(self) -> Type:
+        return type_of(self.status)
+
+    def change(self, what: What, old: str | None = None, before: int | None = None) -> Change:
+        """Return a change with what the entry says."""
+        is_link = self.type == "symlink"
+        target = os.readlink(self.name, dir_fd=self.upper) if is_link else None
+        mode = None if is_link else stat.S_IMODE(self.status.st_mode)
+        size = 0 if self.type == "directory" else self.status.st_size
+        return Change(what, self.path, self.type, old, size, mode, before, target, identity(self.status))
+
+    @contextmanager
+    def opened(self) -> Iterator[int | None]:
+        """Open a directory. Yield None for one that its own user may not read: a program made it so.
+
+        The change of its mode is listed, and nothing that is in it. Raise OSError.
+        """
+        with ExitStack() as stack:
+            found: int | None = None
+            with suppress(PermissionError):
+                found = stack.enter_context(directory(self.name, self.upper))
+            yield found
+
+
 @dataclass(slots=True)
 class _Reader:
     """Reads the upper layer, with the marks of the overlay that wrote it."""
@@ -124,17 +158,17 @@ class _Reader:
 
     def below(self, upper: int, lower: int | None, path: str, depth: int) -> Iterator[Change]:
         """Yield the changes of one directory and those below it. lower: None if the lower layer has none there."""
-        names, removed = self._names(upper, path, depth)
+        entries, removed = self._entries(upper, path, depth)
         if lower is not None and self.marks.is_opaque(upper):
-            removed |= set(os.listdir(lower)).difference(names)
-        entries = {name: os.stat(name, dir_fd=upper, follow_symlinks=False) for name in names}
-        removed |= {name for name, found in entries.items() if is_whiteout(found)}
+            removed |= set(os.listdir(lower)).difference(entries)
+        hiding = {name for name, entry in entries.items() if is_whiteout(entry.status)}
+        removed |= hiding
         with _located(path):
-            shown = {} if lower is None else _in_lower({*names, *removed}, lower)
-            same = {} if lower is None else _compared(entries, shown, upper, lower)
-        for name, found in entries.items():
-            if not is_whiteout(found):
-                yield from self._entry(upper, lower, path + name, name, found, shown.get(name), same.get(name), depth)
+            shown = {} if lower is None else _in_lower({*entries, *removed}, lower)
+            same = {} if lower is None else _compared(entries, shown, lower)
+        for name, entry in entries.items():
+            if name not in hiding:
+                yield from self._changes(entry, lower, shown.get(name), same.get(name), depth)
         for name in sorted(removed):
             below = shown.get(name)
             if below is not None:
@@ -145,113 +179,71 @@ class _Reader:
 
     def alone(self, upper: int, path: str, depth: int) -> Iterator[Change]:
         """Yield the changes of one directory and those below it, as far as the upper layer tells."""
-        names, removed = self._names(upper, path, depth)
-        for name in names:
-            found = os.stat(name, dir_fd=upper, follow_symlinks=False)
-            if is_whiteout(found):
+        entries, removed = self._entries(upper, path, depth)
+        for name, entry in entries.items():
+            if is_whiteout(entry.status):
                 removed.add(name)
-            elif not stat.S_ISDIR(found.st_mode):
-                yield self._described("written", path + name, upper, name, found)
+            elif entry.type != "directory":
+                yield entry.change("written")
             else:
-                with self._opened(name, upper) as inside:
+                with entry.opened() as inside:
                     if inside is None or self.marks.is_opaque(inside):
-                        yield self._described("written", path + name, upper, name, found)
+                        yield entry.change("written")
                     if inside is not None:
-                        yield from self.alone(inside, f"{path}{name}/", depth + 1)
+                        yield from self.alone(inside, f"{entry.path}/", depth + 1)
         yield from (Change("removed", path + name, "other") for name in removed)
 
-    def _names(self, upper: int, path: str, depth: int) -> tuple[list[str], set[str]]:
-        """Return the names of a directory, and those that other names say are removed. Raise TooLarge."""
+    def _entries(self, upper: int, path: str, depth: int) -> tuple[dict[str, _Entry], set[str]]:
+        """Return the entries of a directory by name, and the names that others say are removed. Raise TooLarge."""
         if depth > MAX_DEPTH:
             raise TooLarge(
                 f"{path[:200]}…: more than {MAX_DEPTH} directories in each other; 'bbfs discard' removes them"
             )
         listed = sorted(os.listdir(upper))
-        return [name for name in listed if not self.marks.is_mark(name)], set(self.marks.removed_by_name(listed))
+        names = [name for name in listed if not self.marks.is_mark(name)]
+        found = {name: os.stat(name, dir_fd=upper, follow_symlinks=False) for name in names}
+        entries = {name: _Entry(upper, path + name, name, each) for name, each in found.items()}
+        return entries, set(self.marks.removed_by_name(listed))
 
-    def _entry(
-        self,
-        upper: int,
-        lower: int | None,
-        path: str,
-        name: str,
-        found: os.stat_result,
-        below: os.stat_result | None,
-        is_same: bool | None,
-        depth: int,
+    def _changes(
+        self, entry: _Entry, lower: int | None, below: os.stat_result | None, is_same: bool | None, depth: int
     ) -> Iterator[Change]:
-        if below is not None and type_of(below) != type_of(found):
-            yield Change("removed", path, type_of(below), identity=identity(found))
+        """Yield the changes of an entry and of what is below it. below, is_same: of the lower layer's entry, if any."""
+        if below is not None and type_of(below) != entry.type:
+            yield Change("removed", entry.path, type_of(below), identity=identity(entry.status))
             below = None
-        what, old = self._difference(upper, path, name, found, below, is_same=is_same)
-        if what is not None:
-            before = None if below is None else stat.S_IMODE(below.st_mode)
-            yield self._described(what, path, upper, name, found, old=old, before=before)
-        if not stat.S_ISDIR(found.st_mode):
+        if below is None:
+            yield entry.change("added", _old_path(entry))
+        elif (what := _difference(entry, below, is_same=is_same)) is not None:
+            yield entry.change(what, before=stat.S_IMODE(below.st_mode))
+        if entry.type != "directory":
             return
-        with self._opened(name, upper) as inside:
+        with entry.opened() as inside:
             if inside is None:
                 return
             if below is None or lower is None:
-                yield from self.below(inside, None, path + "/", depth + 1)
+                yield from self.below(inside, None, entry.path + "/", depth + 1)
             else:
-                with directory(name, lower) as other:
-                    yield from self.below(inside, other, path + "/", depth + 1)
+                with directory(entry.name, lower) as other:
+                    yield from self.below(inside, other, entry.path + "/", depth + 1)
 
-    @staticmethod
-    @contextmanager
-    def _opened(name: str, upper: int) -> Iterator[int | None]:
-        """Open a directory of the upper layer. Yield None for one that its own user may not read: a program made it so.
 
-        The change of its mode is listed, and nothing that is in it. Raise OSError.
-        """
-        with ExitStack() as stack:
-            found: int | None = None
-            with suppress(PermissionError):
-                found = stack.enter_context(directory(name, upper))
-            yield found
+def _old_path(entry: _Entry) -> str | None:
+    """Return the path that a file says it was copied from, if that is another one."""
+    old = origin_of(entry.name, entry.upper).get("path") if entry.type == "file" else None
+    return old if isinstance(old, str) and old != entry.path else None
 
-    @staticmethod
-    def _described(
-        what: What,
-        path: str,
-        upper: int,
-        name: str,
-        found: os.stat_result,
-        *,
-        old: str | None = None,
-        before: int | None = None,
-    ) -> Change:
-        """Return a change with what the entry of the upper layer says."""
-        kind = type_of(found)
-        target = os.readlink(name, dir_fd=upper) if kind == "symlink" else None
-        mode = None if kind == "symlink" else stat.S_IMODE(found.st_mode)
-        size = 0 if kind == "directory" else found.st_size
-        return Change(what, path, kind, old, size, mode, before, target, identity(found))
 
-    @staticmethod
-    def _difference(
-        upper: int,
-        path: str,
-        name: str,
-        found: os.stat_result,
-        below: os.stat_result | None,
-        *,
-        is_same: bool | None,
-    ) -> tuple[What | None, str | None]:
-        """Return in what an entry differs from that of the lower layer, if in anything, and its old path, if known."""
-        kind = type_of(found)
-        if below is None:
-            old = origin_of(name, upper).get("path") if kind == "file" else None
-            return "added", old if isinstance(old, str) and old != path else None
-        if kind != "directory" and not is_same:
-            return "changed", None
-        if kind == "symlink":
-            return None, None
-        touched = stat.S_IMODE(found.st_mode) != stat.S_IMODE(below.st_mode)
-        if kind == "file":
-            touched |= found.st_mtime_ns != below.st_mtime_ns
-        return "attributes" if touched else None, None
+def _difference(entry: _Entry, below: os.stat_result, *, is_same: bool | None) -> What | None:
+    """Return in what an entry differs from that of the lower layer, if in anything."""
+    if entry.type != "directory" and not is_same:
+        return "changed"
+    if entry.type == "symlink":
+        return None
+    touched = stat.S_IMODE(entry.status.st_mode) != stat.S_IMODE(below.st_mode)
+    if entry.type == "file":
+        touched |= entry.status.st_mtime_ns != below.st_mtime_ns
+    return "attributes" if touched else None
 
 
 @contextmanager
@@ -272,14 +264,14 @@ def _in_lower(names: Collection[str], lower: int) -> Mapping[str, os.stat_result
     return found | {name: answer for name, answer in said if answer is not None}
 
 
-def _compared(
-    entries: Mapping[str, os.stat_result], shown: Mapping[str, os.stat_result], upper: int, lower: int
-) -> Mapping[str, bool]:
+def _compared(entries: Mapping[str, _Entry], shown: Mapping[str, os.stat_result], lower: int) -> Mapping[str, bool]:
     """Return whether each entry that is of one type in both layers, and no directory, is the same. Raise OSError."""
-    types = {name: type_of(found) for name, found in entries.items() if name in shown}
-    both = [name for name, kind in types.items() if kind != "directory" and kind == type_of(shown[name])]
-    same = _each(both, lambda name: is_same(name, upper, lower, entries[name], shown[name]))
-    return dict(zip(both, same, strict=True))
+    both = [name for name in entries if name in shown and entries[name].type == type_of(shown[name]) != "directory"]
+
+    def same(name: str) -> bool:
+        return is_same(name, entries[name].upper, lower, entries[name].status, shown[name])
+
+    return dict(zip(both, _each(both, same), strict=True))
 
 
 def _each(names: Sequence[str], ask: Callable[[str], T]) -> Sequence[T]:

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -172,28 +172,20 @@ class Scratch:
         with suppress(OSError, MountError):
             self.note(mounted_at=None)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Hold it for one overlay. Raise MountError if another one has it."""
-        with self._lock("held") as descriptor:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise MountError(f"{self.path} is in use by another mount or run") from None
-            yield
+        return self._locked("held", f"{self.path} is in use by another mount or run")
 
-    @contextmanager
-    def edited(self) -> Iterator[None]:
+    def edited(self) -> AbstractContextManager[None]:
         """Hold it for a command that changes `upper`. Raise MountError if another one does."""
-        with self._lock("edited") as descriptor:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise MountError(f"{self.path}: another command changes it now") from None
-            yield
+        return self._locked("edited", f"{self.path}: another command changes it now")
 
     def is_held(self) -> bool:
-        return self._is_locked("held")
+        try:
+            with self.held():
+                return False
+        except MountError:
+            return True
 
     def await_end(self) -> bool:
         """Wait until nothing holds it. Return whether that came within ENDS_WITHIN."""
@@ -225,13 +217,14 @@ class Scratch:
         finally:
             os.close(descriptor)
 
-    def _is_locked(self, name: str) -> bool:
+    @contextmanager
+    def _locked(self, name: str, refusal: str) -> Iterator[None]:
         with self._lock(name) as descriptor:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return True
-        return False
+                raise MountError(refusal) from None
+            yield
 
 
 def _write_again(path: str, text: bytes) -> None:

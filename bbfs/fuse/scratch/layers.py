@@ -87,7 +87,7 @@ class _Parents:
                         found.lower = os.open(part, _UNLISTED, dir_fd=lower)
                     os.close(lower)
                 if found.lower is not None and self.marks.is_opaque(found.upper):
-                    with _listed(found.lower) as listed:
+                    with directory(".", found.lower) as listed:
                         self.marks.make_merged(found.upper, listed)
         except BaseException:
             found.close()
@@ -107,13 +107,6 @@ class _Parents:
 
 _UNLISTED = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """A descriptor for names below it; the source is not asked to list the directory."""
-
-
-@contextmanager
-def _listed(descriptor: int) -> Iterator[int]:
-    """Open a directory for listing by its descriptor of O_PATH."""
-    with directory(".", descriptor) as listed:
-        yield listed
 
 
 class Layers:

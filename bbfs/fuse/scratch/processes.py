@@ -140,11 +140,7 @@ def enter_namespaces() -> bool:
 
 def _map(uid: int, outer_uid: int, gid: int, outer_gid: int) -> None:
     """Let one user and one group be those of the namespace (user_namespaces(7))."""
-    for name, text in (
-        ("uid_map", f"{uid} {outer_uid} 1"),
-        ("setgroups", "deny"),
-        ("gid_map", f"{gid} {outer_gid} 1"),
-    ):
+    for name, text in (("uid_map", f"{uid} {outer_uid} 1"), ("setgroups", "deny"), ("gid_map", f"{gid} {outer_gid} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
 
