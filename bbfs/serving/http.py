@@ -10,7 +10,7 @@ import logging
 import resource
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -64,33 +64,26 @@ class LowLevelServer(Protocol):
     def close_streams(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """An address, and who may use it.
+class Listener:
+    """A bound socket, to be closed, and who may use it. Raises ListenError.
 
     token: the bearer token that clients show; None for none. names: host names under which clients reach the server,
-    besides those of this machine and the address.
+    besides those of this machine and the address. ready: gets the URL once connections are taken.
     """
 
-    host: str
-    port: int
-    token: str | None
-    names: tuple[str, ...] = ()
-
-
-class Listener:
-    """A bound socket, to be closed. ready: gets the URL once connections are taken. Raises ListenError."""
-
-    def __init__(self, listen: Listen, ready: Callable[[str], None]) -> None:
-        if listen.token is None and not is_loopback(listen.host):
-            raise ListenError(f"without a token only programs of this machine may be served, not {listen.host}")
-        self._listen = listen
+    def __init__(
+        self, host: str, port: int, token: str | None, names: Sequence[str], ready: Callable[[str], None]
+    ) -> None:
+        if token is None and not is_loopback(host):
+            raise ListenError(f"without a token only programs of this machine may be served, not {host}")
+        self._host, self._token = host, token
+        self._names = _host_names(host, names)
         try:
-            self._socket = _bind(listen.host, listen.port)
+            self._socket = _bind(host, port)
         except OSError as error:
-            raise ListenError(f"--http {listen.host}:{listen.port}: {error.strerror or error}") from None
+            raise ListenError(f"--http {host}:{port}: {error.strerror or error}") from None
         self._ready = ready
-        self._url = f"http://{_in_url(listen.host)}:{self._socket.getsockname()[1]}{PATH}"
+        self._url = f"http://{_in_url(host)}:{self._socket.getsockname()[1]}{PATH}"
 
     def close(self) -> None:
         """Close the socket, if `run` has not."""
@@ -100,11 +93,11 @@ class Listener:
         """Serve until `stop` is set; open streams end before that."""
         app = server.streamable_http_app(
             streamable_http_path=PATH,
-            host=self._listen.host,
+            host=self._host,
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # `_Guard` does it
             max_sessions=2 * MOST_SESSIONS,  # `Sessions` keeps to the half
         )
-        connections = _Connections(_Guard(app, self._listen.token, self._names()))
+        connections = _Connections(_Guard(app, self._token, self._names))
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
         async with app.router.lifespan_context(app), trio.open_nursery() as serving:
             accepting = trio.CancelScope()
@@ -122,15 +115,6 @@ class Listener:
                 await connections.ended()
             connections.drop_all()
             serving.cancel_scope.cancel()
-
-    def _names(self) -> frozenset[bytes]:
-        """Return the host names that clients may reach the server under."""
-        hosts = [*_LOOPBACK, *self._listen.names]
-        if not _is_wildcard(self._listen.host):
-            hosts.append(_in_url(self._listen.host))
-        elif not self._listen.names:
-            hosts.append(socket.gethostname())
-        return frozenset(host.lower().encode() for host in hosts)
 
 
 @dataclass(eq=False, slots=True)
@@ -329,6 +313,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _host_names(host: str, given: Sequence[str]) -> frozenset[bytes]:
+    """Return the host names that clients may reach the server under."""
+    names = [*_LOOPBACK, *given]
+    if not _is_wildcard(host):
+        names.append(_in_url(host))
+    elif not given:
+        names.append(socket.gethostname())
+    return frozenset(name.lower().encode() for name in names)
 
 
 def _is_wildcard(host: str) -> bool:

@@ -52,7 +52,7 @@ class HttpChoice:
         try:
             token = http.token_of_file(os.path.expanduser(self.token_file)) if self.token_file else None
             token = http.new_token() if fresh else token
-            listener = http.Listener(http.Listen(self.host, self.port, token, self.names), ready)
+            listener = http.Listener(self.host, self.port, token, self.names, ready)
         except http.ListenError as error:
             raise click.ClickException(str(error)) from None
         with closing(listener):
