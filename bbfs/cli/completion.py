@@ -61,7 +61,7 @@ class WholeWords(BashComplete):
 
 def complete_source(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Complete the name of a source of this user's mounts, or of the configuration file."""
-    names = sorted({*_mounted(), *_configured(ctx)})
+    names = sorted({*_mounted(), *(source.name for source in configured_sources(ctx))})
     return [CompletionItem(name) for name in names if name.startswith(begun)]
 
 
@@ -77,8 +77,3 @@ def _mounted() -> Iterator[str]:
             for name in mountpoint.names(mount):
                 with suppress(BbfsError):
                     yield parse_uri_prefix(name).name
-
-
-def _configured(ctx: click.Context) -> Iterator[str]:
-    with suppress(BbfsError, OSError):
-        yield from (source.name for source in configured_sources(ctx.params.get("config_file")))

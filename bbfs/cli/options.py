@@ -221,17 +221,17 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _complete_option(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete an option of a source of the configuration file. The faults of that file are not reported here."""
+    """Complete an option of a source of the configuration file."""
+    names = lazy.assignments.option_names(configured_sources(ctx))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def configured_sources(ctx: click.Context) -> "Sequence[DataSource]":
+    """Return the sources of the configuration file of a command line; none if the file has a fault."""
     try:
-        sources = configured_sources(ctx.params.get("config_file"))
+        return lazy.config.load_config(_expanded(ctx.params.get("config_file")), environ=os.environ).sources
     except (BbfsError, OSError):
-        sources = ()
-    return [name for name in lazy.assignments.option_names(sources) if name.startswith(incomplete)]
-
-
-def configured_sources(config_file: str | None) -> "Sequence[DataSource]":
-    """Return the sources of the configuration file alone. Raise ConfigError."""
-    return lazy.config.load_config(_expanded(config_file), environ=os.environ).sources
+        return ()
 
 
 def assignment_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -172,19 +172,15 @@ def fields(document: Mapping[str, Any]) -> None:
         click.echo(f"{click.style(printable(f'{key}:').ljust(width), bold=True)} {printable(shown)}")
 
 
-def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Print rows in aligned columns. right: the numbers of columns aligned on the right. The last column is not
-    padded."""
+def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Print rows in aligned columns. right: the numbers of columns aligned on the right."""
     widths = [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
-    return ["  ".join(_cells(row, widths, right)).rstrip() for row in rows]
-
-
-def _cells(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
-    cells: list[str] = []
-    for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        padding = " " * (width - len(click.unstyle(cell)))
-        cells.append(padding + cell if number in right else cell + padding)
-    return cells
+    for row in rows:
+        cells: list[str] = []
+        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            padding = " " * (width - len(click.unstyle(cell)))
+            cells.append(padding + cell if number in right else cell + padding)
+        click.echo("  ".join(cells).rstrip())
 
 
 def local_time(modified_ns: int | None) -> str:

@@ -68,8 +68,7 @@ def cache(ctx: click.Context, as_json: bool) -> None:
         output.as_json({"directory": str(directory), "bytes": taken, "sources": sources})
         return
     cells = [(output.printable(source), str(count), str(size)) for source, count, size in rows]
-    for line in output.table([("SOURCE", "RESOURCES", "BYTES"), *cells], right=[1, 2]):
-        click.echo(line)
+    output.table([("SOURCE", "RESOURCES", "BYTES"), *cells], right=[1, 2])
     output.message(f"{taken} bytes on disk in {directory}")
 
 

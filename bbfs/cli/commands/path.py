@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -43,23 +44,20 @@ Where the source cannot be asked, the rule alone decides and standard error says
 @source_options
 def path(choice: SourceChoice, uri: str, rule: bool) -> None:
     """Print the path of a URI: the URI with '://' or ':' written as '/'."""
-    try:
-        by_rule = "/".join(path_by_rule(uri))
-    except InvalidUri as error:
-        hint = "expected a bbfs URI, such as mcp-server+docs+resource://guide ('bbfs uri' takes a path)"
-        output.failure(InvalidUri(f"{hint}: {error}"), uri)
-        click.get_current_context().exit(1)
-    if rule:
-        output.line(by_rule)
-        return
+    with _told(uri):
+        try:
+            by_rule = "/".join(path_by_rule(uri))
+        except InvalidUri as error:
+            hint = "expected a bbfs URI, such as mcp-server+docs+resource://guide ('bbfs uri' takes a path)"
+            raise InvalidUri(f"{hint}: {error}") from error
 
-    async def exact(opened: "Trees") -> str:
-        target = await opened.target(uri)
-        found = await target.located()
-        await target.tree.entry(found, exact=False)
-        return os.path.join(target.tree.mount or "", *found)
+        async def exact(opened: "Trees") -> str:
+            target = await opened.target(uri)
+            found = await target.located()
+            await target.tree.entry(found, exact=False)
+            return os.path.join(target.tree.mount or "", *found)
 
-    _exact_or_rule(choice, uri, exact, lambda: by_rule)
+        output.line(by_rule if rule else _exact_or_rule(choice, exact, lambda: by_rule))
 
 
 _URI_EXAMPLES = """\b
@@ -81,22 +79,21 @@ def uri(choice: SourceChoice, path: str, rule: bool) -> None:
     """Print the URI of a path inside a mount, or below a source."""
     inside = inside_mount(path)
     names = components(path) if inside is None else inside[1]
-    if rule:
-        _told(path, lambda: output.line(uri_by_rule(names)))
-        return
 
     async def exact(opened: "Trees") -> str:
         target = await opened.target(path)
         entry = await target.tree.entry(await target.located(), exact=False)
         return entry.uri or uri_by_rule(entry.path)
 
-    _exact_or_rule(choice, path, exact, lambda: uri_by_rule(names))
+    with _told(path):
+        output.line(uri_by_rule(names) if rule else _exact_or_rule(choice, exact, lambda: uri_by_rule(names)))
 
 
-def _told(operand: str, work: Callable[[], None]) -> None:
-    """Work on an operand. Report a failure with its name, and end the command with status 1."""
+@contextmanager
+def _told(operand: str) -> Iterator[None]:
+    """Report a failure of the block with the operand, and end the command with status 1."""
     try:
-        work()
+        yield
     except ConfigError:
         raise  # is about the configuration
     except (BbfsError, OSError) as error:
@@ -104,19 +101,10 @@ def _told(operand: str, work: Callable[[], None]) -> None:
         click.get_current_context().exit(1)
 
 
-def _exact_or_rule(
-    choice: SourceChoice, operand: str, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
-) -> None:
-    """Print the answer of the listing, or the answer of the rule if the source cannot be asked."""
-    _told(operand, lambda: _print_exact_or_rule(choice, exact, by_rule))
-
-
-def _print_exact_or_rule(
-    choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
-) -> None:
+def _exact_or_rule(choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]) -> str:
+    """Return the answer of the listing, or the answer of the rule if the source cannot be asked."""
     try:
-        output.line(lazy.operand.run(choice, exact))
-        return
+        return lazy.operand.run(choice, exact)
     except _UNKNOWABLE as error:
         why = error
     except OSError as error:
@@ -127,4 +115,4 @@ def _print_exact_or_rule(
     if not choice.verbosity.quiet:
         known = "no sources are known" if isinstance(why, NoSources) else output.reason(why)
         output.message(f"by the rule alone: {known}")
-    output.line(text)
+    return text

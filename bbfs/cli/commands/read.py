@@ -110,9 +110,16 @@ class _Lister:
         if self.json:
             self.collected += map(_as_json, entries)
         elif self.long and entries:
-            rows = [(_size(e), output.local_time(e.modified_ns), _mime_type(e), _name(e, True)) for e in entries]
-            for line in output.table(rows, right=[0]):
-                click.echo(line)
+            rows = [
+                (
+                    _size(each),
+                    output.local_time(each.modified_ns),
+                    output.printable(each.mime_type or "-"),
+                    _name(each, True),
+                )
+                for each in entries
+            ]
+            output.table(rows, right=[0])
         else:
             for entry in entries:
                 click.echo(_name(entry, False))
@@ -138,10 +145,6 @@ def _size(entry: TreeEntry) -> str:
     if entry.kind != "file":
         return "-"
     return "?" if entry.size is None else str(entry.size)
-
-
-def _mime_type(entry: TreeEntry) -> str:
-    return output.printable(entry.mime_type or "-")
 
 
 def _name(entry: TreeEntry, long: bool) -> str:

@@ -61,8 +61,7 @@ def sources(
         counts = ("RESOURCES", *(name.upper() for name in output.OFFERS))
         heading = ("SOURCE", "STATE", "PROTOCOL", *counts, "CAPABILITIES", "PREFIX", "MOUNT")
         table = [heading, *map(_cells, rows)]
-        for line in output.table(table if several else [cells[:-1] for cells in table], right=[3, 4, 5, 6]):
-            click.echo(line)
+        output.table(table if several else [cells[:-1] for cells in table], right=[3, 4, 5, 6])
         for row in rows:
             place = f" at {row['mount']}" if several else ""
             for problem in filter(None, (row.get("error"), output.pending_writes(row))):

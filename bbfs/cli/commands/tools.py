@@ -142,8 +142,7 @@ def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
         output.as_json([{"source": source, **encoded(tool)} for source, tool in rows])
     else:
         table = [("SOURCE", "TOOL", "READS ONLY", "PATH", "ARGUMENTS"), *(_cells(*row) for row in rows)]
-        for line in output.table(table):
-            click.echo(line)
+        output.table(table)
     for failure in failures:
         output.message(failure)
     click.get_current_context().exit(1 if failures else 0)

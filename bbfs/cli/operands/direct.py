@@ -139,7 +139,7 @@ class DirectTree:
 
     async def children(self, path: Path, *, exact: bool) -> list[TreeEntry]:
         if not path:
-            return [self._root_entry(name) for name in await self._roots()]
+            return [TreeEntry((name,), "directory") for name in await self._roots()]
         path = await self.resolved(path)
         node = await self.manager.contents.find_certain(path) if len(path) > 1 else None
         nodes = await self.manager.tree.children(path)
@@ -176,9 +176,6 @@ class DirectTree:
     async def _learnt(self, record: "Record") -> None:
         if self.manager.contents.size_now(record) is None:
             await self.manager.contents.learn(record)
-
-    def _root_entry(self, name: str) -> TreeEntry:
-        return TreeEntry((name,), "directory")
 
     def _entry(self, path: Path, node: "Node", error: str | None = None) -> TreeEntry:
         record = node.record

@@ -37,8 +37,7 @@ def discover(verbosity: Verbosity, as_json: bool) -> None:
         return output.message("no file of an MCP host here; --mcp-config FILE names one in another place")
     rows = [("HOST", "FILE", "SERVERS")]
     rows += [(each["host"], each["path"], ", ".join(each["servers"]) or "-") for each in found]
-    for line in output.table([tuple(map(output.printable, row)) for row in rows]):
-        click.echo(line)
+    output.table([tuple(map(output.printable, row)) for row in rows])
     for each in found:
         if not verbosity.quiet:
             for problem in each.get("problems", ()):

@@ -17,7 +17,7 @@ from bbfs.cli.options import (
     read_yaml,
     verbosity_options,
 )
-from bbfs.model.errors import BbfsError, ConfigError
+from bbfs.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from bbfs.config import Config
@@ -99,11 +99,7 @@ def add(
 
 
 def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    try:
-        names = [source.name for source in configured_sources(ctx.params.get("config_file"))]
-    except (BbfsError, OSError):
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+    return [source.name for source in configured_sources(ctx) if source.name.startswith(incomplete)]
 
 
 @click.command(epilog=_REMOVE_EXAMPLES, short_help="Remove a source from the configuration file.")

@@ -68,13 +68,7 @@ def grep(
     """Print the lines of the files at and below some paths that match a pattern, as grep -rnE does."""
     verbosity = Verbosity()  # -v has grep's meaning here
     log_to_stderr(verbosity.level())
-    flags = {
-        "-i": ignore_case,
-        "-w": word_regexp,
-        "-v": invert_match,
-        "-l": files_with_matches,
-        "-c": count,
-    }
+    flags = {"-i": ignore_case, "-w": word_regexp, "-v": invert_match, "-l": files_with_matches, "-c": count}
     options = [flag for flag, given in flags.items() if given]
     for flag, lines in (("-A", after_context), ("-B", before_context), ("-C", context)):
         options += [] if lines is None else [flag, str(lines)]

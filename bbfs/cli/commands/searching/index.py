@@ -147,16 +147,17 @@ def _status(as_json: bool) -> None:
         output.as_json({"path": str(path), "bytes": size, "sources": sources})
         return
     cells = [
-        (output.printable(name), str(usage.documents), str(usage.bytes), str(usage.stale), _note(usage.walking))
+        (
+            output.printable(name),
+            str(usage.documents),
+            str(usage.bytes),
+            str(usage.stale),
+            "unfinished: 'bbfs index' goes on" if usage.walking is not None else "",
+        )
         for name, usage in rows
     ]
-    for line in output.table([("SOURCE", "DOCUMENTS", "BYTES", "STALE", ""), *cells], right=[1, 2, 3]):
-        click.echo(line)
+    output.table([("SOURCE", "DOCUMENTS", "BYTES", "STALE", ""), *cells], right=[1, 2, 3])
     output.message(f"{size} bytes in {path}")
-
-
-def _note(walking: float | None) -> str:
-    return "" if walking is None else "unfinished: 'bbfs index' goes on"
 
 
 def _clear(names: tuple[str, ...]) -> None:

@@ -20,7 +20,6 @@ from bbfs.model.uri import parse_data_source_uri
 from bbfs.resources.commands.table import Retry
 
 if TYPE_CHECKING:
-    from bbfs.cli.operands.access import Target
     from bbfs.cli.operands.operand import Trees
     from bbfs.resources.writing.pending import PendingWrite
 
@@ -87,8 +86,7 @@ def _show_all(as_json: bool) -> None:
         )
         for item in items
     ]
-    for line in output.table([("ID", "WRITTEN", "BYTES", "URI", "WHY"), *rows], right=[2]):
-        click.echo(line)
+    output.table([("ID", "WRITTEN", "BYTES", "URI", "WHY"), *rows], right=[2])
 
 
 def _why(item: "PendingWrite") -> str:
@@ -144,15 +142,11 @@ def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
     """Hand over pending writes, and remove those that their source has taken."""
 
     async def hand_over(opened: "Trees", item: "PendingWrite") -> None:
-        tree = (await _source_of(opened, item)).tree
+        tree = (await opened.target(parse_data_source_uri(item.uri).base_prefix)).tree
         scratches.require_no_scratch(tree.mount)
         await tree.ask(Retry(item.id, force))
 
     _each(choice, ids, hand_over)
-
-
-async def _source_of(opened: "Trees", item: "PendingWrite") -> "Target":
-    return await opened.target(parse_data_source_uri(item.uri).base_prefix)
 
 
 @pending.command(short_help="Drop pending writes.")

@@ -132,10 +132,7 @@ Exit status: 0 all is applied, 1 something is not: it stays in the scratch.
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be applied, in its order.")
 @click.option("--overwrite", is_flag=True, help="Replace also what a source has changed meanwhile.")
 @click.option(
-    "--as",
-    "reviewed",
-    metavar="DIGEST",
-    help="Apply the changes of this digest ('bbfs changes --digest') only.",
+    "--as", "reviewed", metavar="DIGEST", help="Apply the changes of this digest ('bbfs changes --digest') only."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @verbosity_options
