@@ -21,6 +21,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_CACHE_BYTES = 256 * 2**20
 DEFAULT_DISK_BYTES = 2**30
 DEFAULT_INDEX_BYTES = 4 * 2**30
+_MCP_TYPES = ("server", "mcp")
 CAPABILITY_NAMES = ("read", "write", "list", "search")
 SERVER_TOOLS = {"search": SearchTool, "write": WriteTool, "remove": RemoveTool}
 """The tables of a source that name a tool of its MCP server, with their values."""
@@ -267,6 +268,11 @@ class SourceTable(ConfigTable):
     source. Without it, bbfs indexes what `bbfs index` is asked for."""
     text: TextFiles | None = None
     """The [texts of documents](documents.md): `by-name` beside the documents, `listed` as well, or `off`."""
+
+    @property
+    def is_mcp(self) -> bool:
+        """Return whether the source is an MCP server; without an access method its server or its type tells that."""
+        return self.access_method == "mcp" if self.access_method else bool(self.mcp_config or self.type in _MCP_TYPES)
 
     def policy(self) -> dict[str, Any]:
         """Return the given fields of `Policy`."""

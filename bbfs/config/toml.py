@@ -40,7 +40,6 @@ from bbfs.model.values import AccessMethod, Capabilities, DataSource, DocumentBo
 _T = TypeVar("_T", bound=ConfigTable)
 LARGEST_FILE = 16 << 20
 """Characters of a configuration file. Hosts keep histories in the same file."""
-_MCP_TYPES = ("server", "mcp")
 MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", *SERVER_TOOLS, "shared")
 """Keys of a source that only MCP servers have."""
 EMBEDDINGS = "embeddings"
@@ -261,9 +260,7 @@ class _Loader:
 
     def _source(self, table: SourceTable, path: KeyPath) -> DataSource | None:
         before = len(self._problems)
-        is_mcp = table.access_method == "mcp" or (
-            table.access_method is None and (table.mcp_config is not None or table.type in _MCP_TYPES)
-        )
+        is_mcp = table.is_mcp
         access_method: AccessMethod = "mcp" if is_mcp else "bb"
         source_type = "server" if is_mcp and table.type in (None, "mcp") else table.type
         if source_type is None:

@@ -219,12 +219,7 @@ async def _serve(
     interrupts = Interrupts()
     is_lower = scratch is not None
     opened = resource_manager(
-        config,
-        composition,
-        store_path(),
-        index_path(),
-        is_lower=is_lower,
-        has_other_users=config.mount.allow_other,
+        config, composition, store_path(), index_path(), is_lower=is_lower, has_other_users=config.mount.allow_other
     )
     async with _stoppable(early) as stop, opened as manager:
         await _add_views(manager, config)

@@ -136,24 +136,19 @@ async def resource_manager(
     metadata = await trio.to_thread.run_sync(MetadataStore, store)
     end = _End()
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(end.run, partial(in_thread, metadata.close))
+        at_end = partial(stack.push_async_callback, end.run)
+        at_end(partial(in_thread, metadata.close))
         disk = await _disk_cache(store, config.disk_bytes)
         if disk is not None:
-            stack.push_async_callback(end.run, partial(in_thread, disk.close))
+            at_end(partial(in_thread, disk.close))
             disk.lend(composition.spools)
-        stack.push_async_callback(end.run, partial(_close_handlers, composition.handlers))
-        if composition.embedder is not None:
-            stack.push_async_callback(end.run, composition.embedder.aclose)
+        at_end(partial(_close_handlers, composition.handlers))
+        if (embedder := composition.embedder) is not None:
+            at_end(embedder.aclose)
         local, documents = None, DocumentReader(config.documents)
         if index is not None and config.index_bytes > 0:
-            local = LocalIndex(
-                index,
-                config.index_bytes,
-                clock=steady_time,
-                embedder=composition.embedder,
-                documents=documents,
-            )
-            stack.push_async_callback(end.run, local.aclose)
+            local = LocalIndex(index, config.index_bytes, clock=steady_time, embedder=embedder, documents=documents)
+            at_end(local.aclose)
         async with trio.open_nursery() as nursery, trio.open_nursery() as connections:
             if composition.mcp is not None:
                 await connections.start(composition.mcp.run)

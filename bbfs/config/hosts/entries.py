@@ -28,13 +28,7 @@ _TRANSPORTS = {
 }
 _HOLDERS = ("transport", "command")
 """Keys under which some hosts keep the parts of a server: Continue's `transport`, Zed's `command`."""
-_OTHER_NAMES = {
-    "cmd": "command",
-    "envs": "env",
-    "environment": "env",
-    "uri": "url",
-    "http_headers": "headers",
-}
+_OTHER_NAMES = {"cmd": "command", "envs": "env", "environment": "env", "uri": "url", "http_headers": "headers"}
 """Keys of a server in Codex, Goose and opencode, with the keys of all others."""
 
 
