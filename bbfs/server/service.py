@@ -49,12 +49,7 @@ class Service(NotifyingServer[Any]):
     """
 
     def __init__(
-        self,
-        manager: ResourceManager,
-        nursery: trio.Nursery,
-        *,
-        depth: int | None = None,
-        most_bytes: int = MAX_RESULT,
+        self, manager: ResourceManager, nursery: trio.Nursery, *, depth: int | None = None, most_bytes: int = MAX_RESULT
     ) -> None:
         self._manager = manager
         self._most_bytes = most_bytes

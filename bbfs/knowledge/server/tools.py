@@ -90,10 +90,7 @@ class PutArguments(Arguments):
         description="The file name, such as setup.md. Without it, a new document has its id, another one its old name.",
     )
     mime_type: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=_LONGEST_NAME,
-        description="The MIME type, if the name does not tell it.",
+        default=None, min_length=1, max_length=_LONGEST_NAME, description="The MIME type, if the name does not tell it."
     )
 
 

@@ -1,7 +1,5 @@
 """The tool `grep_resources`: the lines of resources that match a regular expression."""
 
-from typing import Any
-
 import mcp_types as types
 from pydantic import Field
 
@@ -76,19 +74,15 @@ class Greps:
         found = [answer for answer in answers if isinstance(answer, Matched)]
         problems = [answer.problem for answer in answers if isinstance(answer, Problem)]
         lines = [line for each in found for line in _printed(each)] or ["No line matches."]
+        links = [types.ResourceLink(uri=each.uri, name=each.name, title=each.title) for each in found]
+        resources = [
+            {"uri": each.uri, "title": each.title or each.name, "lines": encoded(each.lines)} for each in found
+        ]
         return types.CallToolResult(
-            content=[types.TextContent(text="\n".join([*lines, *problems])), *map(_link, found)],
-            structured_content={"resources": [*map(_resource, found)], "problems": problems},
+            content=[types.TextContent(text="\n".join([*lines, *problems])), *links],
+            structured_content={"resources": resources, "problems": problems},
         )
 
 
 def _printed(each: Matched) -> list[str]:
     return [f"{each.uri}{mark}{line.number}{mark}{line.text}" for line in each.lines for mark in ("-:"[line.matches],)]
-
-
-def _resource(each: Matched) -> dict[str, Any]:
-    return {"uri": each.uri, "title": each.title or each.name, "lines": encoded(each.lines)}
-
-
-def _link(each: Matched) -> types.ResourceLink:
-    return types.ResourceLink(uri=each.uri, name=each.name, title=each.title)

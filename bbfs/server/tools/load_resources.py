@@ -66,11 +66,7 @@ _CONTENT = record(
     contentIndex=value("integer", "Which item of the result's content it is, from 0."),
 )
 _OUTCOME = record(
-    "uri",
-    uri=text(),
-    metadata=documents.RESOURCE_SCHEMA,
-    contents=array(_CONTENT),
-    error=documents.ERROR_SCHEMA,
+    "uri", uri=text(), metadata=documents.RESOURCE_SCHEMA, contents=array(_CONTENT), error=documents.ERROR_SCHEMA
 )
 OUTPUT = record(
     "resources",
