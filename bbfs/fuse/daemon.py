@@ -11,8 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import pyfuse3
@@ -34,6 +33,7 @@ from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
+from bbfs.serving.signals import ENDING, ending
 from bbfs.sources import CanWrite, Handler
 from bbfs.sources.content.fd import allow_many
 from bbfs.vfs.about import AboutHandler
@@ -54,8 +54,6 @@ a local folder crosses threads several times, and each crossing may wait so long
 FULL_COLLECTIONS = 100
 """Collections of younger objects before the garbage collector walks through all; Python's default is 10. A walk stops
 every thread for 0.1 s where a source has listed 10^5 names, and finds next to nothing: no cycle holds a listing."""
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
 
 
 def options(config: Config, handlers: Iterable[Handler] = ()) -> set[str]:
@@ -221,7 +219,9 @@ async def _serve(
     opened = resource_manager(
         config, composition, store_path(), index_path(), is_lower=is_lower, has_other_users=config.mount.allow_other
     )
-    async with _stoppable(early) as stop, opened as manager:
+    async with ending("unmounting") as ended, opened as manager:
+        if early:
+            ended.set()
         await _add_views(manager, config)
         notifier = Notifier(adapter.device)
         notifier.start()
@@ -229,24 +229,24 @@ async def _serve(
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
         shown = Shown() if scratch is None else Shown(scratch)
         adapter.become(Operations(files, _ownership(config, is_lower=is_lower), interrupts, shown))
-        with stop:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(interrupts.run)
-                nursery.start_soon(queue.run, files.held_below, files.locks)
-                nursery.start_soon(manager.keep_flushing)
-                neighbours = Neighbours(path)
-                manager.changes.subscribe(neighbours.changed)
-                nursery.start_soon(neighbours.run)
-                nursery.start_soon(_report, manager, service)
-                address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
-                if address is not None:
-                    files.root_attributes[ATTRIBUTE] = os.fsencode(address)
-                nursery.start_soon(_loop, adapter, nursery.cancel_scope)
-                nursery.start_soon(_tune, adapter, path)
-                gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
-                service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
-                ready()
-                log.info("mounted on %s", path)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop, ended, nursery.cancel_scope)
+            nursery.start_soon(interrupts.run)
+            nursery.start_soon(queue.run, files.held_below, files.locks)
+            nursery.start_soon(manager.keep_flushing)
+            neighbours = Neighbours(path)
+            manager.changes.subscribe(neighbours.changed)
+            nursery.start_soon(neighbours.run)
+            nursery.start_soon(_report, manager, service)
+            address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
+            if address is not None:
+                files.root_attributes[ATTRIBUTE] = os.fsencode(address)
+            nursery.start_soon(_loop, adapter, nursery.cancel_scope)
+            nursery.start_soon(_tune, adapter, path)
+            gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
+            service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
+            ready()
+            log.info("mounted on %s", path)
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources close, so that no request comes meanwhile.
         files.unwatch()
@@ -293,26 +293,10 @@ async def _tune(adapter: _Adapter, path: str) -> None:
         log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
 
 
-@asynccontextmanager
-async def _stoppable(early: list[int]) -> AsyncIterator[trio.CancelScope]:
-    """Yield a scope that the ending signals cancel. Later signals have no effect until the block ends.
-
-    early: signals that came before the loop began.
-    """
-    with trio.open_signal_receiver(*ENDING) as signals:
-        async with trio.open_nursery() as nursery:
-            scope = trio.CancelScope()
-            if early:
-                scope.cancel()
-
-            async def listen() -> None:
-                async for number in signals:
-                    log.info("%s: unmounting", signal.Signals(number).name)
-                    scope.cancel()
-
-            nursery.start_soon(listen)
-            yield scope
-            nursery.cancel_scope.cancel()
+async def _stop(ended: trio.Event, scope: trio.CancelScope) -> None:
+    """Cancel a scope when an ending signal has come."""
+    await ended.wait()
+    scope.cancel()
 
 
 async def _report(manager: ResourceManager, service: ServiceManager) -> None:

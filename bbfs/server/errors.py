@@ -3,47 +3,29 @@
 import errno
 from typing import Any, Literal
 
-from bbfs.model.errors import (
-    BbfsError,
-    Busy,
-    ConfigError,
-    Conflict,
-    DeadlineExceeded,
-    Denied,
-    Exists,
-    InvalidUri,
-    IsADirectory,
-    NoSpace,
-    NotADirectory,
-    NotFound,
-    NotSupported,
-    ProtocolViolation,
-    ReadOnly,
-    Rejected,
-    TooLarge,
-    Unreachable,
-)
+from bbfs.model import errors
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import ParsedUri, native_scheme, parse_data_source_uri
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 
 _CODES: tuple[tuple[type[BbfsError], str], ...] = (
-    (NotFound, "resource_not_found"),
-    (Denied, "access_denied"),
-    (IsADirectory, "type_mismatch"),
-    (NotADirectory, "type_mismatch"),
-    (InvalidUri, "invalid_uri"),
-    (Unreachable, "unreachable"),
-    (DeadlineExceeded, "timeout"),
-    (TooLarge, "too_large"),
-    (ProtocolViolation, "invalid_answer"),
-    (NotSupported, "not_supported"),
-    (ReadOnly, "read_only"),
-    (Conflict, "conflict"),
-    (Exists, "conflict"),
-    (NoSpace, "no_space"),
-    (Rejected, "rejected"),
-    (Busy, "busy"),
+    (errors.NotFound, "resource_not_found"),
+    (errors.Denied, "access_denied"),
+    (errors.IsADirectory, "type_mismatch"),
+    (errors.NotADirectory, "type_mismatch"),
+    (errors.InvalidUri, "invalid_uri"),
+    (errors.Unreachable, "unreachable"),
+    (errors.DeadlineExceeded, "timeout"),
+    (errors.TooLarge, "too_large"),
+    (errors.ProtocolViolation, "invalid_answer"),
+    (errors.NotSupported, "not_supported"),
+    (errors.ReadOnly, "read_only"),
+    (errors.Conflict, "conflict"),
+    (errors.Exists, "conflict"),
+    (errors.NoSpace, "no_space"),
+    (errors.Rejected, "rejected"),
+    (errors.Busy, "busy"),
 )
 _ERRNO = {"data_source_not_found": errno.ENOENT, "type_mismatch": errno.EINVAL, "invalid_token": errno.EINVAL}
 _OTHER = "source_error"
