@@ -75,11 +75,12 @@ def serve(db: Path, http: HttpChoice | None, create: bool, ttl: float, interval:
     # The MCP SDK takes a second to import, which other commands need not wait for.
     serving = import_module("bbfs.knowledge.server.run")
     with Store(db, create=create, durable=writable) as store:
+        server = serving.KnowledgeServer(store, ttl=ttl, interval=interval, writable=writable)
         if http is None:
-            serving.serve_stdio(store, ttl=ttl, interval=interval, writable=writable)
+            serving.serve_stdio(server)
         else:
             with http.listening(_say, open_at_home=not writable) as listener:
-                serving.serve_http(store, listener, ttl=ttl, interval=interval, writable=writable)
+                serving.serve_http(server, listener)
 
 
 @main.command("import")

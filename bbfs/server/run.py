@@ -24,17 +24,13 @@ class Settings:
     most_bytes: int = MAX_RESULT
 
 
-def serve_stdio(config: Config, settings: Settings) -> None:
-    """Serve one client until its input ends or an ending signal comes; then close the sources.
+def serve(config: Config, settings: Settings, listener: "Listener | None" = None) -> None:
+    """Serve one client on standard input and output, or with a listener any number over HTTP. Raises ConfigError.
 
-    Raises ConfigError.
+    The end of the one client's input or an ending signal ends it; then the sources are closed.
     """
-    trio.run(_run, compose(config, lasting=True), config, settings, serve_one_client)
-
-
-def serve_http(config: Config, settings: Settings, listener: "Listener") -> None:
-    """Serve any number of clients until an ending signal comes. Raises ConfigError."""
-    trio.run(_run, compose(config, lasting=True), config, settings, listener.run)
+    serving = serve_one_client if listener is None else listener.run
+    trio.run(_run, compose(config, lasting=True), config, settings, serving)
 
 
 async def _run(

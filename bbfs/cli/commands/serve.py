@@ -57,7 +57,7 @@ def serve(
             raise click.UsageError("standard input is closed: a host starts this and writes to it; or give --http")
         if sys.stdin.isatty():
             output.message("waiting for an MCP client on standard input, which a host starts this for; Ctrl-C ends")
-        lazy.server.serve_stdio(config, settings)
+        lazy.server.serve(config, settings)
     else:
         with http.listening(output.message) as listener:
-            lazy.server.serve_http(config, settings, listener)
+            lazy.server.serve(config, settings, listener)
