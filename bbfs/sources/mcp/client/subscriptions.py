@@ -128,59 +128,50 @@ class Subscriptions:
         self._has = self._announced | (has & {"resources"})
         self.hears = bool(self._announced) and not session.modern
         self.subscribed = False
-
-    async def run(self) -> None:
-        """Subscribe, and again when the interests change, until cancelled."""
-        try:
-            if not self._session.modern:
-                if self._subscribe:
-                    await _Subscriptions(self, self._session, self._interests, self._timeout).run()
-            elif self._announced or self._subscribe:
-                args = (self._session, self._interests, self._announced, self._subscribe)
-                await _Listener(self, *args, self._timeout, self._on_gap).run()
-                self.subscribed = False
-            self.answered((), None)  # refused
-            await trio.sleep_forever()
-        finally:
-            self._interests.disconnected()
-
-    def answered(self, told: Iterable[str], asked: Iterable[str] | None, *, listing: bool | None = None) -> None:
-        """Forward to `Interests.answered`. listing: None where it follows from the capabilities, as before `listen`."""
-        if listing is None:
-            listing = self.covers(self._announced) and not self._session.modern
-        self._interests.answered(listing=listing, told=told, asked=asked)
-
-    def covers(self, announced: Collection[str]) -> bool:
-        """Return whether these are all the lists that the server has and bbfs wants."""
-        return bool(self._has) and self._has <= set(announced)
-
-    def asked(self, subscribed: bool) -> None:
-        """Note whether the server agreed to any subscription."""
-        self.subscribed = subscribed
-        self.hears = self.hears or subscribed
-
-
-class _Subscriptions:
-    """`resources/subscribe` for each of the interests, a few at a time."""
-
-    def __init__(self, watch: Subscriptions, session: McpSession, interests: Interests, timeout: float) -> None:
-        self._watch = watch
-        self._session = session
-        self._interests = interests
-        self._timeout = timeout
         self._asked: set[str] = set()
         self._accepted: set[str] = set()
         self._limiter = trio.CapacityLimiter(_SUBSCRIBING_AT_ONCE)
         self._refused = False
 
     async def run(self) -> None:
+        """Subscribe, and again when the interests change, until cancelled."""
+        try:
+            if not self._session.modern:
+                if self._subscribe:
+                    await self._subscribe_each()
+            elif self._announced or self._subscribe:
+                await self._listen()
+                self.subscribed = False
+            self._answered((), None)  # refused
+            await trio.sleep_forever()
+        finally:
+            self._interests.disconnected()
+
+    def _answered(self, told: Iterable[str], asked: Iterable[str] | None, *, listing: bool | None = None) -> None:
+        """Forward to `Interests.answered`. listing: None where it follows from the capabilities, as before `listen`."""
+        if listing is None:
+            listing = self._covers(self._announced) and not self._session.modern
+        self._interests.answered(listing=listing, told=told, asked=asked)
+
+    def _covers(self, announced: Collection[str]) -> bool:
+        """Return whether these are all the lists that the server has and bbfs wants."""
+        return bool(self._has) and self._has <= set(announced)
+
+    def _agreed(self, subscribed: bool) -> None:
+        """Note whether the server agreed to any subscription."""
+        self.subscribed = subscribed
+        self.hears = self.hears or subscribed
+
+    # -- `resources/subscribe` for each of the interests, a few at a time --------------------------------------------
+
+    async def _subscribe_each(self) -> None:
         pause = _FIRST_PAUSE
         while not self._refused:
             changed, wanted = self._interests.changed, self._interests.uris
             await self._send("resources/unsubscribe", self._asked.difference(wanted))
             await self._send("resources/subscribe", [uri for uri in wanted if uri not in self._asked])
-            self._watch.asked(bool(self._accepted))
-            self._watch.answered(self._accepted, self._asked)
+            self._agreed(bool(self._accepted))
+            self._answered(self._accepted, self._asked)
             if self._asked.issuperset(wanted):
                 pause = _FIRST_PAUSE
                 await changed.wait()
@@ -213,31 +204,12 @@ class _Subscriptions:
                     self._accepted.add(uri)
         if method == "resources/subscribe":
             self._asked.add(uri)
-            self._watch.answered(self._accepted, self._asked)
+            self._answered(self._accepted, self._asked)
 
+    # -- one `subscriptions/listen` stream ---------------------------------------------------------------------------
 
-class _Listener:
-    """One `subscriptions/listen` stream. When the interests grow, a wider one replaces it without a gap."""
-
-    def __init__(
-        self,
-        watch: Subscriptions,
-        session: McpSession,
-        interests: Interests,
-        lists: Collection[str],
-        subscribe: bool,
-        timeout: float,
-        on_gap: Callable[[], None],
-    ) -> None:
-        self._watch = watch
-        self._session = session
-        self._interests = interests
-        self._lists = lists
-        self._subscribe = subscribe
-        self._timeout = timeout
-        self._on_gap = on_gap
-
-    async def run(self) -> None:
+    async def _listen(self) -> None:
+        """Hold a stream open. When the interests grow, a wider one replaces it without a gap."""
         async with trio.open_nursery() as nursery:
             current: _Stream | None = None
             pause = _FIRST_PAUSE
@@ -270,17 +242,17 @@ class _Listener:
     async def _hear(self, stream: "_Stream") -> None:
         uris = self._interests.uris if self._subscribe else ()
         wanted = types.SubscriptionFilter(
-            tools_list_changed="tools" in self._lists or None,
-            prompts_list_changed="prompts" in self._lists or None,
-            resources_list_changed="resources" in self._lists or None,
+            tools_list_changed="tools" in self._announced or None,
+            prompts_list_changed="prompts" in self._announced or None,
+            resources_list_changed="resources" in self._announced or None,
             resource_subscriptions=list(uris) or None,
         )
 
         def acknowledged(agreed: types.SubscriptionFilter) -> None:
             told = frozenset(agreed.resource_subscriptions or ())
-            lists = {name for name in self._lists if getattr(agreed, f"{name}_list_changed")}
-            self._watch.asked(bool(lists or told))
-            self._watch.answered(told, uris if self._subscribe else None, listing=self._watch.covers(lists))
+            lists = {name for name in self._announced if getattr(agreed, f"{name}_list_changed")}
+            self._agreed(bool(lists or told))
+            self._answered(told, uris if self._subscribe else None, listing=self._covers(lists))
             stream.opened = trio.current_time()
             stream.answered.set()
 

@@ -1,7 +1,7 @@
 """The HTTP+SSE transport of protocol 2024-11-05: one event stream for all answers, one POST a message.
 
-`docs/sources/mcp.md` promises it: the reference server still has it (`tests/thirdparty`), and so do the servers that many
-MCP hosts are configured with.
+`docs/sources/mcp.md` promises it: the reference server still has it (`tests/thirdparty`), and so do the servers that
+many MCP hosts are configured with.
 """
 
 from urllib.parse import urljoin
