@@ -1,17 +1,16 @@
 """An MCP server inside the test's own event loop, so that tests can use a clock that jumps."""
 
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import mcp_types as types
 import trio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
 
 from bbfs.model.errors import BbfsError, Unreachable
+from bbfs.sources.mcp.transport.messages import Inbox
 
 _VERSIONS = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "memory", "version": "1"}}
 
@@ -37,7 +36,8 @@ class MemoryServer:
         self.answers: list[types.JSONRPCResponse | types.JSONRPCError] = []
         self.tries = 0
         self.connected = 0
-        self._outgoing: MemoryObjectSendStream[SessionMessage | Exception] | None = None
+        self._inbox = Inbox()
+        self._asked, self._incoming = trio.open_memory_channel[types.JSONRPCMessage](math.inf)
         self._listening: list[types.RequestId] = []
 
     def __call__(self, *_: Any) -> "MemoryServer":
@@ -53,24 +53,22 @@ class MemoryServer:
         self.tries += 1
         if self.obstacle is not None:
             raise Unreachable(str(self.obstacle))
-        outgoing, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-        write_stream, incoming = anyio.create_memory_object_stream[SessionMessage](math.inf)
-        self._outgoing = outgoing
+        self._inbox = inbox = Inbox()
+        self._asked, self._incoming = trio.open_memory_channel[types.JSONRPCMessage](math.inf)
         self.connected += 1
         try:
-            with outgoing, read_stream, write_stream, incoming:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._serve, incoming)
-                    yield read_stream, write_stream
-                    nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._serve, self._incoming)
+                yield inbox, self
+                nursery.cancel_scope.cancel()
         finally:
+            inbox.ended.set()
             self.connected -= 1
             self._listening.clear()
 
     def crash(self) -> None:
         """Close the connection."""
-        assert self._outgoing is not None
-        self._outgoing.close()
+        self._inbox.ended.set()
 
     def say(self, method: str, **params: Any) -> None:
         """Send a notification."""
@@ -87,14 +85,19 @@ class MemoryServer:
             self._send(types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
         self._listening.clear()
 
-    def _send(self, message: types.JSONRPCMessage) -> None:
-        assert self._outgoing is not None
-        self._outgoing.send_nowait(SessionMessage(message))
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Take a message of the client, as the sending end of a transport does."""
+        await self._asked.send(types.jsonrpc_message_adapter.validate_python(message))
 
-    async def _serve(self, incoming: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        async for item in incoming:
+    def _send(self, message: types.JSONRPCMessage) -> None:
+        if self._inbox.ended.is_set():
+            raise anyio.BrokenResourceError
+        self._inbox.take(message)
+
+    async def _serve(self, incoming: trio.MemoryReceiveChannel[types.JSONRPCMessage]) -> None:
+        async for message in incoming:
             await self.thawed.wait()
-            match item.message:
+            match message:
                 case types.JSONRPCRequest() as request:
                     self.sent.append((request.method, request.params or {}))
                     await trio.sleep(self.delays.get(request.method, 0))

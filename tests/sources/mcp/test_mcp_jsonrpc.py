@@ -11,9 +11,7 @@ import mcp_types as types
 import pytest
 import trio
 import trio.testing
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from repository import ROOT
 
 from bbfs.model.errors import ConfigError
@@ -24,36 +22,39 @@ from bbfs.sources.mcp.transport.messages import Inbox, Outbox
 
 
 class Wire:
-    """The other end of a peer's streams, and what the peer reported."""
+    """The other end of a peer's streams, and what the peer reported. room: for messages that nobody has received."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self.to_peer, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-        outgoing, self.from_peer = anyio.create_memory_object_stream[SessionMessage](math.inf)
+    def __init__(self, nursery: trio.Nursery, room: float = math.inf) -> None:
+        self.inbox = Inbox()
+        self.to_wire, self.from_peer = anyio.create_memory_object_stream[tuple[Any, Any]](room)
         self.notifications: list[tuple[str, Mapping[str, Any]]] = []
         self.closed = trio.Event()
         self.peer = Peer(
-            (incoming, outgoing),
+            (self.inbox, self),
             nursery,
             answer=self._answer,
             notified=lambda method, params: self.notifications.append((method, params)),
             closed=self.closed.set,
         )
-        self.streams: list[MemoryObjectReceiveStream[Any] | MemoryObjectSendStream[Any]]
-        self.streams = [self.to_peer, incoming, outgoing, self.from_peer]
+
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Take a message of the peer, as the sending end of a transport does."""
+        await self.to_wire.send((message, headers))
 
     @staticmethod
     def _answer(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        if method == "ping":
+            return {}
         if method != "add":
             raise MCPError(types.METHOD_NOT_FOUND, "no such method", method)
         return {"sum": sum((params or {}).get("numbers", ()))}
 
     def say(self, **fields: Any) -> None:
-        message = types.jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **fields})
-        self.to_peer.send_nowait(SessionMessage(message))
+        self.inbox.take(types.jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **fields}))
 
     async def sent(self) -> dict[str, Any]:
-        item = await self.from_peer.receive()
-        return item.message.model_dump(by_alias=True, exclude_unset=True)
+        message, _ = await self.from_peer.receive()
+        return message
 
 
 @pytest.fixture
@@ -61,8 +62,9 @@ async def wire(nursery: trio.Nursery, autojump_clock: object) -> AsyncIterator[W
     wire = Wire(nursery)
     nursery.start_soon(wire.peer.run)
     yield wire
-    for stream in wire.streams:
-        stream.close()
+    wire.inbox.ended.set()
+    wire.to_wire.close()
+    wire.from_peer.close()
 
 
 async def test_answers_find_their_requests_in_any_order(wire: Wire) -> None:
@@ -128,28 +130,21 @@ async def test_requests_of_the_server_are_answered(wire: Wire) -> None:
 async def test_a_flood_of_requests_of_the_server_is_answered_in_a_bounded_queue(
     nursery: trio.Nursery, autojump_clock: object, reads: bool
 ) -> None:
-    to_peer, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-    outgoing, from_peer = anyio.create_memory_object_stream[SessionMessage](0)
-    streams = (incoming, outgoing)
-    peer = Peer(streams, nursery, answer=lambda *_: {}, notified=lambda *_: None, closed=lambda: None)
-    with to_peer, incoming, outgoing, from_peer:
-        nursery.start_soon(peer.run)
+    wire = Wire(nursery, room=0)
+    with wire.to_wire, wire.from_peer:
         for number in range(100_000):
-            ping = types.JSONRPCRequest(jsonrpc="2.0", id=number, method="ping")
-            to_peer.send_nowait(SessionMessage(ping))
+            wire.inbox.take(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="ping"))
         await trio.testing.wait_all_tasks_blocked()
         answered = 0
         with trio.move_on_after(10_000):
             while reads:
-                await from_peer.receive()
+                await wire.sent()
                 answered += 1
             await trio.sleep_forever()
         assert answered in ((MAX_ANSWERS, MAX_ANSWERS + 1) if reads else (0,))
-        assert outgoing.statistics().tasks_waiting_send == 0, "the time for each answer has ended"
-        to_peer.send_nowait(SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id="last", method="ping")))
-        last = (await from_peer.receive()).message
-        assert isinstance(last, types.JSONRPCResponse)
-        assert last.id == "last"
+        assert wire.to_wire.statistics().tasks_waiting_send == 0, "the time for each answer has ended"
+        wire.say(id="last", method="ping")
+        assert (await wire.sent())["id"] == "last"
 
 
 async def test_notifications_come_in_their_order(wire: Wire) -> None:
@@ -161,9 +156,8 @@ async def test_notifications_come_in_their_order(wire: Wire) -> None:
 
 async def test_headers_go_to_the_transport(wire: Wire) -> None:
     await wire.peer.notify("hello", headers={"x": "1"})
-    metadata = (await wire.from_peer.receive()).metadata
-    assert isinstance(metadata, ClientMessageMetadata)
-    assert metadata.headers == {"x": "1"}
+    _, headers = await wire.from_peer.receive()
+    assert headers == {"x": "1"}
 
 
 async def test_end_of_the_stream_fails_requests_under_way_and_later_ones(wire: Wire) -> None:
@@ -178,7 +172,7 @@ async def test_end_of_the_stream_fails_requests_under_way_and_later_ones(wire: W
         nursery.start_soon(ask)
         nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
-        wire.to_peer.close()
+        wire.inbox.ended.set()
     assert len({id(error) for error in errors}) == 2, "one exception in two tasks would mix their tracebacks"
     assert wire.closed.is_set()
     with pytest.raises(ConnectionClosed):

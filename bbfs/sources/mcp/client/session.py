@@ -23,10 +23,8 @@ from mcp.shared.inbound import (
     encode_header_value,
     mcp_param_headers,
 )
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from pydantic import ValidationError
-from pydantic_core import to_json
 
 from bbfs import __version__
 from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
@@ -35,7 +33,7 @@ from bbfs.sources.mcp.client.client_features import MAX_ROUNDS, ClientFeatures
 from bbfs.sources.mcp.client.decode import MAX_URI, Greeting, discovered, initialized
 from bbfs.sources.mcp.client.errors import ConnectionClosed, http_fault
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
-from bbfs.sources.mcp.transport.messages import Inbox, Outbox, ServerStreams
+from bbfs.sources.mcp.transport.messages import ServerStreams
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Protocol versions whose sessions begin with `initialize`, oldest first."""
@@ -86,7 +84,7 @@ class Peer:
         notified: Callable[[str, Params], None],
         closed: Callable[[], None],
     ) -> None:
-        self._incoming, self._outgoing = streams
+        self._inbox, self._outgoing = streams
         self._nursery = nursery
         self._answer = answer
         self._notified = notified
@@ -98,19 +96,12 @@ class Peer:
         self._closed = False
         self.heard_at = trio.current_time()
         """The time of the latest message, in trio's clock."""
-        if isinstance(self._incoming, Inbox):
-            self._incoming.take = self._take
+        self._inbox.take = self._take
 
     async def run(self) -> None:
         """Receive messages until the transport ends; then fail all requests under way."""
         try:
-            if isinstance(self._incoming, Inbox):
-                await self._incoming.ended.wait()
-            else:
-                with suppress(anyio.ClosedResourceError):
-                    async for item in self._incoming:
-                        if isinstance(item, SessionMessage):
-                            self._take(item.message)
+            await self._inbox.ended.wait()
         finally:
             self._closed = True
             for pending in self._pending.values():
@@ -139,7 +130,7 @@ class Peer:
         try:
             await trio.lowlevel.checkpoint_if_cancelled()  # a request that was never sent needs no cancelling
             try:
-                await self._send(message, headers)
+                await self._outgoing.send(message, headers or {})
                 await pending.done.wait()
             except trio.Cancelled:
                 if cancellable:
@@ -204,14 +195,7 @@ class Peer:
     async def _send_if_open(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         if not self._closed:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self._send(message, headers)
-
-    async def _send(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        if isinstance(self._outgoing, Outbox):
-            await self._outgoing.send(to_json(message, inf_nan_mode="null") + b"\n")
-            return
-        metadata = ClientMessageMetadata(headers=headers) if headers else None
-        await self._outgoing.send(SessionMessage(types.jsonrpc_message_adapter.validate_python(message), metadata))
+                await self._outgoing.send(message, headers or {})
 
 
 def _is_short(number: types.RequestId) -> bool:

@@ -10,14 +10,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
-import anyio
 import httpx2
 import mcp_types as types
 import trio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor, printable
@@ -30,7 +27,7 @@ from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.messages import Intake, ServerStreams, Share
+from bbfs.sources.mcp.transport.messages import Inbox, Intake, ServerStreams, Share, encoded
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
@@ -44,8 +41,6 @@ _MAX_CONNECTIONS = 100
 """Connections to one server: requests, subscriptions and messages that no request waits for."""
 _ASIDE_TIMEOUT, _ASIDE_AT_ONCE, _MAX_ASIDE = 10.0, 4, 64
 """Seconds for a message that no request waits for, how many are sent at once, and how many may wait."""
-
-Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 
 class Faulty(Exception):
@@ -72,7 +67,8 @@ class HttpTransport:
     spool: Callable[[], Spool]
     ending: BbfsError | None = field(default=None, init=False)
     client: httpx2.AsyncClient = field(init=False)
-    incoming: MemoryObjectSendStream[SessionMessage | Exception] = field(init=False)
+    inbox: Inbox = field(default_factory=Inbox, init=False)
+    nursery: trio.Nursery = field(init=False)
 
     def __post_init__(self) -> None:
         self._share = Share(self.spool)
@@ -83,35 +79,27 @@ class HttpTransport:
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[ServerStreams]:
         """Yield the streams of the server. Raises BbfsError."""
-        self.incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self.client = unguarded_client(self.server.headers, connections=_MAX_CONNECTIONS)
         async with self.client:
             try:
-                with self.incoming, read_stream, write_stream, outgoing:
-                    async with trio.open_nursery() as nursery:
-                        await self._begin(nursery, outgoing)
-                        yield read_stream, write_stream
-                        nursery.cancel_scope.cancel()
+                async with trio.open_nursery() as self.nursery:
+                    await self._begin()
+                    yield self.inbox, self
+                    self.nursery.cancel_scope.cancel()
             finally:
                 await self._end()
 
+    async def _begin(self) -> None:
+        """Do what must come before the first message. Raises BbfsError."""
+
     @abstractmethod
-    async def _begin(self, nursery: trio.Nursery, outgoing: Outgoing) -> None:
-        """Start the tasks that carry messages. Raises BbfsError."""
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Send a message by a task of its own."""
 
     async def _end(self) -> None:
         """Take leave of the server, after the tasks have ended."""
 
-    async def deliver(self, message: types.JSONRPCMessage) -> bool:
-        """Hand on a message of the server; return whether the session still listens."""
-        try:
-            await self.incoming.send(SessionMessage(message))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return False
-        return True
-
-    async def send_aside(self, url: str, headers: Mapping[str, str], message: types.JSONRPCMessage) -> None:
+    async def send_aside(self, url: str, headers: Mapping[str, str], message: Mapping[str, Any]) -> None:
         """Send a message that no request waits for. Drop it if the server does not take such messages in time."""
         if self._asides >= _MAX_ASIDE:
             return
@@ -125,11 +113,12 @@ class HttpTransport:
 
     @asynccontextmanager
     async def exchange(
-        self, method: str, url: str, headers: Mapping[str, str], message: types.JSONRPCMessage | None = None
+        self, method: str, url: str, headers: Mapping[str, str], message: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[httpx2.Response]:
         """Yield a response with its body still to be read. Follows redirects within the origin of the server only."""
-        body = None if message is None else message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-        request = self.client.build_request(method, url, headers=dict(headers), json=body)
+        body = None if message is None else encoded(message)
+        kind = {} if body is None else {"content-type": "application/json"}
+        request = self.client.build_request(method, url, headers={**kind, **headers}, content=body)
         response = await self._authorised(request)
         try:
             yield response

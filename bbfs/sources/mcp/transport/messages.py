@@ -10,18 +10,17 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import mcp_types as types
 import trio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
+from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.bounded.json import SHORT, JsonBounds, parse_json
@@ -386,7 +385,7 @@ def _put_back(value: Any, texts: dict[str, LongText]) -> None:
 
 
 class Inbox:
-    """The receiving end of a transport that calls its peer directly.
+    """The receiving end of a transport, which calls its peer directly.
 
     take: called with each message; a peer sets it. ended: set when no more messages can come.
     """
@@ -394,6 +393,25 @@ class Inbox:
     def __init__(self) -> None:
         self.take: Callable[[types.JSONRPCMessage], None] = lambda _: None
         self.ended = trio.Event()
+
+
+class Outgoing(Protocol):
+    """The sending end of a transport."""
+
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Send a JSON-RPC message. headers: for a transport that has them.
+
+        Raises anyio's errors of a closed or broken stream.
+        """
+        ...
+
+
+ServerStreams = tuple[Inbox, Outgoing]
+"""The ends of a transport: messages of a server, and messages to it."""
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    return to_json(message, inf_nan_mode="null")
 
 
 class Outbox:
@@ -410,10 +428,10 @@ class Outbox:
         self._unsent = 0
         self.closed = False
 
-    async def send(self, data: bytes) -> None:
-        """Write a message, line feed included. Raises anyio's errors of a closed or broken stream, also for a message
-        that would be over the bounds of the backlog."""
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Write a message and a line feed. A message over the bounds of the backlog raises as a broken stream does."""
         await trio.lowlevel.checkpoint_if_cancelled()
+        data = encoded(message) + b"\n"
         if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):
             raise anyio.BrokenResourceError
         if not self.waiting and not self.closed:
@@ -435,9 +453,3 @@ class Outbox:
             return os.write(self._descriptor, data)
         except OSError:
             return 0
-
-
-ServerStreams = tuple[
-    MemoryObjectReceiveStream[SessionMessage | Exception] | Inbox, MemoryObjectSendStream[SessionMessage] | Outbox
-]
-"""The streams of messages from a server and to it."""

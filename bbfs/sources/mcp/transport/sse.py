@@ -4,6 +4,9 @@
 many MCP hosts are configured with.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
@@ -18,7 +21,6 @@ from bbfs.sources.mcp.transport.http import (
     INITIALIZED_TIMEOUT,
     Faulty,
     HttpTransport,
-    Outgoing,
     is_event_stream,
 )
 from bbfs.sources.mcp.transport.messages import Intake
@@ -27,12 +29,14 @@ _POST_TIMEOUT = 60.0
 """Seconds for a server to take a request. The answer comes by the event stream."""
 
 
+@dataclass(eq=False)
 class Sse(HttpTransport):
     """The streams of one server. The connection ends with the event stream, and `ending` says why."""
 
-    async def _begin(self, nursery: trio.Nursery, outgoing: Outgoing) -> None:
-        endpoint = await nursery.start(self._hear)
-        nursery.start_soon(self._write, endpoint, outgoing)
+    _endpoint: str = field(default="", init=False)
+
+    async def _begin(self) -> None:
+        self._endpoint = await self.nursery.start(self._hear)
 
     async def _hear(self, task_status: trio.TaskStatus[str]) -> None:
         endpoint: str | None = None
@@ -40,32 +44,32 @@ class Sse(HttpTransport):
         async def handle(event: Event, data: Intake) -> bool:
             nonlocal endpoint
             if event.type == "endpoint" and endpoint is None:
-                endpoint = self._endpoint(data.text())
+                endpoint = self._endpoint_of(data.text())
                 task_status.started(endpoint)
             elif event.type == "message":
                 for message in await data.end() or ():
-                    if not await self.deliver(message):
-                        return True
+                    self.inbox.take(message)
             else:
                 await data.skip(len(data.text()))
             return False
 
-        with self.incoming:
-            try:
-                async with self.exchange("GET", self.url, {"accept": "text/event-stream"}) as response:
-                    if response.status_code >= 400:
-                        error = await self.refusal(response, had_session=False)
-                        raise Faulty(HttpFault("status", error.message, response.status_code))
-                    if not is_event_stream(response):
-                        raise Faulty(HttpFault("format", "the server did not open an event stream"))
-                    await self.events(response, handle)
-                self.ending = Unreachable("the server closed the event stream")
-            except Faulty as exc:
-                self.ending = exc.fault.error()
+        try:
+            async with self.exchange("GET", self.url, {"accept": "text/event-stream"}) as response:
+                if response.status_code >= 400:
+                    error = await self.refusal(response, had_session=False)
+                    raise Faulty(HttpFault("status", error.message, response.status_code))
+                if not is_event_stream(response):
+                    raise Faulty(HttpFault("format", "the server did not open an event stream"))
+                await self.events(response, handle)
+            self.ending = Unreachable("the server closed the event stream")
+        except Faulty as exc:
+            self.ending = exc.fault.error()
+        finally:
+            self.inbox.ended.set()
         if endpoint is None:
             raise self.ending
 
-    def _endpoint(self, path: str) -> str:
+    def _endpoint_of(self, path: str) -> str:
         """Return the URL for messages. Raises ProtocolViolation for a URL of another origin, or for a text that is no
         URL."""
         try:
@@ -77,27 +81,23 @@ class Sse(HttpTransport):
             raise ProtocolViolation("the server names an endpoint of another origin")
         return endpoint
 
-    async def _write(self, endpoint: str, outgoing: Outgoing) -> None:
-        # When nothing takes messages any more, sending one must fail: a request that is cancelled sends one.
-        async with outgoing, trio.open_nursery() as nursery:
-            async for item in outgoing:
-                message = item.message
-                if isinstance(message, types.JSONRPCRequest):
-                    nursery.start_soon(self._post, endpoint, message)
-                elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/initialized":
-                    with trio.move_on_after(INITIALIZED_TIMEOUT):
-                        await self.send_aside(endpoint, {}, message)
-                else:
-                    nursery.start_soon(self.send_aside, endpoint, {}, message)
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        if "method" in message and "id" in message:
+            self.nursery.start_soon(self._post, message)
+        elif message.get("method") == "notifications/initialized":
+            with trio.move_on_after(INITIALIZED_TIMEOUT):
+                await self.send_aside(self._endpoint, {}, message)
+        else:
+            self.nursery.start_soon(self.send_aside, self._endpoint, {}, message)
 
-    async def _post(self, endpoint: str, message: types.JSONRPCRequest) -> None:
+    async def _post(self, message: Mapping[str, Any]) -> None:
         error: types.ErrorData | None = None
         with trio.move_on_after(_POST_TIMEOUT):
             try:
-                async with self.exchange("POST", endpoint, {}, message) as response:
+                async with self.exchange("POST", self._endpoint, {}, message) as response:
                     if response.status_code >= 400:
                         error = await self.refusal(response, had_session=True)
             except Faulty as exc:
                 error = exc.fault.error_data()
         if error is not None:
-            await self.deliver(types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
+            self.inbox.take(types.JSONRPCError(jsonrpc="2.0", id=message["id"], error=error))

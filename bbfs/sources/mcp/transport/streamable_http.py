@@ -1,12 +1,12 @@
 """The Streamable HTTP transport, for both eras: one POST a message, its answer in the body or as an event stream."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import mcp_types as types
 import trio
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from bbfs.model.errors import Unreachable
@@ -17,7 +17,6 @@ from bbfs.sources.mcp.transport.http import (
     SESSION_ID,
     Faulty,
     HttpTransport,
-    Outgoing,
     is_event_stream,
 )
 from bbfs.sources.mcp.transport.messages import Intake
@@ -43,47 +42,39 @@ class StreamableHttp(HttpTransport):
     _version: str | None = field(default=None, init=False)
     _exchanges: dict[types.RequestId, trio.CancelScope] = field(default_factory=dict, init=False)
 
-    async def _begin(self, nursery: trio.Nursery, outgoing: Outgoing) -> None:
-        nursery.start_soon(self._write, outgoing)
-
     async def _end(self) -> None:
         if self._session_id is not None:
             with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True), suppress(Faulty):
                 async with self.exchange("DELETE", self.url, {SESSION_ID: self._session_id}):
                     pass
 
-    async def _write(self, outgoing: Outgoing) -> None:
-        # When nothing takes messages any more, sending one must fail: a request that is cancelled sends one.
-        async with outgoing, trio.open_nursery() as nursery:
-            async for item in outgoing:
-                message, headers = item.message, self._headers(item)
-                match message:
-                    case types.JSONRPCRequest():
-                        scope = self._exchanges[message.id] = trio.CancelScope()
-                        nursery.start_soon(self._answer, message, headers, scope)
-                    case types.JSONRPCNotification(method="notifications/cancelled") if self._modern:
-                        # Since 2026-07-28, closing the response stream is how a request is cancelled.
-                        request_id = (message.params or {}).get("requestId")
-                        if request_id in self._exchanges:
-                            self._exchanges[request_id].cancel()
-                    case types.JSONRPCNotification(method="notifications/cancelled"):
-                        nursery.start_soon(self._cancel, message, headers)
-                    case types.JSONRPCNotification(method="notifications/initialized"):
-                        with trio.move_on_after(INITIALIZED_TIMEOUT):
-                            await self.send_aside(self.url, headers, message)
-                        if self._session_id is not None:
-                            nursery.start_soon(self._hear)
-                    case _:
-                        nursery.start_soon(self.send_aside, self.url, headers, message)
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        headers = self._headers(message, headers)
+        match message:
+            case {"method": str(), "id": number}:
+                scope = self._exchanges[number] = trio.CancelScope()
+                self.nursery.start_soon(self._answer, message, headers, scope)
+            case {"method": "notifications/cancelled", "params": {"requestId": number}} if self._modern:
+                # Since 2026-07-28, closing the response stream is how a request is cancelled.
+                if number in self._exchanges:
+                    self._exchanges[number].cancel()
+            case {"method": "notifications/cancelled", "params": {"requestId": number}}:
+                self.nursery.start_soon(self._cancel, message, headers, self._exchanges.get(number))
+            case {"method": "notifications/initialized"}:
+                with trio.move_on_after(INITIALIZED_TIMEOUT):
+                    await self.send_aside(self.url, headers, message)
+                if self._session_id is not None:
+                    self.nursery.start_soon(self._hear)
+            case _:
+                self.nursery.start_soon(self.send_aside, self.url, headers, message)
 
     @property
     def _modern(self) -> bool:
         return self._version in MODERN_PROTOCOL_VERSIONS
 
-    def _headers(self, item: SessionMessage) -> dict[str, str]:
-        given = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
-        given = {name.lower(): value for name, value in (given or {}).items()}
-        if isinstance(item.message, types.JSONRPCRequest) and item.message.method == "initialize":
+    def _headers(self, message: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
+        given = {name.lower(): value for name, value in given.items()}
+        if message.get("method") == "initialize":
             self._version = None
         self._version = given.get(_PROTOCOL_VERSION, self._version)
         headers = {"accept": "application/json, text/event-stream"}
@@ -95,8 +86,8 @@ class StreamableHttp(HttpTransport):
 
     async def _answer(
         self,
-        request: types.JSONRPCRequest,
-        headers: dict[str, str],
+        request: Mapping[str, Any],
+        headers: Mapping[str, str],
         scope: trio.CancelScope,
     ) -> None:
         """Send a request and deliver its answer or fault."""
@@ -106,16 +97,16 @@ class StreamableHttp(HttpTransport):
             except Faulty as exc:
                 error = exc.fault.error_data()
             if error is not None:
-                await self.deliver(types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
-        if self._exchanges.get(request.id) is scope:
-            del self._exchanges[request.id]
+                self.inbox.take(types.JSONRPCError(jsonrpc="2.0", id=request["id"], error=error))
+        if self._exchanges.get(request["id"]) is scope:
+            del self._exchanges[request["id"]]
 
-    async def _exchange(self, request: types.JSONRPCRequest, headers: dict[str, str]) -> types.ErrorData | None:
+    async def _exchange(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> types.ErrorData | None:
         async def handle(_: Event, data: Intake) -> bool:
-            return await self._pass_on(await data.end() or (), request.id)
+            return self._pass_on(await data.end() or (), request["id"])
 
         async with self.exchange("POST", self.url, headers, request) as response:
-            if request.method == "initialize":
+            if request["method"] == "initialize":
                 self._session_id = response.headers.get(SESSION_ID)
             if response.status_code >= 400:
                 return await self.refusal(response, had_session=SESSION_ID in headers)
@@ -123,25 +114,25 @@ class StreamableHttp(HttpTransport):
                 if await self.events(response, handle):
                     return None
                 return HttpFault("network", "the event stream ended without an answer").error_data()
-            if await self._pass_on(await self.messages(response), request.id):
+            if self._pass_on(await self.messages(response), request["id"]):
                 return None
             kind = response.headers.get("content-type", "no content type")
             return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
 
-    async def _pass_on(self, messages: Iterable[types.JSONRPCMessage], request_id: types.RequestId) -> bool:
+    def _pass_on(self, messages: Iterable[types.JSONRPCMessage], request_id: types.RequestId) -> bool:
         """Deliver messages. Returns whether the answer to the request was among them."""
         answered = False
         for message in messages:
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 message.id = request_id
                 answered = True
-            if not await self.deliver(message):
-                return True
+            self.inbox.take(message)
         return answered
 
-    async def _cancel(self, message: types.JSONRPCNotification, headers: dict[str, str]) -> None:
+    async def _cancel(
+        self, message: Mapping[str, Any], headers: Mapping[str, str], exchange: trio.CancelScope | None
+    ) -> None:
         """Notify the server, as before 2026-07-28, and then close the response even if the server does not."""
-        exchange = self._exchanges.get((message.params or {}).get("requestId", ""))
         try:
             await self.send_aside(self.url, headers, message)
         finally:
@@ -156,8 +147,7 @@ class StreamableHttp(HttpTransport):
             nonlocal last_id
             last_id = event.id
             for message in await data.end() or ():
-                if not await self.deliver(message):
-                    return True
+                self.inbox.take(message)
             return False
 
         pause, opened = _FIRST_PAUSE, False
@@ -170,7 +160,7 @@ class StreamableHttp(HttpTransport):
                 async with self.exchange("GET", self.url, headers) as response:
                     if response.status_code == 404 and opened:
                         self.ending = Unreachable("the server has forgotten the session")
-                        self.incoming.close()
+                        self.inbox.ended.set()
                         return
                     if 400 <= response.status_code < 500 and response.status_code not in _TRY_LATER:
                         return
@@ -178,8 +168,7 @@ class StreamableHttp(HttpTransport):
                         if opened:
                             self.on_gap()  # a server that can replay events may not have kept all of them
                         opened = True
-                        if await self.events(response, handle):
-                            return
+                        await self.events(response, handle)
             except Faulty:
                 pass
             if trio.current_time() - started > _LAST_PAUSE:

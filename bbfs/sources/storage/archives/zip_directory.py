@@ -1,7 +1,8 @@
 """The directory at the end of a zip file, by APPNOTE.TXT 6.3.10 of PKWARE (the sections are named below).
 
 Python's zipfile makes an object of half a kilobyte of each entry, before anything can bound their number. In a worker
-process it is no faster (100,000 entries take both 0.5 s) and replaces fifty lines; names, times and packed entries stay.
+process it is no faster (100,000 entries take both 0.5 s), and it replaces fifty lines: names, times and packed entries
+stay.
 """
 
 import struct
