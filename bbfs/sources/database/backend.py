@@ -369,7 +369,11 @@ class _Process:
 
 
 class RemoteSession:
-    """A transaction in its process: a `DatabaseSession`, which raises BbfsError and _Ended."""
+    """A transaction in its process, which sees one state of the database. All methods block.
+
+    Each calls the method of its name there. `table` checks the names of a path; others get the table that it returned.
+    Raises BbfsError and _Ended.
+    """
 
     def __init__(self, process: _Process) -> None:
         self._process = process
@@ -392,30 +396,38 @@ class RemoteSession:
         return self._list("schemas")
 
     def tables(self, schema: str) -> list[Table]:
+        """Return the tables without their indexes. Raises NotFound for an unknown schema."""
         return self._list("tables", schema)
 
     def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
+        """Return a table. keys_only: only the primary key and the indexes are needed, to find rows. Raises NotFound."""
         return self._process.call("table", schema, name, keys_only)
 
-    def definition(self, table: Table) -> str:
-        return (self.data("definition", table) or b"").decode("utf-8", "surrogateescape")
+    def definition(self, table: Table) -> bytes:
+        """Return SQL that makes such a table."""
+        return self.data("definition", table) or b""
 
     def count(self, table: Table) -> int:
         return self._process.call("count", table)
 
     def bounds(self, table: Table) -> tuple[int, int] | None:
+        """Return the lowest and the highest part key, or None for a table without rows."""
         return self._process.call("bounds", table)
 
     def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
+        """Return the key that comes so many rows after `start`, or after the first key. None: there are fewer rows."""
         return self._process.call("next_start", table, start, rows)
 
     def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
+        """Write all rows, or the rows of a part in the order of its key."""
         self._process.call("rows", table, format, part, write=write)
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
+        """Return at most `limit` primary keys, in order. by: a column, and the value that its rows must have."""
         return self._list("keys", table, limit, by)
 
     def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
+        """Return at most `limit` different values of an indexed column."""
         return self._list("values", table, column, limit)
 
     def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
@@ -425,6 +437,7 @@ class RemoteSession:
         return self._process.call("has_value", table, column, value)
 
     def row(self, table: Table, key: Key) -> bytes | None:
+        """Return a row as a JSON object, or None."""
         return self.data("row", table, key)
 
     def change(self, table: Table, key: Key, text: str | None, exists: bool | None, version: str | None) -> None:
@@ -432,10 +445,19 @@ class RemoteSession:
         self._process.call("change", table, key, text, exists, version)
 
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
+        """Return at most `limit` rows, the best first. words: with spaces between them. schemas: to search in.
+
+        Only databases with full-text search have it. Raises NotSupported if nothing there has a full-text index.
+        """
         return self._list("search", words, limit, tuple(schemas))
 
     def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
+        """Return at most `limit` rows with one of the words in these columns, whatever its case: most words first.
+
+        It reads the whole table.
+        """
         return self._list("scan", table, tuple(columns), tuple(words), limit)
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
+        """Write the rows of a named query. sql: with the parameters in the database's own form."""
         self._process.call("query", name, sql, dict(values), format, write=write)

@@ -51,9 +51,8 @@ from bbfs.sources.database.names import (
 )
 from bbfs.sources.database.options import DatabaseOptions, access_of
 from bbfs.sources.database.queries import Query, parse_file_name
-from bbfs.sources.database.rendering import RowFormat, Write, encoded
+from bbfs.sources.database.rendering import RowFormat, Write
 from bbfs.sources.database.search.columns import scanned
-from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import (
     MOST_RANGED,
     RowHit,
@@ -285,7 +284,7 @@ class DatabaseHandler:
             found += sorted(hits, key=lambda hit: -hit.score)
         return found
 
-    def _list(self, session: DatabaseSession, path: Path) -> Listing:
+    def _list(self, session: RemoteSession, path: Path) -> Listing:
         made = self._entries
         if not path:
             schemas = [schema for schema in session.schemas() if self._has(schema.name)]
@@ -333,7 +332,7 @@ class DatabaseHandler:
             )
         return column
 
-    def _parts(self, session: DatabaseSession, table: Table) -> Listing:
+    def _parts(self, session: RemoteSession, table: Table) -> Listing:
         options, parts = self._options, iter(())
         if table.part_key is None:
             parts = parts_beginning(self._starts(session, table))
@@ -341,7 +340,7 @@ class DatabaseHandler:
             parts = parts_between(*bounds, table.estimated_rows, options.row_limit, options.listed_rows)
         return Listing(tuple(self._entries.part(table, f"{name}.csv") for name, _ in parts), open=True)
 
-    def _starts(self, session: DatabaseSession, table: Table) -> list[Key]:
+    def _starts(self, session: RemoteSession, table: Table) -> list[Key]:
         """Return the keys with which the parts of a table begin, but for the first part."""
         starts: list[Key] = []
         in_one, seen = max(self._options.row_limit, 1), 0
@@ -354,7 +353,7 @@ class DatabaseHandler:
                 starts, in_one = starts[1::2], 2 * in_one
         return starts
 
-    def _keys(self, session: DatabaseSession, table: Table, below: Path, by: Any) -> Listing:
+    def _keys(self, session: RemoteSession, table: Table, below: Path, by: Any) -> Listing:
         limit = self._options.listed_rows
         keys = session.keys(table, limit + 1, by)
         listed = dict.fromkeys(keys[:limit])
@@ -363,14 +362,14 @@ class DatabaseHandler:
             problem = "rows whose key is NULL are not told apart"
         return Listing(tuple(self._entries.row(table, below, key) for key in listed), problem=problem, open=True)
 
-    def _values(self, session: DatabaseSession, table: Table, column: str) -> Listing:
+    def _values(self, session: RemoteSession, table: Table, column: str) -> Listing:
         limit = self._options.listed_rows
         values = session.values(table, column, limit + 1)
         problem = f"only the first {limit} values are listed (listed_rows)" if len(values) > limit else None
         found = (self._entries.value(table, column, value) for value in dict.fromkeys(values[:limit]))
         return Listing(tuple(found), problem=problem, open=True)
 
-    def _find(self, session: DatabaseSession, path: Path) -> ResourceMetadata:
+    def _find(self, session: RemoteSession, path: Path) -> ResourceMetadata:
         nothing = NotFound(f"{shown('/'.join(path))}: no such file")
         if len(path) < 3:
             raise nothing
@@ -410,7 +409,7 @@ class DatabaseHandler:
             raise NotFound(f"{shown(name)}: no such row")
         return text_key(name.removesuffix(".json"), len(table.primary_key))
 
-    def _load(self, session: DatabaseSession, job: Job, path: Path) -> Content:
+    def _load(self, session: RemoteSession, job: Job, path: Path) -> Content:
         schema = self._schema(path[0])
         if len(path) == 1:
             session.tables(schema)
@@ -418,7 +417,7 @@ class DatabaseHandler:
         table = session.table(schema, text_identifier(path[1]), keys_only=len(path) > 3 and path[2:3] != ("rows",))
         match path[2:]:
             case ("schema.sql",):
-                return self._content(job, lambda write: write(encoded(session.definition(table))))
+                return self._content(job, lambda write: write(session.definition(table)))
             case ("columns.json",):
                 return self._content(job, lambda write: write(columns_json(table)))
             case ("count",):
@@ -437,7 +436,7 @@ class DatabaseHandler:
                 raise IsADirectory(f"{shown('/'.join(path))}: is a directory")
         raise NotFound(f"{shown('/'.join(path))}: no such file")
 
-    def _row(self, session: DatabaseSession, job: Job, table: Table, name: str, by: Any) -> Content:
+    def _row(self, session: RemoteSession, job: Job, table: Table, name: str, by: Any) -> Content:
         key = self._key(table, name)
         row = session.row(table, key) if by is None or session.has_key(table, key, by) else None
         if row is None:

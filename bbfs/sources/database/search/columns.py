@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from bbfs.model.errors import BbfsError
-from bbfs.sources.database.session import DatabaseSession
+from bbfs.sources.database.backend import RemoteSession
 from bbfs.sources.database.tables import Table
 
 SCAN = "scan"
@@ -25,7 +25,7 @@ def valid_column(name: str) -> str:
 
 
 def scanned(
-    session: DatabaseSession, schemas: Sequence[str], option: str | Sequence[str], row_limit: int
+    session: RemoteSession, schemas: Sequence[str], option: str | Sequence[str], row_limit: int
 ) -> Iterator[tuple[Table, list[str]]]:
     """Yield tables with the columns to scan, `MOST_TABLES` at most. They have a primary key.
 

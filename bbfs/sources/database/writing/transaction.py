@@ -11,18 +11,19 @@ from typing import Any, Protocol
 from bbfs.model.errors import Conflict, NotFound, Rejected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database.names import Key, KeyValue, shown
-from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import Table
 from bbfs.sources.database.writing.rows import Row, parsed, same
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
-class WritingSession(DatabaseSession, Protocol):
+class WritingSession(Protocol):
     """A transaction that may write. What it has not committed ends with it."""
 
+    def has_key(self, table: Table, key: Key) -> bool: ...
+
     def locked_row(self, table: Table, key: Key) -> bytes | None:
-        """Return the same as `row`, and let no other program change that row before the end of the transaction."""
+        """Return a row as a JSON object, or None, and let no other program change it before the transaction ends."""
         ...
 
     def insert(self, table: Table, key: Key, row: Row) -> None:
