@@ -6,6 +6,7 @@ the names and keys in them. Every request is a transaction of its own, which see
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from bbfs.model.errors import (
@@ -80,6 +81,11 @@ class DatabaseHandler:
     """
 
     options = DatabaseOptions
+    offers: Mapping[str, int] = MappingProxyType({})
+    loads_while_wanted = True
+    """When all readers have given up, the database cancels the statement."""
+    detects_conflicts = True
+    """The row is locked from the comparison to the commit."""
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
@@ -97,11 +103,6 @@ class DatabaseHandler:
         self._sink: Callable[[Change], None] = lambda _: None
         if access.file is not None:
             self._health.look_for(source.id, access.file)
-
-    @property
-    def loads_while_wanted(self) -> bool:
-        """Return True: when all readers have given up, the database cancels the statement."""
-        return True
 
     @property
     def state(self) -> SourceState:
@@ -124,10 +125,6 @@ class DatabaseHandler:
                 " `query/NAME?PARAMETER=VALUE.csv`."
             )
         return told
-
-    @property
-    def offers(self) -> Mapping[str, int]:
-        return {}
 
     async def aclose(self) -> None:
         """End the idle processes."""
@@ -191,11 +188,6 @@ class DatabaseHandler:
             return ()
         is_row = len(path) == 4 and path[2] == "row" and path[3].endswith(".json")
         return ("create", "replace", "remove") if is_row and self._writer is not None else ()
-
-    @property
-    def detects_conflicts(self) -> bool:
-        """Return True: the row is locked from the comparison to the commit."""
-        return True
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Make a row, or change the columns of a row that differ. Raise BbfsError."""

@@ -82,6 +82,8 @@ class FilesystemHandler:
     """
 
     options = FilesystemOptions
+    detects_conflicts = True
+    """A file is compared by its etag just before another one takes its name."""
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
@@ -121,11 +123,6 @@ class FilesystemHandler:
     @property
     def beginning(self) -> str:
         return native_uri_of(())
-
-    @property
-    def detects_conflicts(self) -> bool:
-        """Return True: a file is compared by its etag just before another one takes its name."""
-        return True
 
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         return get_args(WriteOperation)

@@ -68,6 +68,9 @@ ASKED_AGAIN = 1.0
 class McpHandler:
     """One MCP server: lists, loads and watches its resources through the shared connection."""
 
+    writes_unseen = True
+    """A tool may append to a resource, or change the content, and give the same answer."""
+
     def __init__(self, source: DataSource, services: Services) -> None:
         if source.mcp is None:
             raise ConfigError(f"source '{source.id}' names no MCP server")
@@ -159,9 +162,8 @@ class McpHandler:
         problems: list[str | None] = []
         ttls: list[float | None] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._list_templates, problems, ttls)
-            for name in self._call_lists:
-                nursery.start_soon(self._list_calls, name, problems, ttls)
+            for name in ("resources/templates", *self._call_lists):
+                nursery.start_soon(self._list_other, name, problems, ttls)
             rows = Rows(self._base_prefix)
             end = await self._resources(rows)
             later = min(TEMPLATES_LATER, self.source.policy.timeout / 4) if not isinstance(end, BbfsError) else 0
@@ -191,30 +193,19 @@ class McpHandler:
         except BbfsError as error:
             return error
 
-    async def _list_templates(self, problems: "list[str | None]", ttls: "list[float | None]") -> None:
-        """Store the current templates; keep the previous ones if they cannot be listed."""
-        try:
-            entries = await self._manager.list_resource_templates(self.source.id)
-        except Unreachable:
-            ttls.append(ASKED_AGAIN)  # the connection broke in between: the next one tells
-            return
-        except BbfsError as error:
-            problems.append(f"resources/templates/list: {error}")
-            return
-        self._templates = entries.entries
-        problems.append(entries.problem)
-        ttls.append(entries.ttl)
-
-    async def _list_calls(self, what: str, problems: "list[str | None]", ttls: "list[float | None]") -> None:
-        """Store the current `tools` or `prompts`, like `_list_templates`."""
-        entries: Entries[ToolEntry] | Entries[PromptEntry]
+    async def _list_other(self, what: str, problems: "list[str | None]", ttls: "list[float | None]") -> None:
+        """Store the current templates, tools or prompts; keep the previous ones if they cannot be listed."""
+        entries: Entries[ResourceTemplate] | Entries[ToolEntry] | Entries[PromptEntry]
         try:
             if what == "tools":
                 entries = await self._manager.list_tools(self.source.id)
                 self._tools, self._tools_listed = entries.entries, True
-            else:
+            elif what == "prompts":
                 entries = await self._manager.list_prompts(self.source.id)
                 self._prompts = entries.entries
+            else:
+                entries = await self._manager.list_resource_templates(self.source.id)
+                self._templates = entries.entries
         except Unreachable:
             ttls.append(ASKED_AGAIN)  # the connection broke in between: the next one tells
             return
@@ -335,11 +326,6 @@ class McpHandler:
     def detects_conflicts(self) -> bool:
         options = (self.source.write, self.source.remove)
         return all(each is None or each.version is not None for each in options)
-
-    @property
-    def writes_unseen(self) -> bool:
-        """Return True: a tool may append to a resource, or change the content, and give the same answer."""
-        return True
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Create or replace a resource by the tool of the option `write`. Raises BbfsError."""

@@ -93,6 +93,7 @@ class MemoryHandler:
     """
 
     options = MemoryOptions
+    searches = detects_conflicts = True
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
@@ -134,10 +135,6 @@ class MemoryHandler:
             content = Slice(content, 0, content.size, content.version)
         return Loaded((Part(native_uri, metadata.mime_type, content, metadata.content_type),), metadata=metadata)
 
-    @property
-    def searches(self) -> bool:
-        return True
-
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return the resources with a word of the query in their name or text. Raise BbfsError as `list`."""
         held = (await self._current()).held
@@ -178,10 +175,6 @@ class MemoryHandler:
 
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         return ("create", "replace", "remove", "rename", "set_time")
-
-    @property
-    def detects_conflicts(self) -> bool:
-        return True
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
         """Store a content under its URI. What is described stays described. Raise Conflict, and BbfsError as `put`."""

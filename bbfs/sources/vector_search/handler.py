@@ -5,6 +5,7 @@ Native URIs are `SCHEME://COLLECTION/…`; a search is a name that no listing ha
 
 import json
 from collections.abc import Awaitable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import trio
@@ -49,6 +50,9 @@ class VectorSearchHandler:
     """The collections of one source. Raises ConfigError for options that cannot be used."""
 
     options = VectorSearchOptions
+    offers: Mapping[str, int] = MappingProxyType({})
+    loads_while_wanted = True
+    """When all readers have given up, the backend ends the search."""
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
@@ -64,11 +68,6 @@ class VectorSearchHandler:
         self._health = Health(Unreachable)
         if scheme == "sqlite":
             self._health.look_for(source.id, local_path(source, url.partition("://")[2][1:]))
-
-    @property
-    def loads_while_wanted(self) -> bool:
-        """Return True: when all readers have given up, the backend ends the search."""
-        return True
 
     @property
     def state(self) -> SourceState:
@@ -87,10 +86,6 @@ class VectorSearchHandler:
             " listing has these names.",
         ]
         return told if self._embedder is not None else [*told, f"Nothing makes vectors of texts: {_CONFIGURE}."]
-
-    @property
-    def offers(self) -> Mapping[str, int]:
-        return {}
 
     async def aclose(self) -> None:
         """End the processes and connections."""

@@ -2,10 +2,10 @@
 
 A failed request is an `MCPError` with a JSON-RPC code. Codes of the protocol mean: -32602 and
 -32002 on a read, no such resource; -32601, not served; -32600, the session is lost. JSON-RPC has no code for faults of
-HTTP: they travel as `HTTP_FAULT` with an `HttpFault` as data, so that they fail one request and not the connection.
+HTTP: they travel as `HTTP_FAULT` with the `HttpFault` as data, so that they fail one request and not the connection.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import mcp_types as types
@@ -52,7 +52,7 @@ class HttpFault:
     status: int | None = None
 
     def error_data(self) -> types.ErrorData:
-        return types.ErrorData(code=HTTP_FAULT, message=self.reason, data=asdict(self))
+        return types.ErrorData(code=HTTP_FAULT, message=self.reason, data=self)
 
     def error(self) -> BbfsError:
         """Return the error of a request that ended with this fault."""
@@ -75,14 +75,7 @@ class ConnectionClosed(MCPError):
 
 def http_fault(error: types.ErrorData) -> HttpFault | None:
     """Return the HTTP fault that an error stands for, or None."""
-    match error.data:
-        case {
-            "kind": "connect" | "network" | "session" | "status" | "format" | "size" as kind,
-            "reason": str(reason),
-        } if error.code == HTTP_FAULT:
-            status = error.data.get("status")
-            return HttpFault(kind, reason, status if isinstance(status, int) else None)
-    return None
+    return error.data if isinstance(error.data, HttpFault) else None
 
 
 def consequence(exc: MCPError) -> Consequence:
