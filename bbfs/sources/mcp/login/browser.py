@@ -112,7 +112,7 @@ async def log_in(
         raise DeadlineExceeded(f"no login within {timeout:g} s; begin again with `bbfs login`") from None
     finally:
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(loopback.close)
+            await loopback.close()
 
 
 async def _keep(place: LoginPlace, store: TokenStore, login: StoredLogin) -> str:

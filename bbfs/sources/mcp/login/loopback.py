@@ -4,10 +4,8 @@ The browser waits for the outcome of the login, so that its last page can show i
 """
 
 import html
-import threading
+import socket
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import trio
@@ -18,11 +16,22 @@ from bbfs.model.errors import ConfigError, Denied
 _HOST = "127.0.0.1"
 _PATH = "/callback"
 _REQUEST_TIMEOUT = 10.0
-"""Seconds for a client to send its request."""
+"""Seconds for a client to send its request, and to take the answer."""
+_LONGEST_REQUEST = 1 << 16
+"""Bytes of a request with its headers."""
 _OUTCOME_TIMEOUT = 60.0
 """Seconds that a browser waits for the outcome."""
 _LAST_PAGE_TIMEOUT = 2.0
 _MAX_TEXT = 300
+_HEADERS = """HTTP/1.1 {status} {phrase}\r
+Content-Type: text/html; charset=utf-8\r
+Content-Length: {size}\r
+Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r
+Referrer-Policy: no-referrer\r
+Cache-Control: no-store\r
+Connection: close\r
+\r
+"""
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>bbfs</title>
 <style>
@@ -39,32 +48,26 @@ _PAGE = """<!doctype html>
 
 
 class Loopback:
-    """A web server on 127.0.0.1 from construction until `close`, in its own threads. One trio task uses it.
+    """A web server on 127.0.0.1 from construction until `close`.
 
-    port: 0 for any free one. Raises ConfigError if it cannot listen on the port.
+    port: 0 for any free one. source: for the last page. Raises ConfigError if it cannot listen on the port.
     """
 
     def __init__(self, port: int, source: str) -> None:
         try:
-            self._server = _Server((_HOST, port), _Handler)
+            listening = socket.create_server((_HOST, port))
         except OSError as error:
             raise ConfigError(f"port {port} of {_HOST} cannot be listened on: {error.strerror}") from None
-        self._server.loopback = self
+        self.redirect_uri = f"http://{_HOST}:{listening.getsockname()[1]}{_PATH}"
         self._source = source
-        self._token = trio.lowlevel.current_trio_token()
         self._answered = trio.Event()
         self._answer: dict[str, str] = {}
         self._state: str | None = None
-        self._ended = threading.Event()
-        self._shown = threading.Event()
+        self._ended = trio.Event()
+        self._shown = trio.Event()
         self._failure: str | None = None
-        self._taken = threading.Lock()
-        self._thread = threading.Thread(target=self._server.serve_forever, name="login", daemon=True)
-        self._thread.start()
-
-    @property
-    def redirect_uri(self) -> str:
-        return f"http://{_HOST}:{self._server.server_port}{_PATH}"
+        self._serving = trio.CancelScope()
+        trio.lowlevel.spawn_system_task(self._serve, listening, name="the end of a login")
 
     def expect(self, authorization_url: str) -> None:
         """Accept only an answer with the `state` of this request."""
@@ -86,22 +89,40 @@ class Loopback:
             self._failure = failure
             self._ended.set()
 
-    def close(self) -> None:
-        """Stop listening, after the browser has got its last page. Blocks for a few seconds at most."""
+    async def close(self) -> None:
+        """Stop listening, after the browser has got its last page. Takes a few seconds at most."""
         self.end("The login was given up.")
         if self._answered.is_set():
-            self._shown.wait(_LAST_PAGE_TIMEOUT)
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+            with trio.move_on_after(_LAST_PAGE_TIMEOUT):
+                await self._shown.wait()
+        self._serving.cancel()
 
-    def shown(self) -> None:
-        """Note that a page was sent. Called in a thread."""
+    async def _serve(self, listening: socket.socket) -> None:
+        with self._serving:
+            await trio.serve_listeners(self._respond, [trio.SocketListener(trio.socket.from_stdlib_socket(listening))])
+
+    async def _respond(self, stream: trio.SocketStream) -> None:
+        """Answer one request. Log nothing: the request contains the code."""
+        request = b""
+        try:
+            with trio.fail_after(_REQUEST_TIMEOUT):
+                while b"\r\n\r\n" not in request and len(request) <= _LONGEST_REQUEST:
+                    piece = await stream.receive_some()
+                    if not piece:
+                        return
+                    request += piece
+            method, target, *_ = (*request.partition(b"\r\n")[0].decode("latin-1").split(" "), "", "")
+            status, page = await self._page(target if method == "GET" else "")
+            head = _HEADERS.format(status=status.value, phrase=status.phrase, size=len(page))
+            with trio.fail_after(_REQUEST_TIMEOUT):
+                await stream.send_all(head.encode() + page)
+        except (OSError, ValueError, trio.TooSlowError, trio.BrokenResourceError):
+            return  # that client gets no page
         if self._ended.is_set():
             self._shown.set()
 
-    def page(self, target: str) -> tuple[HTTPStatus, bytes]:
-        """Return the answer to a browser's request. Called in a thread."""
+    async def _page(self, target: str) -> tuple[HTTPStatus, bytes]:
+        """Return the answer to a browser's request, once the outcome of the login is known."""
         parts = urlsplit(target)
         if parts.path != _PATH:
             return HTTPStatus.NOT_FOUND, _page("There is nothing here", "bbfs waits for a login to end.", False)
@@ -109,46 +130,17 @@ class Loopback:
         if self._state is None or said.get("state") != self._state:
             text = "This is not the answer to the login that bbfs waits for. Begin again with bbfs login."
             return HTTPStatus.BAD_REQUEST, _page("Not accepted", text, False)
-        if self._taken.acquire(blocking=False):
+        if not self._answered.is_set():
             self._answer = said
-            self._token.run_sync_soon(self._answered.set)
-        if not self._ended.wait(_OUTCOME_TIMEOUT):
+            self._answered.set()
+        with trio.move_on_after(_OUTCOME_TIMEOUT):
+            await self._ended.wait()
+        if not self._ended.is_set():
             return HTTPStatus.OK, _page("Nearly there", "See the terminal for what becomes of the login.", True)
         if self._failure is not None:
             return HTTPStatus.OK, _page("The login failed", self._failure, False)
         text = f"bbfs is logged in to {self._source}. You can close this window."
         return HTTPStatus.OK, _page("Logged in", text, True)
-
-
-class _Server(ThreadingHTTPServer):
-    # Browsers keep idle connections open; do not wait for them.
-    daemon_threads = True
-    block_on_close = False
-    loopback: Loopback
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _REQUEST_TIMEOUT
-    server_version = "bbfs"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        assert isinstance(self.server, _Server)
-        status, body = self.server.loopback.page(self.path)
-        self.send_response(status)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
-        self.wfile.flush()
-        self.server.loopback.shown()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: the request contains the code."""
 
 
 def _page(heading: str, text: str, well: bool) -> bytes:
