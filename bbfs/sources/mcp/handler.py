@@ -80,11 +80,11 @@ class McpHandler:
         self._base_prefix = source.base_prefix
         self._manager = services.mcp
         settings = ClientSettings.of(source.id, source.auth, source.mcp.transport)
-        self._manager.add(source.id, source.mcp, source.policy, settings)
+        self._connection = self._manager.add(source.id, source.mcp, source.policy, settings)
         self._templates: tuple[ResourceTemplate, ...] = ()
         wanted = {"tools": source.tools != "off", "prompts": source.prompts}
         self._call_lists = [name for name, is_wanted in wanted.items() if is_wanted]
-        self._manager.watch_lists(source.id, *self._call_lists)
+        self._connection.interests.lists |= {*self._call_lists}
         self._tools: tuple[ToolEntry, ...] = ()
         self._tools_listed = self.source.tools == "off"
         self._prompts: tuple[PromptEntry, ...] = ()
@@ -95,11 +95,11 @@ class McpHandler:
 
     @property
     def state(self) -> SourceState:
-        return self._manager.state(self.source.id)
+        return self._connection.state
 
     @property
     def logged_in(self) -> bool:
-        return self._manager.logged_in(self.source.id)
+        return self._connection.logged_in
 
     @property
     def progress(self) -> ListingProgress | None:
@@ -398,18 +398,17 @@ class McpHandler:
         return self._tools
 
     def watch(self, sink: Callable[[Change], None]) -> None:
-        self._manager.subscribe_events(self.source.id, sink)
+        self._connection.changes.subscribe(sink)
 
     def interested(self, native_uri: str) -> None:
-        if self._is_call(native_uri):
-            return
-        self._manager.interested(self.source.id, native_uri)
+        if not self._is_call(native_uri):
+            self._connection.interests.add(native_uri)
 
     def announces(self, native_uri: str | None) -> bool:
         """Return whether the server agreed to report changes of this resource, or of its listing (None)."""
         if native_uri is not None and self._offer is not None and native_uri in self._offer.documents:
-            return self._manager.announces(self.source.id, None)  # they change with the listing
-        return self._manager.announces(self.source.id, native_uri)
+            native_uri = None  # they change with the listing
+        return self._connection.interests.announces(native_uri)
 
     def _is_call(self, native_uri: str) -> bool:
         """Return whether a URI is a tool's or a prompt's: the server has no such resource to subscribe to."""
@@ -418,7 +417,7 @@ class McpHandler:
 
     async def confirmed(self) -> None:
         """Wait until the server has accepted or refused every subscription. Set a deadline."""
-        await self._manager.confirmed(self.source.id)
+        await self._connection.interests.confirmed()
 
 
 async def _read(parse: Callable[[Mapping[str, Any]], T], result: Mapping[str, Any]) -> T:

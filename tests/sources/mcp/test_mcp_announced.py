@@ -33,27 +33,27 @@ async def test_a_server_announces_what_it_has_agreed_to_as_long_as_it_is_there(
         *forked("-m", "bbfs.knowledge", "serve", "--db", tmp_path / "kb.sqlite", "--create"),
     )
     manager.add("kb", McpServer("stdio", command=sys.executable, args=arguments), Policy(timeout=20))
-    assert not manager.announces("kb", None)
+    assert not manager.connection("kb").interests.announces(None)
     with trio.fail_after(30):
         await manager.list_resources("kb")
-        await manager.confirmed("kb")
-        assert manager.announces("kb", None)
-        assert not manager.announces("kb", FIRST)
+        await manager.connection("kb").interests.confirmed()
+        assert manager.connection("kb").interests.announces(None)
+        assert not manager.connection("kb").interests.announces(FIRST)
         for uri in (FIRST, SECOND):
-            manager.interested("kb", uri)
-            await manager.confirmed("kb")
+            manager.connection("kb").interests.add(uri)
+            await manager.connection("kb").interests.confirmed()
             # The second is no resource, which only a server of the handshake era cares about.
-            assert manager.announces("kb", uri) == (uri == FIRST or not options)
-        assert manager.announces("kb", FIRST)
+            assert manager.connection("kb").interests.announces(uri) == (uri == FIRST or not options)
+        assert manager.connection("kb").interests.announces(FIRST)
         for pid in _children(os.getpid(), tmp_path):
             with suppress(ProcessLookupError):
                 os.kill(pid, SIGKILL)
-        await until(lambda: not manager.announces("kb", None))
-        assert not manager.announces("kb", FIRST)
+        await until(lambda: not manager.connection("kb").interests.announces(None))
+        assert not manager.connection("kb").interests.announces(FIRST)
         await manager.list_resources("kb")
-        await manager.confirmed("kb")
-        assert manager.announces("kb", None)
-        assert manager.announces("kb", FIRST)
+        await manager.connection("kb").interests.confirmed()
+        assert manager.connection("kb").interests.announces(None)
+        assert manager.connection("kb").interests.announces(FIRST)
 
 
 def _children(parent: int, directory: Path) -> list[int]:

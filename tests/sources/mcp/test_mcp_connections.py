@@ -49,7 +49,7 @@ async def start(nursery: trio.Nursery) -> Start:
 
 def heard(manager: MCPManager) -> list[Change]:
     events: list[Change] = []
-    manager.subscribe_events("memory", events.append)
+    manager.connection("memory").changes.subscribe(events.append)
     return events
 
 
@@ -66,7 +66,7 @@ async def test_lazy_server_is_not_started_without_a_request(
     server = memory()
     manager = await start()
     await trio.sleep(1000)
-    assert (server.tries, manager.state("memory").state) == (0, "idle")
+    assert (server.tries, manager.connection("memory").state.state) == (0, "idle")
 
 
 @pytest.mark.semantics("S24")
@@ -74,14 +74,14 @@ async def test_eager_server_is_started_and_kept(memory: Make, start: Start, auto
     server = memory()
     manager = await start(start="eager", idle_timeout=60.0)
     await trio.sleep(0.1)
-    assert manager.state("memory").state == "up"
+    assert manager.connection("memory").state.state == "up"
     await trio.sleep(3600)
     assert (server.tries, server.connected) == (1, 1), "idleness does not end it"
     server.crash()
     await trio.sleep(0.1)
     assert (server.tries, server.connected) == (2, 1), "the first loss may be an accident"
     assert server.methods("resources/list", "resources/read") == []
-    assert manager.requests("memory").list == 0
+    assert manager.connection("memory").counts["list"] == 0
 
 
 @pytest.mark.semantics("S24.1")
@@ -95,12 +95,12 @@ async def test_eager_server_that_is_dead_is_tried_less_and_less(
     for _ in range(10):
         await trio.sleep(60)
         tries.append(server.tries)
-        assert manager.state("memory").state in ("down", "connecting")
+        assert manager.connection("memory").state.state in ("down", "connecting")
     assert 6 <= tries[0] <= 8
     assert all(later - earlier == 1 for earlier, later in itertools.pairwise(tries[4:]))
     server.obstacle = None
     await trio.sleep(60)
-    assert manager.state("memory").state == "up"
+    assert manager.connection("memory").state.state == "up"
 
 
 async def test_server_that_works_between_crashes_is_started_again_soon(
@@ -112,7 +112,7 @@ async def test_server_that_works_between_crashes_is_started_again_soon(
         assert await listed(manager) == LISTED
         server.crash()
         await trio.testing.wait_all_tasks_blocked()
-        assert manager.state("memory").state == "down"
+        assert manager.connection("memory").state.state == "down"
         await trio.sleep(0.76 if crash else 0)
     assert server.tries == 20
 
@@ -128,7 +128,7 @@ async def test_server_that_never_works_is_started_less_and_less(
             server.crash()
         await trio.sleep(0.1)
     assert server.tries <= 12
-    assert manager.state("memory").state == "down"
+    assert manager.connection("memory").state.state == "down"
 
 
 # -- idleness ----------------------------------------------------------------------------------------------------------
@@ -146,11 +146,11 @@ async def test_idle_connection_is_ended_and_made_again(memory: Make, start: Star
     assert server.methods("ping"), "pings do not count as use"
     await trio.sleep(2)
     assert server.connected == 0
-    state = manager.state("memory")
+    state = manager.connection("memory").state
     assert (state.state, state.reason, state.protocol_version) == ("idle", None, "2025-06-18")
     assert await listed(manager) == LISTED
     assert server.tries == 2
-    assert manager.requests("memory").list == 3
+    assert manager.connection("memory").counts["list"] == 3
     assert events == [], "a server that tells of nothing has told of nothing meanwhile"
 
 
@@ -176,7 +176,7 @@ async def test_connection_with_a_subscription_is_not_idle(
 ) -> None:
     server = memory(modern=modern, subscribe=True)
     manager = await start(idle_timeout=100.0)
-    manager.interested("memory", "memory://a")
+    manager.connection("memory").interests.add("memory://a")
     await listed(manager)
     await trio.sleep(1000)
     assert (server.tries, server.connected) == (1, 1)
@@ -188,7 +188,7 @@ async def test_refused_subscriptions_do_not_keep_a_connection(
     server = memory(subscribe=True)
     server.results["resources/subscribe"] = types.ErrorData(code=types.INVALID_PARAMS, message="no")
     manager = await start(idle_timeout=100.0)
-    manager.interested("memory", "memory://a")
+    manager.connection("memory").interests.add("memory://a")
     await listed(manager)
     await trio.sleep(101)
     assert server.connected == 0
@@ -220,7 +220,7 @@ async def test_silent_server_is_pinged(
     before = len(server.sent)
     await trio.sleep(301)
     assert server.methods()[before:] == [method] * 10
-    assert (manager.requests("memory").list, manager.requests("memory").read) == (1, 0)
+    assert (manager.connection("memory").counts["list"], manager.connection("memory").counts["read"]) == (1, 0)
 
 
 async def test_server_that_talks_is_not_pinged(memory: Make, start: Start, autojump_clock: MockClock) -> None:
@@ -243,7 +243,7 @@ async def test_refusal_of_a_ping_is_an_answer(
     refusal = types.ErrorData(code=types.METHOD_NOT_FOUND, message="no such method")
     server.results |= {"ping": refusal, "server/discover": refusal}
     await trio.sleep(1000)
-    assert (server.tries, manager.state("memory").state) == (1, "up")
+    assert (server.tries, manager.connection("memory").state.state) == (1, "up")
 
 
 @pytest.mark.semantics("S24.2")
@@ -253,10 +253,10 @@ async def test_server_that_answers_nothing_is_given_up(memory: Make, start: Star
     await listed(manager)
     server.thawed = trio.Event()
     await trio.sleep(59)
-    assert (server.connected, manager.state("memory").state) == (1, "up")
+    assert (server.connected, manager.connection("memory").state.state) == (1, "up")
     await trio.sleep(2)
-    assert (server.connected, manager.state("memory").state) == (0, "down")
-    assert "answered nothing for 60 seconds" in (manager.state("memory").reason or "")
+    assert (server.connected, manager.connection("memory").state.state) == (0, "down")
+    assert "answered nothing for 60 seconds" in (manager.connection("memory").state.reason or "")
     server.thawed.set()
     assert await listed(manager) == LISTED
     assert server.tries == 2
@@ -309,7 +309,7 @@ async def test_server_that_is_busy_is_not_given_up(memory: Make, start: Start, a
     server.delays["resources/read"] = 250
     manager = await start(timeout=30)
     assert (await manager.load_resource("memory", "memory://a")).parts
-    assert (server.tries, manager.state("memory").state) == (1, "up")
+    assert (server.tries, manager.connection("memory").state.state) == (1, "up")
     await trio.sleep(200)
     assert server.tries == 1
 
@@ -393,7 +393,7 @@ async def test_input_that_bbfs_has_is_given(memory: Make, start: Start, autojump
     assert second["inputResponses"] == {"where": {"roots": [{"uri": "file:///srv", "name": "srv"}]}}
     assert (second["requestState"], second["uri"]) == ("s1", "memory://a")
     assert (third["requestState"], third.get("inputResponses")) == ("s2", None)
-    assert manager.requests("memory").read == 1
+    assert manager.connection("memory").counts["read"] == 1
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ async def test_input_that_bbfs_has_not_is_an_error(
     with pytest.raises(NotSupported, match=reason):
         await manager.load_resource("memory", "memory://a")
     assert len(server.methods("resources/read")) == 1
-    assert manager.state("memory").state == "up"
+    assert manager.connection("memory").state.state == "up"
 
 
 async def test_server_that_asks_for_input_without_end(memory: Make, start: Start, autojump_clock: MockClock) -> None:
@@ -440,7 +440,7 @@ async def test_reconnecting_subscribes_again_and_tells_of_the_gap(
     manager = await start()
     events = heard(manager)
     for name in "abc":
-        manager.interested("memory", f"memory://{name}")
+        manager.connection("memory").interests.add(f"memory://{name}")
     await listed(manager)
     await trio.sleep(1)
     server.crash()
@@ -485,7 +485,7 @@ async def test_stream_that_cannot_be_opened_again_at_once(
     server = memory(modern=True, subscribe=True)
     manager = await start()
     events = heard(manager)
-    manager.interested("memory", "memory://a")
+    manager.connection("memory").interests.add("memory://a")
     await listed(manager)
     await trio.sleep(1)
     server.results["subscriptions/listen"] = types.ErrorData(code=types.INTERNAL_ERROR, message="later")
@@ -502,9 +502,9 @@ async def test_refused_stream_is_not_asked_for_again(memory: Make, start: Start,
     server = memory(modern=True, subscribe=True)
     server.results["subscriptions/listen"] = types.ErrorData(code=types.METHOD_NOT_FOUND, message="no")
     manager = await start(idle_timeout=1000.0)
-    manager.interested("memory", "memory://a")
+    manager.connection("memory").interests.add("memory://a")
     await listed(manager)
-    manager.interested("memory", "memory://b")
+    manager.connection("memory").interests.add("memory://b")
     await trio.sleep(900)
     assert len(server.methods("subscriptions/listen")) == 1
     await trio.sleep(200)

@@ -23,15 +23,15 @@ async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Call
     server = odd("changing")
     events: list[Change] = []
     manager.add("odd", server.server, PATIENT)
-    manager.subscribe_events(
-        "odd", lambda change: None if change.event == "missed" and change.uri else events.append(change)
+    manager.connection("odd").changes.subscribe(
+        lambda change: None if change.event == "missed" and change.uri else events.append(change)
     )
-    manager.interested("odd", "odd://a")
+    manager.connection("odd").interests.add("odd://a")
     await manager.load_resource("odd", "odd://a")
     await until(lambda: server.lines("resources/subscribe") == ["resources/subscribe odd://a"])
     assert events == []
-    manager.interested("odd", "odd://c")
-    manager.interested("odd", "odd://a")
+    manager.connection("odd").interests.add("odd://c")
+    manager.connection("odd").interests.add("odd://a")
     await until(lambda: "resources/subscribe odd://c" in server.lines())
     assert len(server.lines("resources/subscribe")) == 2
     await manager.load_resource("odd", "odd://b")
@@ -102,9 +102,9 @@ async def test_updates_reach_the_sink(
 
     async def exercise(server: McpServer) -> None:
         manager.add("sdk", server, PATIENT)
-        manager.subscribe_events("sdk", events.append)
+        manager.connection("sdk").changes.subscribe(events.append)
         await manager.list_resources("sdk")
-        manager.interested("sdk", ITEM)
+        manager.connection("sdk").interests.add(ITEM)
         await until(lambda: f"{asked} {ITEM}" in counters.read_text().splitlines())
         await manager.load_resource("sdk", "test://control/touch")
         await until(lambda: {Change("sdk", "listed"), Change("sdk", "changed", ITEM)} <= set(events))
@@ -122,9 +122,9 @@ async def test_updates_reach_the_sink(
 async def test_reconnecting_says_that_anything_may_have_changed(manager: MCPManager, odd: Callable[..., Odd]) -> None:
     events: list[Change] = []
     manager.add("odd", odd("crash-idle").server, PATIENT)
-    manager.subscribe_events("odd", events.append)
+    manager.connection("odd").changes.subscribe(events.append)
     await manager.load_resource("odd", "odd://a")
-    await until(lambda: manager.state("odd").state == "down")
+    await until(lambda: manager.connection("odd").state.state == "down")
     assert events == []
     await manager.list_resources("odd")
     assert events == [Change("odd", "missed")]
@@ -135,8 +135,8 @@ async def test_listener_that_fails_harms_nobody(
 ) -> None:
     events: list[Change] = []
     manager.add("odd", odd("changing").server, PATIENT)
-    manager.subscribe_events("odd", lambda event: [][1])
-    manager.subscribe_events("odd", events.append)
+    manager.connection("odd").changes.subscribe(lambda event: [][1])
+    manager.connection("odd").changes.subscribe(events.append)
     await manager.load_resource("odd", "odd://b")
     await until(lambda: len(events) == 2)
     assert "IndexError" in caplog.text
@@ -161,7 +161,7 @@ async def test_thousands_of_interests_are_bounded(manager: MCPManager, odd: Call
     server = odd("none")
     manager.add("odd", server.server, PATIENT)
     for number in range(3 * MAX_INTERESTS):
-        manager.interested("odd", f"odd://{number}")
+        manager.connection("odd").interests.add(f"odd://{number}")
     await manager.list_resources("odd")
     with trio.fail_after(10):
         await until(lambda: len(server.lines("resources/subscribe")) == MAX_INTERESTS)

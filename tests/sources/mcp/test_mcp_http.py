@@ -50,7 +50,7 @@ async def test_both_transports_and_eras(
         manager.add("web", http(url), PATIENT)
         listing = await manager.list_resources("web")
         assert len(listing.entries) == 6
-        assert manager.state("web").protocol_version == version
+        assert manager.connection("web").state.protocol_version == version
         assert (await manager.load_resource("web", "test://binary.bin")).parts[0].content.size == 256
         assert (await manager.load_resource("web", "test://large.txt")).parts[0].content.size == 4_000_000
         with pytest.raises(NotFound, match="no resource test://nothing"):
@@ -147,7 +147,7 @@ async def test_fault_of_one_exchange_leaves_others_alone(manager: MCPManager, se
                 nursery.start_soon(read)
                 nursery.start_soon(fail)
         assert results == [PLAIN] * 8
-        assert manager.state("web").state == "up"
+        assert manager.connection("web").state.state == "up"
 
 
 @pytest.mark.semantics("S23")
@@ -172,7 +172,7 @@ async def test_passing_fault_is_not_noticed(manager: MCPManager, serve: Serve, o
     async with serve("odd_http.py", oddity) as url:
         manager.add("web", http(url), PATIENT)
         assert text(await manager.load_resource("web", "odd://a")) == "content of odd://a\n"
-        assert manager.state("web").state == "up"
+        assert manager.connection("web").state.state == "up"
 
 
 @pytest.mark.semantics("S30")
@@ -186,7 +186,7 @@ async def test_secrets_stay_out_of_messages_and_logs(
         manager.add("web", http(secret, authorization="Bearer hush-token"), PATIENT)
         with pytest.raises(Unreachable, match=r"cannot use ") as caught:
             await manager.load_resource("web", "odd://a")
-    shown = f"{caught.value!r} {manager.state('web')} {caplog.text}"
+    shown = f"{caught.value!r} {manager.connection('web').state} {caplog.text}"
     assert "hush" not in shown
 
 
@@ -198,7 +198,7 @@ async def test_nobody_listens(manager: MCPManager, path: str) -> None:
         manager.add("web", http(f"http://127.0.0.1:{unused.getsockname()[1]}{path}"), PATIENT)
         with trio.fail_after(5), pytest.raises(Unreachable, match="cannot connect"):
             await manager.list_resources("web")
-        assert manager.state("web").state == "down"
+        assert manager.connection("web").state.state == "down"
 
 
 @pytest.mark.semantics("S22")
@@ -249,14 +249,14 @@ async def test_server_that_goes_and_comes_back(
     first, second = tmp_path / "first", tmp_path / "second"
     async with serve("resources.py", "--transport", transport, *options, "--counters", first) as url:
         manager.add("web", http(url), PATIENT)
-        manager.subscribe_events("web", events.append)
-        manager.interested("web", item)
+        manager.connection("web").changes.subscribe(events.append)
+        manager.connection("web").interests.add(item)
         before = await manager.list_resources("web")
         await until(lambda: subscribed(first))
     with trio.fail_after(10), pytest.raises(Unreachable):
         await manager.list_resources("web")
-    assert manager.state("web").state == "down"
-    assert manager.state("web").reason
+    assert manager.connection("web").state.state == "down"
+    assert manager.connection("web").state.reason
     assert events == []
     port = url.split(":")[2].split("/")[0]
     arguments = ("--transport", transport, "--port", port, *options, "--counters", second)

@@ -120,8 +120,8 @@ async def test_login_and_silent_renewal(
         for _ in range(3):
             with pytest.raises(LoginRequired, match="needs a login: run `bbfs login vault`"):
                 await read(manager)
-        assert manager.state("vault").state == "down"
-        assert "run `bbfs login vault`" in (manager.state("vault").reason or "")
+        assert manager.connection("vault").state.state == "down"
+        assert "run `bbfs login vault`" in (manager.connection("vault").state.reason or "")
         told = [r for r in caplog.records if r.levelno >= logging.WARNING and "bbfs login" in r.getMessage()]
         assert len(told) == 1, "once, not with every read"
 
@@ -130,7 +130,7 @@ async def test_login_and_silent_renewal(
         assert "Logged in" in browser.pages[0]
         assert "vault" in browser.pages[0]
         assert await read(manager) == "read number 1 by alice\n", "without a restart, and without the pause"
-        assert manager.state("vault").state == "up"
+        assert manager.connection("vault").state.state == "up"
 
         await control(url, "expire")
         assert await read(manager)
@@ -185,13 +185,13 @@ async def test_revoked(
         for _ in range(3):
             with pytest.raises(LoginRequired, match="expired or was revoked: run `bbfs login vault`"):
                 await read(manager)
-        assert manager.state("vault").state == "down"
+        assert manager.connection("vault").state.state == "down"
         told = [r for r in caplog.records if r.levelno >= logging.WARNING]
-        assert [r.getMessage() for r in told] == [f"vault: {manager.state('vault').reason}"]
+        assert [r.getMessage() for r in told] == [f"vault: {manager.connection('vault').state.reason}"]
         await login(url, store, browser.open)
         assert await read(manager)
-        assert manager.state("vault").state == "up"
-        assert manager.state("vault").reason is None
+        assert manager.connection("vault").state.state == "up"
+        assert manager.connection("vault").state.reason is None
 
 
 async def test_token_that_expires_by_the_clock_is_renewed_before_it_is_sent(
@@ -252,7 +252,7 @@ async def test_insufficient_scope(manager: MCPManager, serve: Serve, store: Toke
         with pytest.raises(Denied, match="run `bbfs login vault --scope 'read admin'`") as caught:
             await read(manager, "vault://admin")
         assert type(caught.value) is Denied
-        assert manager.state("vault").state == "up"
+        assert manager.connection("vault").state.state == "up"
         assert await read(manager), "what the login is good for can still be read"
         assert "refresh" not in (await control(url))["counts"], "a new token would have the same scope"
         await login(url, store, browser.open, scope="read admin")

@@ -41,7 +41,7 @@ async def test_idle_server_process_is_ended(manager: MCPManager, odd: MakeOdd) -
     await manager.list_resources("odd")
     assert exists(server.pids[0])
     await until(lambda: not exists(server.pids[0]))
-    assert manager.state("odd").state == "idle"
+    assert manager.connection("odd").state.state == "idle"
     assert server.lines("exit") == ["exit"], "it was not signalled"
     assert (await manager.load_resource("odd", "odd://a")).parts
     assert len(server.pids) == 2
@@ -53,7 +53,7 @@ async def test_idle_session_over_http_is_deleted(manager: MCPManager, serve: Ser
         manager.add("web", McpServer("http", url=url, idle_timeout=0.3), PATIENT)
         await manager.list_resources("web")
         await until(lambda: "DELETE" in output)
-        assert manager.state("web").state == "idle"
+        assert manager.connection("web").state.state == "idle"
         await manager.list_resources("web")
         assert output.count("initialize") == 2
 
@@ -62,10 +62,10 @@ async def test_idle_session_over_http_is_deleted(manager: MCPManager, serve: Ser
 async def test_eager_server_process_is_started_again(manager: MCPManager, odd: MakeOdd) -> None:
     server = odd("crash-idle")
     manager.add("odd", with_options(server.server, start="eager"), PATIENT)
-    await until(lambda: manager.state("odd").state == "up")
+    await until(lambda: manager.connection("odd").state.state == "up")
     assert server.lines("resources/") == []
     await manager.load_resource("odd", "odd://a")
-    await until(lambda: len(server.pids) == 2 and manager.state("odd").state == "up")
+    await until(lambda: len(server.pids) == 2 and manager.connection("odd").state.state == "up")
     await until(lambda: not exists(server.pids[0]))
 
 
@@ -79,8 +79,8 @@ async def test_server_that_hangs_is_given_up(
     manager.add("odd", server.server, Policy(timeout=0.5))
     with trio.move_on_after(0.1):
         await manager.list_resources("odd")
-    await until(lambda: manager.state("odd").state == "down")
-    assert "answered nothing" in (manager.state("odd").reason or "")
+    await until(lambda: manager.connection("odd").state.state == "down")
+    assert "answered nothing" in (manager.connection("odd").state.reason or "")
     assert server.lines("ping") == ["ping"]
     await until(lambda: not exists(server.pids[0]))
 
@@ -141,9 +141,9 @@ async def test_stream_that_drops_is_opened_again(manager: MCPManager, serve: Ser
     events: list[Change] = []
     async with serve("streams.py", *era, output=output) as url:
         manager.add("web", McpServer("http", url=url), PATIENT)
-        manager.subscribe_events("web", events.append)
+        manager.connection("web").changes.subscribe(events.append)
         await manager.list_resources("web")
-        manager.interested("web", "odd://a")
+        manager.connection("web").interests.add("odd://a")
         listening = 2 if era else 1  # a wider stream replaces the first
         await until(lambda: output.count("stream") == listening)
         await control(url, "changed")
@@ -164,10 +164,10 @@ async def test_forgotten_session_is_made_again_with_its_subscriptions(manager: M
     events: list[Change] = []
     async with serve("streams.py", output=output) as url:
         manager.add("web", McpServer("http", url=url), PATIENT)
-        manager.subscribe_events(
-            "web", lambda change: None if change.event == "missed" and change.uri else events.append(change)
+        manager.connection("web").changes.subscribe(
+            lambda change: None if change.event == "missed" and change.uri else events.append(change)
         )
-        manager.interested("web", "odd://a")
+        manager.connection("web").interests.add("odd://a")
         await manager.list_resources("web")
         await until(lambda: "resources/subscribe" in output and "stream" in output)
         await control(url, "forget")
@@ -186,10 +186,10 @@ async def test_forgotten_session_is_noticed_by_its_stream(manager: MCPManager, s
         await manager.list_resources("web")
         await until(lambda: "stream" in output)
         await control(url, "forget")
-        await until(lambda: manager.state("web").state == "down")
-        assert "forgotten the session" in (manager.state("web").reason or "")
+        await until(lambda: manager.connection("web").state.state == "down")
+        assert "forgotten the session" in (manager.connection("web").state.reason or "")
         assert len((await manager.list_resources("web")).entries) == 1
-        assert manager.state("web").state == "up"
+        assert manager.connection("web").state.state == "up"
 
 
 # -- last words --------------------------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ async def test_last_words_of_a_server_that_dies_between_requests(
     server = odd("last-words")
     manager.add("odd", server.server, PATIENT)
     await manager.load_resource("odd", "odd://a")
-    await until(lambda: manager.state("odd").state == "down")
-    reason = manager.state("odd").reason or ""
+    await until(lambda: manager.connection("odd").state.state == "down")
+    reason = manager.connection("odd").state.reason or ""
     assert reason.splitlines() == [
         "the server exited with status 5: out of memory, goodbye",
         "warming up",
@@ -217,7 +217,7 @@ async def test_last_words_of_a_server_that_dies_when_greeted(manager: MCPManager
     manager.add("odd", odd("last-words", "greeting").server, PATIENT)
     with pytest.raises(Unreachable, match="exited with status 5: out of memory, goodbye"):
         await manager.list_resources("odd")
-    assert (manager.state("odd").reason or "").splitlines()[1:] == ["warming up", "out of memory, goodbye"]
+    assert (manager.connection("odd").state.reason or "").splitlines()[1:] == ["warming up", "out of memory, goodbye"]
 
 
 @pytest.mark.parametrize(

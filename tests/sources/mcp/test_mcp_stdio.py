@@ -30,15 +30,15 @@ def text(loaded: Loaded) -> str:
 async def test_handshake_era(manager: MCPManager, odd: MakeOdd) -> None:
     server = odd("none")
     manager.add("odd", server.server, PATIENT)
-    assert manager.state("odd").state == "idle"
+    assert manager.connection("odd").state.state == "idle"
     listing = await manager.list_resources("odd")
     assert [entry.uri for entry in listing.entries] == ["odd://a", "odd://b", "odd://c"]
     assert listing.problem is None
     assert listing.ttl is None
     assert text(await manager.load_resource("odd", "odd://b")) == "content of odd://b\n"
-    state = manager.state("odd")
+    state = manager.connection("odd").state
     assert (state.state, state.protocol_version, state.server) == ("up", "2025-06-18", "odd 1")
-    assert (manager.requests("odd").list, manager.requests("odd").read) == (1, 1)
+    assert (manager.connection("odd").counts["list"], manager.connection("odd").counts["read"]) == (1, 1)
     assert len(server.pids) == 1
 
 
@@ -56,7 +56,7 @@ async def test_modern_era(manager: MCPManager, tmp_path: Path) -> None:
     assert binary.annotations is not None
     assert binary.annotations["priority"] == 0.5
     assert many.mcp_data == {"_meta": {"test/kind": "several"}}
-    assert manager.state("sdk").protocol_version == "2026-07-28"
+    assert manager.connection("sdk").state.protocol_version == "2026-07-28"
 
     loaded = await manager.load_resource("sdk", "test://binary.bin")
     assert loaded.ttl == 1.5
@@ -78,7 +78,7 @@ async def test_concurrent_requests_share_one_connection(manager: MCPManager, odd
         for _ in range(20):
             nursery.start_soon(manager.load_resource, "odd", "odd://a")
     assert len(server.pids) == 1
-    assert manager.requests("odd").read == 20
+    assert manager.connection("odd").counts["read"] == 20
 
 
 @pytest.mark.semantics("S23")
@@ -99,7 +99,7 @@ async def test_errors_of_a_read(manager: MCPManager, odd: MakeOdd, code: int, er
     with pytest.raises(BbfsError, match="as ordered") as caught:
         await manager.load_resource("odd", "odd://a")
     assert type(caught.value) is error
-    assert manager.state("odd").state == "up"
+    assert manager.connection("odd").state.state == "up"
 
 
 async def test_server_without_resources_lists_none(manager: MCPManager, odd: MakeOdd) -> None:
@@ -153,7 +153,7 @@ async def test_caller_that_gives_up_does_not_end_the_connecting(manager: MCPMana
         await manager.list_resources("odd")
     assert scope.cancelled_caught
     # The probe of the modern era is left unanswered; after half the time the old greeting works.
-    await until(lambda: manager.state("odd").state == "up", 5)
+    await until(lambda: manager.connection("odd").state.state == "up", 5)
     assert len(server.pids) == 1
 
 
@@ -170,7 +170,7 @@ async def test_answers_only_to_the_greeting(manager: MCPManager, odd: MakeOdd) -
     with trio.move_on_after(1.5) as scope:
         await manager.list_resources("odd")
     assert scope.cancelled_caught
-    assert manager.state("odd").state == "up"
+    assert manager.connection("odd").state.state == "up"
 
 
 @pytest.mark.semantics("S24")
@@ -190,7 +190,7 @@ async def test_server_that_always_crashes(manager: MCPManager, odd: MakeOdd, clo
     with pytest.raises(Unreachable, match=r"exited with status 3: Traceback: the odd server is out of luck"):
         await manager.load_resource("odd", "odd://a")
     assert len(server.pids) == 2, "one retry"
-    assert manager.state("odd").state == "down"
+    assert manager.connection("odd").state.state == "down"
     with pytest.raises(Unreachable):
         await manager.load_resource("odd", "odd://a")
     assert len(server.pids) == 2, "no process is started during the pause"
@@ -204,8 +204,8 @@ async def test_idle_death_is_noticed_and_reaped(manager: MCPManager, odd: MakeOd
     server = odd("crash-idle")
     manager.add("odd", server.server, PATIENT)
     assert text(await manager.load_resource("odd", "odd://a")) == "content of odd://a\n"
-    await until(lambda: manager.state("odd").state == "down")
-    assert "SIGKILL" in (manager.state("odd").reason or "")
+    await until(lambda: manager.connection("odd").state.state == "down")
+    assert "SIGKILL" in (manager.connection("odd").state.reason or "")
     await until(lambda: not exists(server.pids[0]))
     assert len((await manager.list_resources("odd")).entries) == 3
     assert len(server.pids) == 2
@@ -242,7 +242,7 @@ async def test_long_life_forgives_earlier_failures(manager: MCPManager, odd: Mak
     for life in range(4):
         await manager.load_resource("odd", "odd://a")
         clock.now += 60
-        await until(lambda: manager.state("odd").state == "down")
+        await until(lambda: manager.connection("odd").state.state == "down")
         assert len(server.pids) == life + 1
 
 
@@ -264,7 +264,7 @@ async def test_command_that_cannot_start(manager: MCPManager, command: str) -> N
     with pytest.raises(Unreachable, match="cannot start") as caught:
         await manager.list_resources("odd")
     assert "hush-hush" not in str(caught.value)
-    assert manager.state("odd").state == "down"
+    assert manager.connection("odd").state.state == "down"
 
 
 @pytest.mark.semantics("S30")
@@ -275,7 +275,7 @@ async def test_secrets_stay_out_of_messages_and_logs(
     manager.add("odd", odd("fails-to-start", ODD_SECRET="hush-hush").server, PATIENT)
     with pytest.raises(Unreachable, match=r"no such database: token=\*\*\*") as caught:
         await manager.list_resources("odd")
-    shown = f"{caught.value!r} {manager.state('odd')} {caplog.text}"
+    shown = f"{caught.value!r} {manager.connection('odd').state} {caplog.text}"
     assert "hush-hush" not in shown
     assert "no such database" in caplog.text
 
@@ -368,7 +368,7 @@ async def test_repeated_cursor_ends_the_listing(manager: MCPManager, odd: MakeOd
     listing = await manager.list_resources("odd")
     assert len(listing.entries) == 3
     assert "repeats a page cursor" in (listing.problem or "")
-    assert manager.requests("odd").list == 2
+    assert manager.connection("odd").counts["list"] == 2
 
 
 @pytest.mark.semantics("S25")

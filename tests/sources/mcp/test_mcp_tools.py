@@ -75,7 +75,7 @@ async def test_only_what_is_allowed_is_listed(server: Any) -> None:
     assert off.log("") == []  # neither tools nor prompts were asked for
     for each in (read_only, named, off):
         assert each.log("call") == []
-        assert each.manager.requests(each.handler.source.id).call == 0
+        assert each.manager.connection(each.handler.source.id).counts["call"] == 0
 
 
 @pytest.mark.semantics("S31")
@@ -86,7 +86,7 @@ async def test_a_load_is_a_call(server: Any) -> None:
     assert s.log() == ['call echo {"text": "hë \\"", "times": 2, "tags": ["a", "b"]}']
     assert [await s.text("tool://count?") for _ in range(2)] == [b"call 2 ..", b"call 3 ..."]
     assert (await s.handler.load("tool://picture?")).parts[0].mime_type == "image/png"
-    assert s.manager.requests("s").call == 4
+    assert s.manager.connection("s").counts["call"] == 4
     assert await s.text("tool://odd%2Fname%20%2541?an%20argument%2E=x") == b"odd/name %41 5"
     with pytest.raises(BbfsError, match=r"^the disk is full$"):
         await s.handler.load("tool://fail?")
@@ -132,7 +132,7 @@ async def test_prompts_are_rendered(server: Any) -> None:
         await s.handler.load("prompt://greet?")
     assert isinstance(s.handler, CanComplete)
     assert (await s.handler.complete("prompt://greet{?who,how}", "who", "A", {})).values == ("Ada", "Alan")
-    assert s.manager.requests("s").call == 0
+    assert s.manager.connection("s").counts["call"] == 0
 
 
 @pytest.mark.semantics("S31.6")
@@ -207,4 +207,4 @@ async def test_tools_over_http(manager: MCPManager, serve: Callable[..., Abstrac
         await until(lambda: events)
         assert "tool://grown?" in [t.uri_template for t in (await handler.list()).templates]
         assert (await handler.load("tool://grown?")).parts[0].content.size == 0
-        assert manager.requests("h").call == 3
+        assert manager.connection("h").counts["call"] == 3

@@ -6,6 +6,7 @@ two awaits a task is alone, so there are no locks.
 
 import logging
 import traceback
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -54,16 +55,7 @@ _BUSY_CHECK = 1.0
 
 
 RequestKind = Literal["list", "read", "complete", "call"]
-
-
-@dataclass(slots=True)
-class RequestCounts:
-    """The numbers of requests sent to a server: pages of listings, reads, completions, and calls of tools."""
-
-    list: int = 0
-    read: int = 0
-    complete: int = 0
-    call: int = 0
+"""A page of a listing, a read, a completion, a call of a tool."""
 
 
 class Pauses:
@@ -116,6 +108,7 @@ class Connection:
 
     A request that dies with its connection is sent once more on a new connection: reads and listings are idempotent.
     A server whose `start` is eager gets a connection without a request; other connections end when they are idle.
+    counts: the requests sent to the server. changes: passes on what the server reports.
     clock: seconds, monotonic; spaces the tries to connect. max_message: bytes of one message of the server.
     ping_after: seconds of silence before a ping. spool: makes spools for long texts.
     """
@@ -134,7 +127,7 @@ class Connection:
         ping_after: float = PING_AFTER,
         spool: Callable[[], Spool] = Spool,
     ) -> None:
-        self.counts = RequestCounts()
+        self.counts: Counter[RequestKind] = Counter()
         self.list_limit = server.list_limit
         self.interests = Interests(lambda uri: self.changes.notify(Change(server_id, "missed", uri)))
         self.parameter_headers: dict[str, ParameterHeaders] = {}
@@ -228,7 +221,7 @@ class Connection:
         """
         for last in (False, True):
             session = await self.session()
-            setattr(self.counts, kind, getattr(self.counts, kind) + 1)
+            self.counts[kind] += 1
             refusals = self._refusals
             try:
                 result = await session.request(method, params, progress)
@@ -244,6 +237,7 @@ class Connection:
 
     @property
     def logged_in(self) -> bool:
+        """Return whether requests to the server carry a login of this user."""
         return self._login.kept
 
     def emit(self, uri: str | None) -> None:

@@ -19,17 +19,15 @@ from bbfs.model.calls import Progress
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model.listing import Rows
 from bbfs.model.values import (
-    Change,
     Completion,
     ListingProgress,
     Loaded,
     McpServer,
     Policy,
     ResourceTemplate,
-    SourceState,
 )
 from bbfs.sources.content.spool import Spool
-from bbfs.sources.mcp.client.connection import PING_AFTER, Connection, RequestCounts
+from bbfs.sources.mcp.client.connection import PING_AFTER, Connection
 from bbfs.sources.mcp.client.decode import (
     Entries,
     ResourceEntry,
@@ -127,10 +125,13 @@ class MCPManager:
             finally:
                 self._nursery = None
 
-    def add(self, server_id: str, server: McpServer, policy: Policy, settings: ClientSettings | None = None) -> None:
-        """Add a server. Its `start` says when to connect to it. Raises ValueError for an id that is taken.
+    def add(
+        self, server_id: str, server: McpServer, policy: Policy, settings: ClientSettings | None = None
+    ) -> Connection:
+        """Add a server, and return its connection. Its `start` says when to connect to it.
 
-        settings: of the OAuth client whose login authorises requests to the server.
+        settings: of the OAuth client whose login authorises requests to the server. Raises ValueError for an id that is
+        taken.
         """
         if server_id in self._connections:
             raise ValueError(f"there is an MCP server '{server_id}' already")
@@ -149,6 +150,7 @@ class MCPManager:
         self._connections[server_id] = connection
         if self._nursery is not None:
             self._nursery.start_soon(connection.run)
+        return connection
 
     async def list_resources(self, server_id: str) -> Entries[ResourceEntry]:
         """Return the resources that the server lists, each URI once, in its order. Raises BbfsError."""
@@ -157,7 +159,7 @@ class MCPManager:
     async def gather_resources(self, server_id: str, rows: Rows) -> End:
         """Add the resources that the server lists to `rows`, page by page. Raises BbfsError."""
 
-        limit = self._connection(server_id).list_limit
+        limit = self.connection(server_id).list_limit
         course = Course(server_id, "resources/list", limit, _BYTES_OF_ENTRY * limit, "list_limit")
         self._courses[server_id] = course
         return await self._pages(server_id, course, "resources/list", "resources", lambda raw: add_resources(raw, rows))
@@ -183,7 +185,7 @@ class MCPManager:
 
     async def load_version(self, server_id: str, native_uri: str) -> tuple[Loaded, str | None]:
         """Load as `load_resource` does. Return the server's own version of the content too, if it gives one."""
-        connection = self._connection(server_id)
+        connection = self.connection(server_id)
         if not encodable(native_uri):
             raise NotFound("a URI that cannot be written in UTF-8")
         with trio.move_on_after(_SUBSCRIBED_FIRST):  # else the answer may miss a change, and is asked for again
@@ -194,11 +196,6 @@ class MCPManager:
         if loaded_size(result) >= _THREAD_FROM_CHARACTERS:
             return await trio.to_thread.run_sync(loaded, result, ttl), content_version(result)
         return loaded(result, ttl), content_version(result)
-
-    def watch_lists(self, server_id: str, *lists: str) -> None:
-        """Report changes of these lists (`tools`, `prompts`) too, from now on; those of the resources always."""
-        interests = self._connection(server_id).interests
-        interests.lists = interests.lists.union(lists)
 
     async def list_tools(self, server_id: str) -> Entries[ToolEntry]:
         """Return the tools that the server lists, each name once, in its order. Raises BbfsError."""
@@ -220,7 +217,7 @@ class MCPManager:
         If the connection breaks before the answer, only a repeatable tool is run again. progress: called with each
         progress that the server reports. It must not raise.
         """
-        connection = self._connection(server_id)
+        connection = self.connection(server_id)
         connection.parameter_headers[tool.name] = parameter_headers(tool)
         params = {"name": tool.name, "arguments": dict(arguments)}
         told = None if progress is None else partial(_tell_progress, progress)
@@ -231,7 +228,7 @@ class MCPManager:
     async def get_prompt(self, server_id: str, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
         """Render a prompt and return the raw result. Raises BbfsError."""
         params: dict[str, Any] = {"name": name, **({"arguments": dict(arguments)} if arguments else {})}
-        _, result = await self._connection(server_id).request("prompts/get", params, kind="read")
+        _, result = await self.connection(server_id).request("prompts/get", params, kind="read")
         return result
 
     async def complete(
@@ -242,7 +239,7 @@ class MCPManager:
         ref: `{"type": "ref/resource", "uri": …}` or `{"type": "ref/prompt", "name": …}`. context: the values of other
         variables. Empty for a server that completes nothing. Raises BbfsError.
         """
-        connection = self._connection(server_id)
+        connection = self.connection(server_id)
         session = await connection.session()
         if "completions" not in session.server.capabilities:
             return Completion()
@@ -255,42 +252,13 @@ class MCPManager:
             return Completion()
         return completion(result)
 
-    def state(self, server_id: str) -> SourceState:
-        """Return the state of the connection to a server."""
-        return self._connection(server_id).state
-
-    def logged_in(self, server_id: str) -> bool:
-        """Return whether requests to a server carry a login of this user."""
-        return self._connection(server_id).logged_in
-
     def progress(self, server_id: str) -> ListingProgress | None:
         """Return the progress of the latest listing of a server's resources."""
         course = self._courses.get(server_id)
         return course.progress if course is not None else None
 
-    def requests(self, server_id: str) -> RequestCounts:
-        """Return how many requests went to a server so far."""
-        return replace(self._connection(server_id).counts)
-
-    def subscribe_events(self, server_id: str, sink: Callable[[Change], None]) -> None:
-        """Call `sink` in the event loop for each change that the server reports. It must not block."""
-        self._connection(server_id).changes.subscribe(sink)
-
-    def interested(self, server_id: str, native_uri: str) -> None:
-        """Subscribe to changes of this resource if the server can. The latest 256 resources are kept."""
-        if encodable(native_uri):
-            self._connection(server_id).interests.add(native_uri)
-
-    def announces(self, server_id: str, native_uri: str | None) -> bool:
-        """Return whether a connected server agreed to report changes of this resource, or of its listing (None)."""
-        interests = self._connection(server_id).interests
-        return interests.listing_told if native_uri is None else native_uri in interests.told
-
-    async def confirmed(self, server_id: str) -> None:
-        """Wait until the server has accepted or refused every subscription. Set a deadline."""
-        await self._connection(server_id).interests.confirmed()
-
-    def _connection(self, server_id: str) -> Connection:
+    def connection(self, server_id: str) -> Connection:
+        """Return the connection to a server: its state, and what it reports. Raises NotFound."""
         try:
             return self._connections[server_id]
         except KeyError:
@@ -322,7 +290,7 @@ class MCPManager:
         self, server_id: str, course: Course, method: str, key: str, take: Callable[[Sequence[Any]], Taken]
     ) -> End:
         """Pass the entries of a listing to `take` as they come, within the bounds. Raises BbfsError."""
-        connection = self._connection(server_id)
+        connection = self.connection(server_id)
         session = await connection.session()
         if key in ("tools", "prompts") and key not in session.server.capabilities:
             return End()

@@ -12,6 +12,7 @@ import mcp_types as types
 import trio
 from mcp.shared.exceptions import MCPError
 
+from bbfs.sources.mcp.client.decode import encodable
 from bbfs.sources.mcp.client.errors import http_fault
 from bbfs.sources.mcp.client.session import McpSession
 
@@ -52,7 +53,14 @@ class Interests:
     def uris(self) -> tuple[str, ...]:
         return tuple(self._uris)
 
+    def announces(self, uri: str | None) -> bool:
+        """Return whether a connected server agreed to report changes of this resource, or of its listing (None)."""
+        return self.listing_told if uri is None else uri in self.told
+
     def add(self, uri: str) -> None:
+        """Add the URI of a resource. One that cannot be sent is left out."""
+        if not encodable(uri):
+            return
         known = uri in self._uris
         self._uris[uri] = None
         self._uris.move_to_end(uri)
