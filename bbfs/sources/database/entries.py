@@ -4,19 +4,17 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from bbfs.model.errors import NotFound
-from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import show_component
 from bbfs.model.values import ContentType, ResourceMetadata
 from bbfs.sources.database.names import (
     QUERIES,
     Key,
     KeyValue,
+    NativeUris,
     identifier_text,
     key_text,
     schema_text,
     segment_of,
-    shown,
     value_text,
 )
 from bbfs.sources.database.queries import Query
@@ -48,40 +46,28 @@ def types_of(name: str) -> tuple[str, ContentType]:
     return mime_type, content_type_of(mime_type)
 
 
-class DatabaseEntries:
+class DatabaseEntries(NativeUris):
     """Makes the descriptions. base_prefix: of the source. scheme: of its native URIs.
 
     formats: of rows, by the names of the files. of_all_rows: files that a large table has, but does not list.
     """
 
     def __init__(self, base_prefix: str, scheme: str, formats: Collection[RowFormat]) -> None:
-        self._base_prefix = base_prefix
+        super().__init__(base_prefix, scheme)
         self.formats: Mapping[str, RowFormat] = {f"rows.{form}": form for form in formats}
         self.of_all_rows = (*self.formats, "count")
-        self._start = f"{scheme}://"
-
-    def path_of(self, native_uri: str) -> tuple[str, ...]:
-        """Return the segments of a native URI. Raises NotFound for one of another scheme, and for the root."""
-        if not native_uri.lower().startswith(self._start):
-            raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {self._start}")
-        path = tuple(native_uri[len(self._start) :].split("/"))
-        if path == ("",):
-            raise NotFound(f"{shown(native_uri)}: names nothing")
-        return path
 
     def _made(self, path: Iterable[str], **about: Any) -> ResourceMetadata:
         segments = [segment_of(text) for text in path]
         return self._at(segments, **about)
 
     def _at(self, segments: list[str], **about: Any) -> ResourceMetadata:
-        native_uri = self._start + "/".join(segments)
-        uri = source_uri(self._base_prefix, native_uri)
         if "properties" in about:
             about["properties"] = _printable(about["properties"])
         if about.get("kind", "resource") == "resource":
             mime_type, content_type = types_of(segments[-1])
             about = {"mime_type": mime_type, "content_type": content_type, **about}
-        return ResourceMetadata(uri, native_uri, **{"name": show_component(segments[-1]), **about})
+        return self.metadata(segments, **about)
 
     def schema(self, schema: Schema) -> ResourceMetadata:
         return self._made(

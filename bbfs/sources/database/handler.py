@@ -90,7 +90,8 @@ class DatabaseHandler:
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         self._options = parse_options(DatabaseOptions, source)
-        self._access = access = access_of(source, self._options)
+        url = self._options.url.get_secret_value()
+        self._access = access = access_of(source, url, self._options.max_memory)
         self._backend = DatabaseBackend(access)
         may_write = access.writes and source.capabilities.write
         self._writer = (

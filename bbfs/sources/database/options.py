@@ -71,12 +71,14 @@ class DatabaseOptions(SourceOptions):
         return queries
 
 
-def access_of(source: DataSource, options: DatabaseOptions) -> Access:
-    """Return how to reach the database of the URL, without connecting. Raises ConfigError."""
+def access_of(source: DataSource, url: str, memory: int) -> Access:
+    """Return how to reach the database of a URL, without connecting. memory: limit of a process (bytes).
+
+    Raises ConfigError.
+    """
     if unknown := sorted(set(source.auth) - {"password"}):
         raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'password' is the only key of this type")
     where = f"sources[{source.id}].config.url"
-    url = options.url.get_secret_value()
     scheme, _, rest = url.partition("://")
     dialect, _, driver = scheme.lower().partition("+")
     if dialect == "sqlite":
@@ -86,13 +88,13 @@ def access_of(source: DataSource, options: DatabaseOptions) -> Access:
             raise ConfigError(f"{where}: names no file: sqlite:///relative/path or sqlite:////absolute/path")
         if "?" in rest:
             raise ConfigError(f"{where}: SQLite takes no options; the file is opened read-only in any case")
-        return _sqlite(local_path(source, rest[1:]), source, options.max_memory)
+        return _sqlite(local_path(source, rest[1:]), source, memory)
     if dialect == "duckdb":
         if not rest.startswith("/") or "?" in rest or driver:
             raise ConfigError(f"{where}: expected a file or folder, without options: duckdb:///path")
         if find_spec("duckdb") is None:
             raise ConfigError(f"{where}: needs the extra 'duckdb' (pip install 'bbfs[duckdb]')")
-        return _duckdb(local_path(source, rest[1:]), source.policy, options.max_memory)
+        return _duckdb(local_path(source, rest[1:]), source.policy, memory)
     password = source.auth.get("password")
     try:
         from bbfs.sources.database.servers import generic, postgres  # noqa: PLC0415 - of the extra "database"
@@ -100,11 +102,11 @@ def access_of(source: DataSource, options: DatabaseOptions) -> Access:
         if dialect in ("mysql", "mariadb") and not driver:
             url = f"{dialect}+pymysql://{rest}"
         if dialect not in ("postgres", "postgresql"):
-            return generic(where, url, password, source.policy, options.max_memory)
+            return generic(where, url, password, source.policy, memory)
         if driver not in ("", "psycopg"):
             raise ConfigError(f"{where}: PostgreSQL is reached through psycopg: postgresql://user@host/database")
         url = "postgresql+psycopg://" + rest
-        return postgres(where, url, password, source.policy, options.max_memory)
+        return postgres(where, url, password, source.policy, memory)
     except ImportError as error:
         extra = "mysql" if dialect in ("mysql", "mariadb") else "database"
         raise ConfigError(f"{where}: needs the extra {extra!r} (pip install 'bbfs[{extra}]'): {error}") from None

@@ -5,38 +5,22 @@ from typing import Any
 
 from bbfs.model.errors import NotFound
 from bbfs.model.redaction import shown
-from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import show_component
 from bbfs.model.values import ResourceMetadata
-from bbfs.sources.database.names import identifier_text, segment_of, text_identifier
+from bbfs.sources.database.names import NativeUris, identifier_text, segment_of, text_identifier
 from bbfs.sources.vector_search.values import Collection, Match
 
 JSON = "application/json"
 INFO, POINTS, NEAR, RESULTS = "info.json", "point", "near", "results.json"
 
 
-class VectorEntries:
-    """Makes the descriptions. base_prefix: of the source. scheme: of its native URIs."""
-
-    def __init__(self, base_prefix: str, scheme: str) -> None:
-        self._base_prefix = base_prefix
-        self._start = f"{scheme}://"
-
-    def path_of(self, native_uri: str) -> tuple[str, ...]:
-        """Return the segments of a native URI. Raise NotFound for a URI of another scheme, and for the root."""
-        if not native_uri.lower().startswith(self._start):
-            raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {self._start}")
-        path = tuple(native_uri[len(self._start) :].split("/"))
-        if path == ("",):
-            raise NotFound(f"{shown(native_uri)}: names nothing")
-        return path
+class VectorEntries(NativeUris):
+    """Makes the descriptions."""
 
     def _at(self, segments: Sequence[str], **about: Any) -> ResourceMetadata:
-        native_uri = self._start + "/".join(segments)
         if about.get("kind", "resource") == "resource":
             about = {"mime_type": JSON, "content_type": "text", **about}
-        name = show_component(segments[-1])
-        return ResourceMetadata(source_uri(self._base_prefix, native_uri), native_uri, **{"name": name, **about})
+        return self.metadata(segments, **about)
 
     def collection(self, collection: Collection) -> ResourceMetadata:
         about = {"dimensions": collection.dimensions, "metric": collection.metric, "element": collection.element}

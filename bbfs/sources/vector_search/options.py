@@ -9,13 +9,11 @@ from pydantic import Field, SecretStr, field_validator
 from bbfs.model.errors import ConfigError
 from bbfs.model.source_types import vector_backend
 from bbfs.model.values import DataSource
-from bbfs.sources.database.backend import Access
-from bbfs.sources.database.options import AT_ONCE, BUSY
-from bbfs.sources.database.queries import Query
+from bbfs.sources.database.options import access_of
 from bbfs.sources.embeddings.options import EmbeddingOptions
 from bbfs.sources.http.addresses import names_private
 from bbfs.sources.http.client import WebClient
-from bbfs.sources.options import Bytes, SourceOptions, local_path
+from bbfs.sources.options import Bytes, SourceOptions
 from bbfs.sources.vector_search.databases import DatabaseVectors
 from bbfs.sources.vector_search.qdrant import QdrantVectors
 from bbfs.sources.vector_search.values import MOST_MATCHES, VectorBackend
@@ -66,49 +64,20 @@ def backend_of(url: str) -> str | None:
 
 def backend(source: DataSource, options: VectorSearchOptions) -> VectorBackend:
     """Return the backend of a source, without connecting. Raise ConfigError."""
-    where = f"sources[{source.id}].config.url"
-    if backend_of(options.url.get_secret_value()) == "sqlite":
-        return _sqlite(source, options, where)
-    if backend_of(options.url.get_secret_value()) == "pgvector":
-        return _pgvector(source, options, where)
-    return _qdrant(source, options, where)
-
-
-def _sqlite(source: DataSource, options: VectorSearchOptions, where: str) -> VectorBackend:
-    path = options.url.get_secret_value().partition("://")[2]
-    if not path.startswith("/") or path == "/" or "?" in path:
-        raise ConfigError(f"{where}: names no file: sqlite:///relative/path or sqlite:////absolute/path")
-    if source.auth:
-        raise ConfigError(f"sources[{source.id}].auth.{min(source.auth)}: a SQLite file takes no secrets")
-    if find_spec("sqlite_vec") is None:
+    where, url = f"sources[{source.id}].config.url", options.url.get_secret_value()
+    scheme = backend_of(url)
+    if scheme == "qdrant":
+        return _qdrant(source, options, where)
+    if scheme == "sqlite" and find_spec("sqlite_vec") is None:
         raise ConfigError(f"{where}: needs the extra 'vector' (pip install 'bbfs[vector]')")
-    file = local_path(source, path[1:])
-    access = Access(
-        "sqlite",
-        "bbfs.sources.vector_search.sqlite",
-        {"path": file, "wait": min(source.policy.timeout, BUSY), "payload": options.payload},
-        sql=Query.named,
-        at_once=min(source.policy.concurrency, AT_ONCE),
-        memory=options.max_memory,
-        file=file,
-        file_size=1 << 30,
-    )
-    return DatabaseVectors(access)
-
-
-def _pgvector(source: DataSource, options: VectorSearchOptions, where: str) -> VectorBackend:
-    if unknown := sorted(set(source.auth) - {"password"}):
-        raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'password' is the only key of this type")
-    rest = options.url.get_secret_value().partition("://")[2]
-    try:
-        from bbfs.sources.database.servers import postgres  # noqa: PLC0415 - of the extra "database"
-
-        access = postgres(
-            where, f"postgresql+psycopg://{rest}", source.auth.get("password"), source.policy, options.max_memory
-        )
-    except ImportError as error:
-        raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
-    return DatabaseVectors(replace(access, scheme="pgvector", module="bbfs.sources.vector_search.pgvector"))
+    if scheme == "pgvector":
+        url = f"postgresql://{url.partition('://')[2]}"
+    access = access_of(source, url, options.max_memory)
+    module = f"bbfs.sources.vector_search.{scheme}"
+    arguments = dict(access.arguments)
+    if scheme == "sqlite":
+        arguments = {"path": access.file, "wait": arguments["wait"], "payload": options.payload}
+    return DatabaseVectors(replace(access, scheme=scheme or "", module=module, arguments=arguments))
 
 
 def _qdrant(source: DataSource, options: VectorSearchOptions, where: str) -> VectorBackend:

@@ -170,9 +170,9 @@ class TestPostgresAsAnyDialect(TestPostgres):
 
     @pytest.fixture(autouse=True)
     def _generic(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def make(source: DataSource, options: handler.DatabaseOptions) -> Access:
-            url = options.url.get_secret_value().replace("postgresql:", "postgresql+psycopg:")
-            return servers.generic("url", url, source.auth["password"], source.policy, options.max_memory)
+        def make(source: DataSource, url: str, memory: int) -> Access:
+            url = url.replace("postgresql:", "postgresql+psycopg:")
+            return servers.generic("url", url, source.auth["password"], source.policy, memory)
 
         monkeypatch.setattr(handler, "access_of", make)
 
@@ -185,8 +185,8 @@ class TestAnyDialect(SourceConformance):
 
     @pytest.fixture(autouse=True)
     def _generic(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def make(source: DataSource, options: handler.DatabaseOptions) -> Access:
-            return servers.generic("url", options.url.get_secret_value(), None, source.policy, options.max_memory)
+        def make(source: DataSource, url: str, memory: int) -> Access:
+            return servers.generic("url", url, None, source.policy, memory)
 
         monkeypatch.setattr(handler, "access_of", make)
 
