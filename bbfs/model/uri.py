@@ -86,6 +86,17 @@ class ParsedUri:
         return f"{self.base_prefix}+{self.original_uri}"
 
 
+def encodable(text: str) -> bool:
+    """Return whether a text is valid Unicode: without halves of surrogate pairs."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_data_source_uri(uri: str) -> ParsedUri:
     """Return the parts of a bbfs URI. Raise InvalidUri, whose text names the wrong part."""
     if not uri:

@@ -14,6 +14,8 @@ from itertools import chain
 from math import isfinite, isnan
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from bbfs.model.uri import encodable
+
 P = TypeVar("P", str, bytes)
 Write: TypeAlias = Callable[[bytes], None]
 """Takes the next bytes of a content."""
@@ -110,7 +112,7 @@ def json_text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case str():
-            return value if is_text(value) else "\\x" + encoded(value).hex()
+            return value if encodable(value) else "\\x" + encoded(value).hex()
         case None | bool() | int():
             return value
         case float():
@@ -122,14 +124,3 @@ def _plain(value: Any) -> Any:
         case date() | time():
             return value.isoformat()
     return value_as_text(value)
-
-
-def is_text(value: str) -> bool:
-    """Return whether a text came from UTF-8."""
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from bbfs.model.errors import InvalidUri
-from bbfs.sources.mcp.client.decode import encodable
+from bbfs.model.uri import encodable
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 
 MAX_DEPTH = 16

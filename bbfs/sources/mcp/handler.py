@@ -21,7 +21,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.listing import Rows
 from bbfs.model.quantities import counted
-from bbfs.model.uri import native_scheme
+from bbfs.model.uri import encodable, native_scheme
 from bbfs.model.values import (
     Change,
     Completion,
@@ -44,7 +44,7 @@ from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
 from bbfs.sources.mcp import writing
-from bbfs.sources.mcp.client.decode import Entries, encodable
+from bbfs.sources.mcp.client.decode import Entries
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry

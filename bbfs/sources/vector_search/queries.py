@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from bbfs.model.errors import InvalidUri, NotFound
 from bbfs.model.redaction import shown
+from bbfs.model.uri import encodable
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.vector_search.values import MOST_MATCHES
 
@@ -64,17 +65,9 @@ def _decoded(value: str) -> str:
         text = unquote(value, errors="strict")
     except UnicodeError:
         text = "\0"
-    if "\0" in text or not _is_text(text):
+    if "\0" in text or not encodable(text):
         raise InvalidUri(f"{shown(value)}: not UTF-8, or with a zero byte")
     return text
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def words_of(text: str) -> list[str]:

@@ -37,9 +37,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
 from bbfs.model.errors import Denied, NotFound, NotSupported, Rejected
+from bbfs.model.uri import encodable
 from bbfs.sources.database.generic import fulltext
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
-from bbfs.sources.database.rendering import BLOB, QueryValues, RowFormat, Write, is_text, value_as_text, write_rows
+from bbfs.sources.database.rendering import BLOB, QueryValues, RowFormat, Write, value_as_text, write_rows
 from bbfs.sources.database.search import scan
 from bbfs.sources.database.session import FETCHED, Session, as_json, conditions, wrong_value
 from bbfs.sources.database.tables import Column, ForeignKey, KeysBetween, RowHit, RowsPart, Schema, Table, TableIndex
@@ -360,7 +361,7 @@ def _bound(column: "SqlColumn[Any]", value: KeyValue) -> Any:
     """Return a value of a key in the column's type. Raises NotFound for a text that is no such value."""
     if value is None or isinstance(value, bytes):
         return value
-    if isinstance(value, TaggedText) or not is_text(value):
+    if isinstance(value, TaggedText) or not encodable(value):
         raise NotFound(f"{shown(value_text(value))}: no such value")
     try:
         read = _READ.get(column.type.python_type, str)
@@ -385,7 +386,7 @@ def _cell(column: "SqlColumn[Any]", value: Any) -> Any:
     if value is not None and not isinstance(value, wanted):
         raise Rejected(f"{shown(column.name)}: {shown(str(value))!r} is no value of type {column.type}")
     match value:
-        case str() if not is_text(value):
+        case str() if not encodable(value):
             raise Rejected(f"{shown(column.name)}: a text with half a character")
         case str() if kind is bytes:
             blob = BLOB.fullmatch(value)

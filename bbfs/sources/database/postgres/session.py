@@ -11,6 +11,7 @@ from psycopg import errors as pg
 from psycopg.sql import Literal
 
 from bbfs.model.errors import NotFound, NotSupported, TooLarge
+from bbfs.model.uri import encodable
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog, fulltext
 from bbfs.sources.database.postgres.definition import definition
@@ -332,6 +333,6 @@ def _bound(value: KeyValue) -> str:
 
 def plain_text(text: str) -> str:
     """Return a text that PostgreSQL can have. Raises NotFound for a zero byte, and for a text that is not UTF-8."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    if "\0" in text or not encodable(text):
         raise NotFound(f"{shown(text)}: no text that PostgreSQL can have")
     return text

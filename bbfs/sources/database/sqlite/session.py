@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Rejected
+from bbfs.model.uri import encodable
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.rendering import (
     BLOB,
@@ -14,7 +15,6 @@ from bbfs.sources.database.rendering import (
     RowFormat,
     Write,
     encoded,
-    is_text,
     value_as_text,
     write_rows,
 )
@@ -239,7 +239,7 @@ class SqliteSession(CellSession):
             case Decimal():
                 return "?", float(value)
             case str():
-                if not is_text(value):
+                if not encodable(value):
                     raise Rejected(f"{about}: a text with half a character")
                 if _affinity(table, column) == "none" and (blob := BLOB.fullmatch(value)):
                     return "?", bytes.fromhex(blob[1])
@@ -331,7 +331,7 @@ def _between(table: Table, part: KeysBetween) -> tuple[str, list[Any]]:
 def _bound(table: Table, column: str, value: KeyValue) -> tuple[str, Any]:
     """Return the placeholder for a value of a column, and the value to bind."""
     bound = stored(value, _affinity(table, column))
-    if isinstance(bound, str) and not is_text(bound):
+    if isinstance(bound, str) and not encodable(bound):
         return "CAST(? AS text)", encoded(bound)
     return "?", bound
 

@@ -17,6 +17,7 @@ from bbfs.model.calls import Progress
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import Cut, plain_cut, printable, shown
+from bbfs.model.uri import encodable
 from bbfs.model.values import Completion, Content, Loaded, Part, ResourceTemplate
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -337,17 +338,6 @@ def loaded_size(result: Mapping[str, Any]) -> int:
         for text in texts
         if isinstance(text, str | LongText)
     )
-
-
-def encodable(text: str) -> bool:
-    """Return whether a text is valid Unicode: without halves of surrogate pairs."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def content_part(raw: Any) -> Part:

@@ -18,6 +18,7 @@ import trio
 from bbfs.model.calls import Progress
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model.listing import Rows
+from bbfs.model.uri import encodable
 from bbfs.model.values import (
     Completion,
     ListingProgress,
@@ -34,7 +35,6 @@ from bbfs.sources.mcp.client.decode import (
     add_resources,
     completion,
     content_version,
-    encodable,
     loaded,
     loaded_size,
     next_cursor,

@@ -12,7 +12,7 @@ import mcp_types as types
 import trio
 from mcp.shared.exceptions import MCPError
 
-from bbfs.sources.mcp.client.decode import encodable
+from bbfs.model.uri import encodable
 from bbfs.sources.mcp.client.errors import http_fault
 from bbfs.sources.mcp.client.session import McpSession
 
