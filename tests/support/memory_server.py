@@ -36,7 +36,7 @@ class MemoryServer:
         self.answers: list[types.JSONRPCResponse | types.JSONRPCError] = []
         self.tries = 0
         self.connected = 0
-        self._inbox = Inbox()
+        self.inbox = Inbox()
         self._asked, self._incoming = trio.open_memory_channel[types.JSONRPCMessage](math.inf)
         self._listening: list[types.RequestId] = []
 
@@ -53,13 +53,13 @@ class MemoryServer:
         self.tries += 1
         if self.obstacle is not None:
             raise Unreachable(str(self.obstacle))
-        self._inbox = inbox = Inbox()
+        self.inbox = inbox = Inbox()
         self._asked, self._incoming = trio.open_memory_channel[types.JSONRPCMessage](math.inf)
         self.connected += 1
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, self._incoming)
-                yield inbox, self
+                yield self
                 nursery.cancel_scope.cancel()
         finally:
             inbox.ended.set()
@@ -68,7 +68,7 @@ class MemoryServer:
 
     def crash(self) -> None:
         """Close the connection."""
-        self._inbox.ended.set()
+        self.inbox.ended.set()
 
     def say(self, method: str, **params: Any) -> None:
         """Send a notification."""
@@ -90,9 +90,9 @@ class MemoryServer:
         await self._asked.send(types.jsonrpc_message_adapter.validate_python(message))
 
     def _send(self, message: types.JSONRPCMessage) -> None:
-        if self._inbox.ended.is_set():
+        if self.inbox.ended.is_set():
             raise anyio.BrokenResourceError
-        self._inbox.take(message)
+        self.inbox.take(message)
 
     async def _serve(self, incoming: trio.MemoryReceiveChannel[types.JSONRPCMessage]) -> None:
         async for message in incoming:

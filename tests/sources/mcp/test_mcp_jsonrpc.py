@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +15,7 @@ import trio.testing
 from mcp.shared.exceptions import MCPError
 from repository import ROOT
 
-from bbfs.model.errors import ConfigError
+from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.sources.mcp import require_sdk
 from bbfs.sources.mcp.client.errors import ConnectionClosed
 from bbfs.sources.mcp.client.session import MAX_ANSWERS, Peer
@@ -26,11 +27,12 @@ class Wire:
 
     def __init__(self, nursery: trio.Nursery, room: float = math.inf) -> None:
         self.inbox = Inbox()
+        self.ending: BbfsError | None = None
         self.to_wire, self.from_peer = anyio.create_memory_object_stream[tuple[Any, Any]](room)
         self.notifications: list[tuple[str, Mapping[str, Any]]] = []
         self.closed = trio.Event()
         self.peer = Peer(
-            (self.inbox, self),
+            self,
             nursery,
             answer=self._answer,
             notified=lambda method, params: self.notifications.append((method, params)),
@@ -55,6 +57,18 @@ class Wire:
     async def sent(self) -> dict[str, Any]:
         message, _ = await self.from_peer.receive()
         return message
+
+
+@dataclass
+class Pipe:
+    """A transport by a pipe, as stdio has one."""
+
+    inbox: Inbox
+    outbox: Outbox
+    ending: BbfsError | None = None
+
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        await self.outbox.send(message)
 
 
 @pytest.fixture
@@ -195,7 +209,7 @@ async def test_pipe_gets_lines_in_order_and_messages_come_without_a_stream(nurse
     notified: list[str] = []
     with backlog, pieces:
         peer = Peer(
-            (inbox, outbox),
+            Pipe(inbox, outbox),
             nursery,
             answer=lambda method, params: {},
             notified=lambda method, params: notified.append(method),
@@ -229,7 +243,7 @@ async def test_what_a_server_does_not_read_waits_within_bounds(
     inbox, outbox = Inbox(), Outbox(writing, backlog)
     with backlog, pieces:
         Peer(
-            (inbox, outbox),
+            Pipe(inbox, outbox),
             nursery,
             answer=lambda method, params: {"text": "x" * 10_000},
             notified=lambda method, params: None,

@@ -7,8 +7,8 @@ two awaits a task is alone, so there are no locks.
 import logging
 import traceback
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
@@ -36,6 +36,7 @@ from bbfs.sources.mcp.client.subscriptions import Interests, Subscriptions
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
 from bbfs.sources.mcp.login.refresh import ClientSettings, Login
 from bbfs.sources.mcp.login.token_store import TokenStore
+from bbfs.sources.mcp.transport.messages import Transport
 from bbfs.sources.mcp.transport.sse import Sse
 from bbfs.sources.mcp.transport.stdio import Stdio
 from bbfs.sources.mcp.transport.streamable_http import StreamableHttp
@@ -253,7 +254,7 @@ class Connection:
             case "retry":
                 return error if last else None
             case "reconnect":
-                cause = session.why_closed()
+                cause = session.ending
                 self._lose(session, cause or error)
                 if isinstance(cause, ProtocolViolation | TooLarge):
                     return again(cause)
@@ -278,8 +279,8 @@ class Connection:
         """Hold one connection until it ends. Return False if the server must be greeted with `initialize`."""
         with trio.move_on_after(self._timeout) as connecting:
             async with (
-                self._transport() as (streams, why_closed),
-                connected(streams, why_closed, self._features, self._redact.cut) as session,
+                self._transport() as transport,
+                connected(transport, self._features, self._redact.cut) as session,
             ):
                 session.on_closed = lambda: self._lose(session, Unreachable("the connection closed"))
                 session.on_event = self._announcements.add
@@ -312,19 +313,13 @@ class Connection:
             self._fail(attempt, self._no_answer())
         return True
 
-    @asynccontextmanager
-    async def _transport(self) -> AsyncGenerator[tuple[Any, Callable[[], BbfsError | None]]]:
-        """Yield the streams of a new connection, and a function that returns why it ended. Raises BbfsError."""
-        match self._server.transport:
-            case "stdio":
-                transport = Stdio(self._id, self._server, self._redact, self._max_message, self._spool)
-            case "http":
-                transport = StreamableHttp(self._server, self._redact, self._max_message, self._login, self._spool)
-                transport.on_gap = self._missed_events
-            case "sse":
-                transport = Sse(self._server, self._redact, self._max_message, self._login, self._spool)
-        async with transport.connect() as streams:
-            yield streams, lambda: transport.ending
+    def _transport(self) -> AbstractAsyncContextManager[Transport]:
+        """Return a new connection to the server. Raises BbfsError when it is entered."""
+        of_all = (self._redact, self._max_message)
+        if self._server.transport == "stdio":
+            return Stdio(self._id, self._server, *of_all, self._spool).connect()
+        kind = StreamableHttp if self._server.transport == "http" else Sse
+        return kind(self._server, *of_all, self._login, self._spool, self._missed_events).connect()
 
     def _succeed(self, attempt: _Attempt, session: McpSession) -> None:
         self._connected_at = self._clock()
@@ -358,7 +353,7 @@ class Connection:
         self._let_go(session)
         now = self._clock()
         self._pauses.lost(now, lived=now - (self._connected_at or 0), answered=self._answered)
-        self._down(self._clean(session.why_closed() or error))
+        self._down(self._clean(session.ending or error))
         self._closed.set()
 
     def _let_go(self, session: McpSession) -> None:
@@ -430,7 +425,7 @@ class Connection:
         if isinstance(exc, ProtocolViolation):
             return exc
         if isinstance(exc, HandshakeOnly | ConnectionClosed):
-            return session.why_closed() or Unreachable("the server closed the connection")
+            return session.ending or Unreachable("the server closed the connection")
         return request_error(exc, reading=False, cut=self._redact.cut)
 
     def _foreseen(self, exc: Exception) -> BbfsError:

@@ -33,7 +33,7 @@ from bbfs.sources.mcp.client.client_features import MAX_ROUNDS, ClientFeatures
 from bbfs.sources.mcp.client.decode import MAX_URI, Greeting, discovered, initialized
 from bbfs.sources.mcp.client.errors import ConnectionClosed, http_fault
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
-from bbfs.sources.mcp.transport.messages import ServerStreams
+from bbfs.sources.mcp.transport.messages import Transport
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Protocol versions whose sessions begin with `initialize`, oldest first."""
@@ -77,14 +77,14 @@ class Peer:
 
     def __init__(
         self,
-        streams: ServerStreams,
+        transport: Transport,
         nursery: trio.Nursery,
         *,
         answer: Callable[[str, Params | None], dict[str, Any]],
         notified: Callable[[str, Params], None],
         closed: Callable[[], None],
     ) -> None:
-        self._inbox, self._outgoing = streams
+        self._transport = transport
         self._nursery = nursery
         self._answer = answer
         self._notified = notified
@@ -96,12 +96,12 @@ class Peer:
         self._closed = False
         self.heard_at = trio.current_time()
         """The time of the latest message, in trio's clock."""
-        self._inbox.take = self._take
+        transport.inbox.take = self._take
 
     async def run(self) -> None:
         """Receive messages until the transport ends; then fail all requests under way."""
         try:
-            await self._inbox.ended.wait()
+            await self._transport.inbox.ended.wait()
         finally:
             self._closed = True
             for pending in self._pending.values():
@@ -130,7 +130,7 @@ class Peer:
         try:
             await trio.lowlevel.checkpoint_if_cancelled()  # a request that was never sent needs no cancelling
             try:
-                await self._outgoing.send(message, headers or {})
+                await self._transport.send(message, headers or {})
                 await pending.done.wait()
             except trio.Cancelled:
                 if cancellable:
@@ -195,7 +195,7 @@ class Peer:
     async def _send_if_open(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         if not self._closed:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self._outgoing.send(message, headers or {})
+                await self._transport.send(message, headers or {})
 
 
 def _is_short(number: types.RequestId) -> bool:
@@ -209,24 +209,22 @@ class HandshakeOnly(Exception):
 class McpSession:
     """A session on a connection that `connected` holds. Requests may come from any task.
 
-    why_closed: returns why the transport ended, if it knows. features: answers requests of the server. cut: shortens
-    texts of the server (`Redactor.cut`).
+    features: answers requests of the server. cut: shortens texts of the server (`Redactor.cut`).
     on_closed: called when the transport has ended. on_event: called when the listing (None) or a resource (its native
     URI) changed. Neither may raise.
     """
 
     def __init__(
         self,
-        streams: ServerStreams,
+        transport: Transport,
         nursery: trio.Nursery,
-        why_closed: Callable[[], BbfsError | None],
         features: ClientFeatures,
         cut: Cut,
     ) -> None:
         self._features = features
         self._cut = cut
         self._peer = Peer(
-            streams, nursery, answer=features.answer, notified=self._notified, closed=lambda: self.on_closed()
+            transport, nursery, answer=features.answer, notified=self._notified, closed=lambda: self.on_closed()
         )
         nursery.start_soon(self._peer.run)
         self._streams: dict[str, Callable[[types.SubscriptionFilter], None]] = {}
@@ -240,9 +238,14 @@ class McpSession:
         """By tool."""
         self.lists: Collection[str] = frozenset(("resources",))
         """Whose `list_changed` notifications are events: `resources`, `tools`, `prompts`."""
-        self.why_closed = why_closed
+        self._transport = transport
         self.on_closed: Callable[[], None] = lambda: None
         self.on_event: Callable[[str | None], None] = lambda _: None
+
+    @property
+    def ending(self) -> BbfsError | None:
+        """Why the transport ended, if it knows."""
+        return self._transport.ending
 
     @property
     def modern(self) -> bool:
@@ -452,12 +455,10 @@ class McpSession:
 
 
 @asynccontextmanager
-async def connected(
-    streams: ServerStreams, why_closed: Callable[[], BbfsError | None], features: ClientFeatures, cut: Cut
-) -> AsyncGenerator[McpSession]:
-    """Open a session on the streams of a transport; it ends with the context."""
+async def connected(transport: Transport, features: ClientFeatures, cut: Cut) -> AsyncGenerator[McpSession]:
+    """Open a session on a transport; it ends with the context."""
     async with trio.open_nursery() as nursery:
-        yield McpSession(streams, nursery, why_closed, features, cut)
+        yield McpSession(transport, nursery, features, cut)
         nursery.cancel_scope.cancel()
 
 

@@ -27,7 +27,7 @@ from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.messages import Inbox, Intake, ServerStreams, Share, encoded
+from bbfs.sources.mcp.transport.messages import Inbox, Intake, Share, Transport, encoded
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
@@ -55,7 +55,7 @@ class Faulty(Exception):
 class HttpTransport:
     """The streams of one server over HTTP: requests within its origin, bounded bodies, event streams.
 
-    spool: makes spools for long texts. `ending` says why the connection ended, if it ended before the caller left it.
+    spool: makes spools for long texts. on_gap: called when the notification stream resumes after an interruption.
     Requests raise Faulty. Reading has no timeout: the caller bounds the request. Iterators of httpx2 are read to their
     end or cancelled, since their nested generators would otherwise be left to the garbage collector.
     """
@@ -65,6 +65,7 @@ class HttpTransport:
     max_message: int
     login: Login
     spool: Callable[[], Spool]
+    on_gap: Callable[[], None]
     ending: BbfsError | None = field(default=None, init=False)
     client: httpx2.AsyncClient = field(init=False)
     inbox: Inbox = field(default_factory=Inbox, init=False)
@@ -77,14 +78,14 @@ class HttpTransport:
         self.url = self.server.url or ""
 
     @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[ServerStreams]:
-        """Yield the streams of the server. Raises BbfsError."""
+    async def connect(self) -> AsyncGenerator[Transport]:
+        """Connect until the end of the context. Raises BbfsError."""
         self.client = unguarded_client(self.server.headers, connections=_MAX_CONNECTIONS)
         async with self.client:
             try:
                 async with trio.open_nursery() as self.nursery:
                     await self._begin()
-                    yield self.inbox, self
+                    yield self
                     self.nursery.cancel_scope.cancel()
             finally:
                 await self._end()

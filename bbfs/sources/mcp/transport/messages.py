@@ -395,8 +395,11 @@ class Inbox:
         self.ended = trio.Event()
 
 
-class Outgoing(Protocol):
-    """The sending end of a transport."""
+class Transport(Protocol):
+    """One connection to a server. inbox: its messages. ending: why it ended, if it ended before the caller left it."""
+
+    inbox: Inbox
+    ending: BbfsError | None
 
     async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send a JSON-RPC message. headers: for a transport that has them.
@@ -404,10 +407,6 @@ class Outgoing(Protocol):
         Raises anyio's errors of a closed or broken stream.
         """
         ...
-
-
-ServerStreams = tuple[Inbox, Outgoing]
-"""The ends of a transport: messages of a server, and messages to it."""
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
@@ -428,8 +427,9 @@ class Outbox:
         self._unsent = 0
         self.closed = False
 
-    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """Write a message and a line feed. A message over the bounds of the backlog raises as a broken stream does."""
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Write a message and a line feed. Raises anyio's errors of a closed or broken stream, also for a message that
+        would be over the bounds of the backlog."""
         await trio.lowlevel.checkpoint_if_cancelled()
         data = encoded(message) + b"\n"
         if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):

@@ -9,11 +9,12 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from math import inf
 from subprocess import PIPE
+from typing import Any
 
 import anyio
 import trio
@@ -24,7 +25,7 @@ from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport import leftovers
-from bbfs.sources.mcp.transport.messages import Inbox, Intake, Outbox, ServerStreams, Share
+from bbfs.sources.mcp.transport.messages import Inbox, Intake, Outbox, Share, Transport
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0
@@ -66,28 +67,29 @@ class Stdio:
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._error = (-inf, "")
         self._foreign_lines = 0
+        self.inbox = Inbox()
         self.ending: BbfsError | None = None
 
     @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[ServerStreams]:
-        """Start the server and yield its streams; at the end, kill it and all it started. Raises Unreachable."""
+    async def connect(self) -> AsyncGenerator[Transport]:
+        """Start the server; at the end, kill it and all it started. Raises Unreachable."""
         mark = f"{leftovers.mark_of_this_process()}{next(_numbers)}."
         process = await self._spawn(mark)
         backlog, outgoing = anyio.create_memory_object_stream[bytes](inf)
         assert process.stdin is not None
-        inbox, outbox = Inbox(), Outbox(process.stdin.fileno(), backlog)  # type: ignore[attr-defined]
+        self._outbox = Outbox(process.stdin.fileno(), backlog)  # type: ignore[attr-defined]
         # No await between the spawn and this `try`: a cancellation there would leave the process behind.
         try:
             with backlog, outgoing:
                 async with trio.open_nursery() as nursery:
                     stderr_done = trio.Event()
                     nursery.start_soon(self._drain_stderr, process, stderr_done)
-                    nursery.start_soon(self._read, process, inbox, stderr_done)
-                    nursery.start_soon(self._write, process, outbox, outgoing, inbox)
-                    yield inbox, outbox
+                    nursery.start_soon(self._read, process, stderr_done)
+                    nursery.start_soon(self._write, process, outgoing)
+                    yield self
                     nursery.cancel_scope.cancel()
         finally:
-            outbox.closed = True
+            self._outbox.closed = True
             with trio.CancelScope(shield=True):
                 await _end(process)
                 with trio.move_on_after(_LEFTOVERS_TAKE):  # /proc may wait for a process that hangs
@@ -112,12 +114,16 @@ class Stdio:
             where = server.cwd if isinstance(exc, OSError) and exc.filename == server.cwd else server.command
             raise Unreachable(self._redact(f"cannot start '{where}': {reason}")) from None
 
-    async def _read(self, process: trio.Process, inbox: Inbox, stderr_done: trio.Event) -> None:
+    async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Write a message, as `Outbox.send` does."""
+        await self._outbox.send(message)
+
+    async def _read(self, process: trio.Process, stderr_done: trio.Event) -> None:
         try:
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_reading_after_exit, process, nursery.cancel_scope)
-                    await self._read_lines(process, inbox)
+                    await self._read_lines(process)
                     nursery.cancel_scope.cancel()
             except* (ProtocolViolation, TooLarge) as group:
                 self.ending = next(exc for exc in group.exceptions if isinstance(exc, BbfsError))
@@ -130,7 +136,7 @@ class Stdio:
                 self.ending = Unreachable(self._exit_reason(process.returncode))
                 self.ending.add_note("\n".join(self._stderr))
         finally:
-            inbox.ended.set()
+            self.inbox.ended.set()
 
     async def _stop_reading_after_exit(self, process: trio.Process, reading: trio.CancelScope) -> None:
         # A descendant may keep stdout open for ever after the server is gone.
@@ -138,7 +144,7 @@ class Stdio:
         await trio.sleep(_EXIT_STATUS_WAIT)
         reading.cancel()
 
-    async def _read_lines(self, process: trio.Process, inbox: Inbox) -> None:
+    async def _read_lines(self, process: trio.Process) -> None:
         assert process.stdout is not None
         with Intake(self._max_message, Share(self._spool), self._log_foreign) as intake:
             async for received in process.stdout:
@@ -147,7 +153,7 @@ class Stdio:
                     await intake.feed(chunk[at:end])
                     at = end + 1
                     for message in await intake.end() or ():
-                        inbox.take(message)
+                        self.inbox.take(message)
                 await intake.feed(chunk[at:])
 
     def _log_foreign(self, line: bytes | bytearray) -> None:
@@ -156,13 +162,7 @@ class Stdio:
             text = line[: 1000 + 4 * self._redact.longest].decode("utf-8", "replace")
             self._log.info("on stdout, not a JSON-RPC message: %s", self._redact.cut(text, 200))
 
-    async def _write(
-        self,
-        process: trio.Process,
-        outbox: Outbox,
-        outgoing: MemoryObjectReceiveStream[bytes],
-        inbox: Inbox,
-    ) -> None:
+    async def _write(self, process: trio.Process, outgoing: MemoryObjectReceiveStream[bytes]) -> None:
         assert process.stdin is not None
         async for data in outgoing:
             try:
@@ -173,13 +173,13 @@ class Stdio:
                 await trio.sleep(2 * _EXIT_STATUS_WAIT)
                 if self.ending is None:
                     self.ending = Unreachable("the server closed its input")
-                    inbox.ended.set()
+                    self.inbox.ended.set()
                 return
             if stall.cancelled_caught:
                 self.ending = Unreachable(f"the server has not read its input for {_WRITE_STALL:.0f} seconds")
-                inbox.ended.set()
+                self.inbox.ended.set()
                 return
-            outbox.sent(data)
+            self._outbox.sent(data)
 
     async def _drain_stderr(self, process: trio.Process, done: trio.Event) -> None:
         """Drain the pipe (a full one blocks the server), keep the last lines, and bound the log."""

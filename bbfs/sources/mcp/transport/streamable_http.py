@@ -1,6 +1,6 @@
 """The Streamable HTTP transport, for both eras: one POST a message, its answer in the body or as an event stream."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,12 +32,8 @@ _TRY_LATER = (408, 425, 429)
 
 @dataclass(eq=False)
 class StreamableHttp(HttpTransport):
-    """The streams of one Streamable HTTP server. Ends the session, if there is one, with the connection.
+    """The streams of one Streamable HTTP server. Ends the session, if there is one, with the connection."""
 
-    on_gap: called when the notification stream of the handshake era resumes after an interruption.
-    """
-
-    on_gap: Callable[[], None] = field(default=lambda: None, init=False)
     _session_id: str | None = field(default=None, init=False)
     _version: str | None = field(default=None, init=False)
     _exchanges: dict[types.RequestId, trio.CancelScope] = field(default_factory=dict, init=False)
