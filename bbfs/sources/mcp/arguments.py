@@ -165,10 +165,9 @@ def _converted(
 
 def prompt_arguments(prompt: PromptEntry, query: str) -> dict[str, str]:
     """Return the arguments of a prompt, all texts, from the query of its URI. Raises InvalidUri."""
-    known = {argument.name: argument for argument in prompt.arguments}
-    given, problems = _given(query, known, f"prompt {prompt.name!r}")
+    given, problems = _given(query, prompt.input_schema["properties"], f"prompt {prompt.name!r}")
     problems += [f"argument {name!r} is given {len(texts)} times" for name, texts in given.items() if len(texts) > 1]
-    problems += _missing([argument.name for argument in prompt.arguments if argument.required], given)
+    problems += _missing(prompt.input_schema["required"], given)
     _require_none(f"prompt {prompt.name!r}", problems)
     return {name: texts[0] for name, texts in given.items()}
 

@@ -196,7 +196,7 @@ def tool_template(tool: ToolEntry) -> ResourceTemplate:
 
 
 def prompt_template(prompt: PromptEntry) -> ResourceTemplate:
-    names = [mcp_arguments.variable_of(argument.name) for argument in prompt.arguments]
+    names = map(mcp_arguments.variable_of, prompt.input_schema["properties"])
     return ResourceTemplate(
         uri_template=_template("prompt", prompt.name, [name for name in names if name is not None]),
         name=prompt.name,
@@ -232,21 +232,8 @@ def _tool_files(tool: ToolEntry, source: DataSource, is_allowed: bool) -> list[t
     ]
 
 
-def prompt_schema(prompt: PromptEntry) -> dict[str, Any]:
-    """Return the arguments of a prompt, all of them texts, as a JSON Schema."""
-    texts = {
-        argument.name: {"type": "string", "title": argument.title, "description": argument.description}
-        for argument in prompt.arguments
-    }
-    return {
-        "type": "object",
-        "properties": {name: {k: v for k, v in text.items() if v is not None} for name, text in texts.items()},
-        "required": [argument.name for argument in prompt.arguments if argument.required],
-    }
-
-
 def _prompt_files(prompt: PromptEntry) -> list[tuple[str, str, bytes]]:
-    base, schema = _base("prompt", prompt.name), prompt_schema(prompt)
+    base, schema = _base("prompt", prompt.name), prompt.input_schema
     how = [
         "This renders it, in the directory of the source:",
         "",

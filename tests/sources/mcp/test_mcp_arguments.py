@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bbfs.model.errors import InvalidUri
 from bbfs.model.uri_templates.expand import expand_template, template_variables
 from bbfs.sources.mcp.arguments import prompt_arguments, properties, tool_arguments, type_text, variable_of
-from bbfs.sources.mcp.client.tool_entries import PromptArgument, PromptEntry, ToolEntry
+from bbfs.sources.mcp.client.tool_entries import ToolEntry, prompt_entry
 
 
 def tool(needed: tuple[str, ...] = (), defs: dict[str, Any] | None = None, **properties: Any) -> ToolEntry:
@@ -147,7 +147,8 @@ def test_a_slash_is_a_path_below_a_result() -> None:
 
 
 def test_arguments_of_prompts_are_texts() -> None:
-    prompt = PromptEntry("p", arguments=(PromptArgument("a b", required=True), PromptArgument("n")))
+    prompt = prompt_entry({"name": "p", "arguments": [{"name": "a b", "required": True}, {"name": "n"}]})
+    assert prompt is not None
     assert prompt_arguments(prompt, "n=5&a%20b=%C3%BC") == {"n": "5", "a b": "ü"}
     with pytest.raises(InvalidUri, match=r"argument 'n' is given 2 times; needed but not given: a b"):
         prompt_arguments(prompt, "n=1&n=2")

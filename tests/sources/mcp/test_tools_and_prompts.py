@@ -11,7 +11,7 @@ from bbfs.model.uri_paths import plain_path
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource, Tools
 from bbfs.sources.mcp.arguments import tool_arguments
-from bbfs.sources.mcp.client.tool_entries import PromptArgument, PromptEntry, ToolEntry, prompt_entry, tool_entry
+from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, prompt_entry, tool_entry
 from bbfs.sources.mcp.tools import allowed, asked, describe_tool, offer, tool_template
 
 READ_ONLY = {"readOnlyHint": True}
@@ -157,7 +157,9 @@ def test_resources_of_the_servers_own_come_first() -> None:
 
 
 def test_prompts_are_listed_where_they_are_wanted() -> None:
-    prompt = PromptEntry("p", "Title", None, (PromptArgument("who", None, "Whom", True), PromptArgument("how")))
+    arguments = [{"name": "who", "description": "Whom", "required": True}, {"name": "how"}, {"name": "how", "title": 7}]
+    prompt = prompt_entry({"name": "p", "title": "Title", "arguments": arguments})
+    assert prompt is not None
     assert not offer(source(), [], [prompt], []).resources
     made = offer(source(prompts=True), [], [prompt], [])
     assert [(template.uri_template, template.on_open) for template in made.templates] == [

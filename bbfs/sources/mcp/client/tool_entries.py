@@ -44,21 +44,13 @@ class ToolEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptArgument:
-    name: str
-    title: str | None = None
-    description: str | None = None
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class PromptEntry:
-    """One prompt of `prompts/list`."""
+    """One prompt of `prompts/list`. input_schema: JSON Schema of its arguments, all of them texts."""
 
     name: str
     title: str | None = None
     description: str | None = None
-    arguments: tuple[PromptArgument, ...] = ()
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: _of_texts({}, []))
     mcp_data: Mapping[str, Any] | None = None
 
 
@@ -95,17 +87,25 @@ def prompt_entry(raw: Any) -> PromptEntry | None:
     name = usable_text(raw, "name")
     if name is None or weight(raw, _MAX_WEIGHT) > _MAX_WEIGHT:
         return None
-    arguments: dict[str, PromptArgument] = {}
+    texts: dict[str, dict[str, str]] = {}
+    required: list[str] = []
     listed = raw.get("arguments")
     for argument in listed if isinstance(listed, list) else []:
         own = usable_text(argument, "name")
         if own is None:
             return None
-        title, description = text_of(argument.get("title")), text_of(argument.get("description"))
-        arguments.setdefault(own, PromptArgument(own, title, description, argument.get("required") is True))
-    return PromptEntry(
-        name, text_of(raw.get("title")), text_of(raw.get("description")), tuple(arguments.values()), mcp_data(raw)
-    )
+        if own not in texts:
+            told = {key: text_of(argument.get(key)) for key in ("title", "description")}
+            texts[own] = {key: text for key, text in told.items() if text is not None}
+            required += [own] if argument.get("required") is True else []
+    title, description = text_of(raw.get("title")), text_of(raw.get("description"))
+    return PromptEntry(name, title, description, _of_texts(texts, required), mcp_data(raw))
+
+
+def _of_texts(texts: Mapping[str, Mapping[str, str]], required: list[str]) -> dict[str, Any]:
+    """Return the schema of arguments that are texts. texts: what is said of each."""
+    properties = {name: {"type": "string", **told} for name, told in texts.items()}
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def parameter_headers(tool: ToolEntry) -> ParameterHeaders:
