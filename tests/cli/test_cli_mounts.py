@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from forked_daemon import ForkedDaemon
-from programs import waits_in_fuse
+from programs import children_of, descriptors_of, waits_in_fuse
 from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
@@ -144,16 +144,6 @@ def test_a_mount_of_another_user_is_used_only_by_its_path(
         assert "belongs to another user" in refused.stderr
 
 
-@pytest.mark.semantics("S26")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_unmounts_and_ends_with_0(mount: Mount, only: list[str], number: signal.Signals) -> None:
-    point, daemon = mount(*only)
-    daemon.send_signal(number)
-    assert (daemon.wait(20), point.with_suffix(".said").read_bytes()) == (0, b"")
-    assert mountpoint.mount_at(str(point)) is None
-    assert not point.exists()  # as before the mount, which made it
-
-
 def test_names_and_umount_do_not_wait_for_a_daemon_that_hangs(
     mount: Mount, bbfs: Callable[..., Result], only: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,22 +199,6 @@ def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
     assert b"not one of bbfs" in other.stderr
 
 
-@pytest.mark.semantics("S26.2")
-def test_mounting_over_a_dead_mount_repairs_it(mount: Mount, process: Process, only: list[str]) -> None:
-    point, daemon = mount(*only)
-    daemon.kill()
-    daemon.wait(20)
-    done = process("mount", point, "--background", *only)
-    try:
-        assert text(done) == ""
-        assert mountpoint.names(str(point)) == ["bb-filesystem+notes+file"]
-        second = process("mount", point, *only)
-        assert second.returncode == 32
-        assert b"already" in second.stderr
-    finally:
-        assert process("umount", point).returncode == 0
-
-
 @pytest.mark.semantics("S26")
 def test_umount_frees_the_programs_that_wait_for_a_daemon_that_hangs(
     mount: Mount, bbfs: Callable[..., Result], only: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
@@ -252,16 +226,15 @@ def test_a_killed_daemon_whose_connection_lasts_is_cleared(
     """As a thread of it does that waits in the kernel, this test keeps the daemon's descriptors of the connection."""
     point, daemon = mount(*only)
     pidfd = os.pidfd_open(daemon.pid)
-    devices = [each for each in Path(f"/proc/{daemon.pid}/fd").iterdir() if os.readlink(each) == "/dev/fuse"]
-    kept = [ctypes.CDLL(None).syscall(SYS_PIDFD_GETFD, pidfd, int(each.name), 0) for each in devices]
+    devices = [number for number, leads in descriptors_of(daemon.pid).items() if leads == "/dev/fuse"]
+    kept = [ctypes.CDLL(None).syscall(SYS_PIDFD_GETFD, pidfd, number, 0) for number in devices]
     os.close(pidfd)
     assert kept
     assert min(kept) >= 0
     try:
         daemon.send_signal(signal.SIGSTOP)
-        for children in Path(f"/proc/{daemon.pid}/task").glob("*/children"):
-            for child in children.read_text().split():  # the notifier answers in its place
-                os.kill(int(child), signal.SIGKILL)
+        for child in children_of(daemon.pid):  # the notifier answers in its place
+            os.kill(child, signal.SIGKILL)
         daemon.kill()
         daemon.wait(20)
         waiting = subprocess.Popen(["stat", point / "bb-filesystem+notes+file/none"], stderr=subprocess.DEVNULL)

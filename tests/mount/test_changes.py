@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -324,53 +322,6 @@ def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
     assert errno_of("os.stat(sys.argv[1])", directory / "first") == "ENOENT"
     assert watching.none_yet()
     assert single.none_yet()
-
-
-@pytest.mark.semantics("S17", "S18")
-@pytest.mark.parametrize("knowledge", ["modern"], indirect=True)
-def test_a_quiet_server_is_not_asked_while_it_is_watched(
-    mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase
-) -> None:
-    source = knowledge.source()
-    source["ttl"] = {"listing": 0.2, "content": 0.2}  # the server's own ttl is overridden below
-    source["mcpConfig"]["args"][-1] = "0.2"
-    mount = mounted(source)
-    Watching(programs, mount.path)
-    Watching(programs, knowledge.path(mount, "first"))
-    wait_until(lambda: _settled(knowledge.requests), "the beginning is over")
-    quiet = knowledge.requests()
-    time.sleep(1.5)  # seven times to live
-    assert knowledge.requests() == quiet
-
-
-def _settled(count: Callable[[], list[str]]) -> bool:
-    before = count()
-    time.sleep(0.5)
-    return count() == before
-
-
-@pytest.mark.semantics("S17", "S18")
-def test_an_announcement_after_which_all_is_the_same_prints_nothing(
-    mounted: Mounts, programs: type[Program], server: ScriptedServer
-) -> None:
-    server.add("test://d/same", "same")
-    server.add("test://d/other", "old")
-    mount = mounted(server.source("docs"))
-    watching = Watching(programs, "--json", mount.path)
-    reads = server.reads("test://d/same")
-    server.say("notifications/resources/updated", uri="test://d/same")
-    server.say("notifications/resources/list_changed")
-    wait_until(lambda: server.reads("test://d/same") == reads + 1, "it is read again")
-    server.add("test://d/other", "new")
-    server.say("notifications/resources/updated", uri="test://d/other")
-    told = json.loads(watching()[0])
-    assert told.pop("time").endswith("Z")
-    assert told == {
-        "event": "changed",
-        "path": str(mount / "mcp-server+docs/test/d/other"),
-        "uri": "mcp-server+docs+test://d/other",
-        "source": "docs",
-    }
 
 
 @pytest.mark.semantics("S20")

@@ -1,8 +1,6 @@
 """What is on disk serves the next mount, a source that is down, and contents that memory has no room for."""
 
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,12 +22,6 @@ def rss(pid: int) -> int:
 def kept_files(state: State) -> list[Path]:
     """The contents on disk."""
     return sorted(path for path in (state.home / "cache/bbfs/contents").glob("??/*"))
-
-
-def _is_stale(state: State, uri: str) -> bool:
-    """Whether the index knows that a resource has changed."""
-    with closing(sqlite3.connect(state.home / "cache/bbfs/contents/index.sqlite")) as db:
-        return db.execute("SELECT stale FROM resource WHERE uri = ?", (uri,)).fetchone() == (1,)
 
 
 def fill(server: ScriptedServer, count: int = 30) -> None:
@@ -65,24 +57,6 @@ def test_after_a_remount_nothing_fresh_is_asked_for(mounted: Mounts, server: Scr
 
 
 @pytest.mark.semantics("S17")
-def test_what_has_changed_is_read_again_after_a_remount(mounted: Mounts, server: ScriptedServer) -> None:
-    fill(server, 3)
-    state, source = mounted.state(), server.source("docs", ttl=LONG)
-    first = mounted(source, state=state)
-    directory = first / "mcp-server+docs/test"
-    walk(directory)
-    server.add("test://d/1/01.txt", "new", mimeType="text/plain")
-    server.say("notifications/resources/updated", uri="test://d/1/01.txt")
-    wait_until(lambda: _is_stale(state, "test://d/1/01.txt"), "the change is known")
-    first.stop()
-    reads = server.reads()
-    second = mounted(source, state=state) / "mcp-server+docs/test/d"
-    assert run("cat", second / "1/01.txt").text == "new"
-    assert run("cat", second / "2/02.txt").text == "text 2\n" * 2
-    assert server.reads() == reads + 1
-
-
-@pytest.mark.semantics("S17")
 def test_a_listing_that_was_announced_to_be_outdated_is_asked_for_after_a_remount(
     mounted: Mounts, server: ScriptedServer
 ) -> None:
@@ -99,33 +73,6 @@ def test_a_listing_that_was_announced_to_be_outdated_is_asked_for_after_a_remoun
     first.stop()
     server.release_listing()
     assert run("ls", mounted(source, state=state) / "mcp-server+docs/test").text == "one\ntwo\n"
-
-
-@pytest.mark.semantics("S20")
-def test_a_source_that_is_down_after_a_remount_is_served_from_disk(mounted: Mounts, server: ScriptedServer) -> None:
-    fill(server, 3)
-    add_several(server)
-    state, source = mounted.state(), server.source("docs", ttl=0)
-    first = mounted(source, state=state)
-    seen = shell("stat -c %F several; cat d/*/* several/*", directory=first / "mcp-server+docs/test").text
-    first.stop()
-    server.options(dead=True)
-    directory = mounted(source, state=state, expected=["docs"]) / "mcp-server+docs/test"
-    assert shell("stat -c %F several; cat d/*/* several/*", directory=directory).text == seen
-    assert _cache_state(directory / "d/2/02.txt") == "stale"
-    server.options(dead=False)
-
-
-@pytest.mark.semantics("S20")
-def test_no_longer_than_max_stale(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://a", "text")
-    state, source = mounted.state(), server.source("docs", ttl=0, max_stale=0)
-    first = mounted(source, state=state)
-    assert run("cat", first / "mcp-server+docs/test/a").text == "text"
-    first.stop()
-    server.options(dead=True)
-    path = mounted(source, state=state, expected=["docs"]) / "mcp-server+docs/test/a"
-    assert errno_of("open(sys.argv[1]).read()", path) == "EHOSTDOWN"
 
 
 @pytest.mark.semantics("S15.1")
@@ -165,23 +112,6 @@ def test_without_room_on_disk_the_log_names_the_limits(mounted: Mounts, server: 
     assert kept_files(mount.state) == []
 
 
-def test_what_is_kept_is_for_the_user_alone_and_equal_bytes_are_kept_once(
-    mounted: Mounts, server: ScriptedServer
-) -> None:
-    server.add("test://a", "the same")
-    server.add("test://b", "the same")
-    server.add("test://c", "another")
-    mount = mounted(server.source("docs"))
-    shell("cat *", directory=mount / "mcp-server+docs/test")
-    mount.stop()
-    files = kept_files(mount.state)
-    assert sorted(path.read_text() for path in files) == ["another", "the same"]
-    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
-    top = mount.state.home / "cache/bbfs/contents"
-    directories = [top, *(path for path in top.iterdir() if path.is_dir())]
-    assert {path.stat().st_mode & 0o777 for path in directories} == {0o700}
-
-
 def test_nothing_of_a_local_folder_and_of_what_must_not_be_is_on_disk(
     mounted: Mounts, server: ScriptedServer, tmp_path: Path
 ) -> None:
@@ -192,24 +122,6 @@ def test_nothing_of_a_local_folder_and_of_what_must_not_be_is_on_disk(
     assert run("cat", mount / "mcp-server+docs/test/a", mount / "bb-filesystem+here+file/file").text == "secretlocal"
     mount.stop()
     assert kept_files(mount.state) == []
-
-
-@pytest.mark.semantics("S17")
-def test_what_was_damaged_or_torn_is_read_again(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://a", "one of them")
-    server.add("test://b", "the other one")
-    state, source = mounted.state(), server.source("docs", ttl=LONG)
-    first = mounted(source, state=state)
-    seen = shell("cat *", directory=first / "mcp-server+docs/test").text
-    first.stop()
-    damaged, torn = kept_files(state)
-    damaged.write_bytes(b"x" * damaged.stat().st_size)
-    os.truncate(torn, 3)
-    second = mounted(source, state=state)
-    assert shell("cat *", directory=second / "mcp-server+docs/test").text == seen
-    assert server.reads() == 4
-    second.stop()
-    assert sorted(path.read_text() for path in kept_files(state)) == ["one of them", "the other one"]
 
 
 @pytest.mark.semantics("S26")
@@ -224,22 +136,3 @@ def test_what_a_killed_daemon_leaves_is_served_or_read_again(
     first.kill()
     second = mounted(source, state=state, mount_point=point)
     assert shell("find . -type f | sort | xargs cat", directory=second / "mcp-server+docs").text == seen
-
-
-@pytest.mark.semantics("S17")
-@pytest.mark.parametrize("bound", ["1 MiB", "64 KiB"])
-def test_two_mounts_at_once_share_what_is_kept(mounted: Mounts, server: ScriptedServer, bound: str) -> None:
-    fill(server)
-    states, source = [mounted.state(), mounted.state()], server.source("docs", ttl=LONG)
-    (states[0].home / "cache").mkdir()
-    (states[1].home / "cache").symlink_to(states[0].home / "cache")
-    tables = {"cache": {"disk": bound, "memory": "4 KiB"}}
-    first, second = (mounted(source, state=state, tables=tables) / "mcp-server+docs" for state in states)
-    script = "find . -type f | sort | xargs cat"
-    seen = shell(script, directory=first).text
-    assert shell(script, directory=second).text == seen
-    assert shell(script, directory=first).text == seen
-
-
-def _cache_state(path: Path) -> str:
-    return python("print(os.getxattr(sys.argv[1], 'user.bbfs.cache').decode())", path).text.strip()

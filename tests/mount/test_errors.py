@@ -3,14 +3,11 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
-from harness import Mount, Mounts, SourceTable, folder
-from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
-from repository import SERVERS
+from harness import Mount, Mounts, folder
+from programs import Program, errno_of, python, run, wait_until, waits_in_fuse
 from scripted import ScriptedServer
 
 SOON = 10.0
@@ -164,66 +161,6 @@ threading.Event().wait()
     assert time.monotonic() - started < SOON
     crowd.send(signal.SIGKILL)
     assert crowd.wait(10).status == -signal.SIGKILL
-
-
-@pytest.mark.semantics("S23")
-def test_what_a_server_answers_decides_the_errno(mounted: Mounts, server: ScriptedServer) -> None:
-    codes = {"gone": -32002, "invalid": -32602, "internal": -32603, "unserved": -32601, "zero": 0}
-    for name, code in codes.items():
-        server.add(f"test://d/{name}", "x")
-        server.fail(f"test://d/{name}", code)
-    answers = {"not-contents": {"contents": "x"}, "nothing": {"contents": []}, "bad-blob": _blob("!!!"), "empty": {}}
-    for name, answer in answers.items():
-        server.add(f"test://d/{name}", "x")
-        server.answer(f"test://d/{name}", answer)
-    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
-    seen = {name: errno_of("open(sys.argv[1]).read()", directory / name) for name in [*codes, *answers, "no-such"]}
-    assert seen == {
-        "gone": "ENOENT",
-        "invalid": "ENOENT",
-        "internal": "EIO",
-        "unserved": "EOPNOTSUPP",
-        "zero": "EIO",
-        "not-contents": "EPROTO",
-        "nothing": "EPROTO",
-        "bad-blob": "EPROTO",
-        "empty": "EPROTO",
-        "no-such": "ENOENT",
-    }
-    shell("cat * || true; ls -l || true; grep -r x . || true", directory=directory)
-
-
-def _blob(text: str) -> dict[str, object]:
-    return {"contents": [{"uri": "test://d/bad-blob", "blob": text}]}
-
-
-@pytest.fixture
-def processes() -> Iterator[list[Popen[bytes]]]:
-    """Processes with a pipe for their output, which end with the test."""
-    servers: list[Popen[bytes]] = []
-    yield servers
-    for server in servers:
-        server.kill()
-        server.wait(5)
-        assert server.stdout is not None
-        server.stdout.close()
-
-
-@pytest.mark.semantics("S23")
-def test_a_status_of_http_decides_the_errno(mounted: Mounts, processes: list[Popen[bytes]]) -> None:
-    sources: list[SourceTable] = []
-    for status in (401, 403, 503):
-        command = [sys.executable, str(SERVERS / "odd_http.py"), "status", str(status)]
-        processes.append(Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL))
-        output = processes[-1].stdout
-        assert output is not None
-        sources.append({"name": f"web-{status}", "mcpConfig": {"url": output.readline().decode().strip()}})
-    mount = mounted(*sources, expected=["bbfs login"])
-    for status, errno in {401: "EACCES", 403: "EACCES", 503: "EHOSTDOWN"}.items():
-        path = mount / f"mcp-server+web-{status}/odd/a"
-        assert errno_of("open(sys.argv[1]).read()", path) == errno
-        assert run("cat", path.with_name("b")).text == "content of odd://b\n"
-    assert "bbfs login" in mount.log()
 
 
 @pytest.mark.semantics("S23", "S24")

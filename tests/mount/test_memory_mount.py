@@ -21,15 +21,25 @@ def put(mount: Mount, *arguments: str | Path, status: int = 0, stdin: str | Path
     return run("bash", "-c", " ".join(line), *words, status=status, env=mount.environ(), timeout=30)
 
 
-@pytest.fixture
-def mount(mounted: Mounts, tmp_path: Path) -> Mount:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "x").write_text("untouched")
+def two_sources(mounts: Mounts, directory: Path) -> Mount:
+    """A memory that is written, and a folder that is not."""
+    (directory / "folder").mkdir()
+    (directory / "folder" / "x").write_text("untouched")
     resources = {"notes/a b.md": "# A\n", "notes": "of notes\n", "pixel": {"base64": "AAEC", "description": "dots"}}
     refused = ["are more than the limit of 4194304 bytes"]
-    return mounted(
-        memory(resources=resources, max_bytes="4MiB"), folder("notes", tmp_path / "folder"), expected=refused
+    return mounts(
+        memory(resources=resources, max_bytes="4MiB"), folder("notes", directory / "folder"), expected=refused
     )
+
+
+@pytest.fixture
+def mount(mounted: Mounts, tmp_path: Path) -> Mount:
+    return two_sources(mounted, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unchanged(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Mount:
+    return two_sources(module_mounted, tmp_path_factory.mktemp("unchanged"))
 
 
 @pytest.mark.semantics("S5", "S9", "S11")
@@ -95,13 +105,13 @@ def test_a_large_file_comes_in_pieces_and_one_that_is_too_large_changes_nothing(
     ids=str,
 )
 def test_what_cannot_be_put_is_said(
-    mount: Mount, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
+    unchanged: Mount, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
     (tmp_path / "file").write_text("x")
     given = [argument.replace("FILE", str(tmp_path / "file")) for argument in arguments]
-    assert says in put(mount, *given, status=status).err.decode()
-    assert run("ls", mount / DIRECTORY).text.split() == ["notes", "pixel"]
-    assert run("cat", mount / "bb-filesystem+notes+file" / "x").text == "untouched"
+    assert says in put(unchanged, *given, status=status).err.decode()
+    assert run("ls", unchanged / DIRECTORY).text.split() == ["notes", "pixel"]
+    assert run("cat", unchanged / "bb-filesystem+notes+file" / "x").text == "untouched"
 
 
 @pytest.mark.semantics("S17")

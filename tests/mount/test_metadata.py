@@ -56,51 +56,6 @@ def test_the_size_of_every_file_is_exact_before_anything_reads_it(mounted: Mount
         assert servers[name].reads() == len(expected)
 
 
-@pytest.mark.semantics("S9.1")
-@pytest.mark.parametrize("first", ["cat", "stat"])
-def test_a_wrong_declared_size_is_corrected(mounted: Mounts, server: ScriptedServer, first: str) -> None:
-    sizes = (0, 1, 5, 1000, 100_000)
-    for declared in sizes:
-        server.add(f"test://{declared}/wrong.txt", LINES, size=declared)
-        server.add(f"test://{declared}/right.txt", LINES, size=len(LINES))
-    mount = mounted(server.source("docs"))
-    for declared in sizes:
-        directory = mount / f"mcp-server+docs/test/{declared}"
-        if first == "stat":
-            run("stat", directory / "wrong.txt", directory / "right.txt")
-        assert run("cat", directory / "wrong.txt").text == LINES
-        assert run("stat", "-c", "%s", directory / "wrong.txt").text.strip() == str(len(LINES))
-        assert run("cat", directory / "wrong.txt", directory / "right.txt").text == LINES * 2
-        code = "import mmap; f = open(sys.argv[1], 'rb'); sys.stdout.buffer.write(mmap.mmap(f.fileno(), 0, prot=1))"
-        assert python(code, directory / "wrong.txt").text == LINES
-
-
-@pytest.mark.semantics("S9.4")
-def test_a_size_once_learnt_is_remembered_across_mounts(mounted: Mounts, server: ScriptedServer) -> None:
-    for number in range(5):
-        server.add(f"test://d/{number}", "x" * number)
-    state = mounted.state()
-    source = server.source("docs", ttl=3600)
-    first = mounted(source, state=state)
-    shell("stat -c %s *", directory=first / "mcp-server+docs/test/d")
-    first.stop()
-    assert server.reads() == 5
-    second = mounted(source, state=state)
-    sizes = shell("stat -c %s *", directory=second / "mcp-server+docs/test/d").text.split()
-    assert sizes == ["0", "1", "2", "3", "4"]
-    assert (server.reads(), server.lists()) == (5, 1)
-
-
-@pytest.mark.semantics("S9.5")
-def test_lazy_sizes_are_nothing_until_the_file_is_opened(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/file", LINES)
-    path = mounted(server.source("docs", sizes="lazy")) / "mcp-server+docs/test/d/file"
-    assert run("stat", "-c", "%s", path).text.strip() == "0"
-    assert server.reads() == 0
-    assert run("cat", path).text == LINES
-    assert run("stat", "-c", "%s", path).text.strip() == str(len(LINES))
-
-
 @pytest.mark.semantics("S10")
 def test_blocks_cover_the_size_and_times_are_the_sources_or_when_it_was_seen(
     mounted: Mounts, server: ScriptedServer, tmp_path: Path
@@ -126,17 +81,6 @@ def test_blocks_cover_the_size_and_times_are_the_sources_or_when_it_was_seen(
     assert all(float(line.split()[0]) > 1e9 for line in everything)
     code = "print(os.stat(sys.argv[1]).st_mtime_ns)"
     assert python(code, mount / "bb-filesystem+local+file/file").text.strip() == "1234567890123456789"
-
-
-@pytest.mark.semantics("S10")
-def test_a_content_that_changes_gets_the_time_of_the_change(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/file", "first")
-    path = mounted(server.source("docs", ttl=0)) / "mcp-server+docs/test/d/file"
-    code = "print(os.stat(sys.argv[1]).st_mtime_ns)"
-    first = int(python(code, path).text)
-    assert int(python(code, path).text) == first
-    server.add("test://d/file", "second")
-    assert first < int(python(code, path).text) <= time.time_ns()
 
 
 RESOURCE_ATTRIBUTES = {
@@ -208,28 +152,6 @@ def test_every_field_of_the_metadata_is_an_extended_attribute(mounted: Mounts, s
     assert {line.partition("=")[0] for line in dump.splitlines()[1:] if line} == LISTED
 
 
-@pytest.mark.semantics("S11.1")
-def test_the_directory_of_a_source_tells_of_the_source(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
-    server.add("test://d/file", "x")
-    dead = ScriptedServer(tmp_path / "dead")
-    dead.options(dead=True)
-    mount = mounted(server.source("docs", id="docs-1", title="The Docs"), dead.source("dead"))
-    run("ls", mount / "mcp-server+docs")
-    found = attributes(mount / "mcp-server+docs")
-    document = json.loads(found["user.bbfs.metadata"])
-    assert document["capabilities"] == ["read", "list"]
-    assert found["user.bbfs.id"] == "docs-1"
-    assert found["user.bbfs.title"] == "The Docs"
-    assert found["user.bbfs.state"] == "up"
-    assert found["user.bbfs.protocol_version"] == "2025-06-18"
-    assert found["user.bbfs.server"] == "scripted 1"
-    assert "user.bbfs.error" not in found
-    run("ls", mount / "mcp-server+dead", status=2)
-    found = attributes(mount / "mcp-server+dead")
-    assert found["user.bbfs.state"] == "down"
-    assert "as told" in found["user.bbfs.error"]
-
-
 @pytest.mark.semantics("S11", "S23")
 def test_the_last_error_of_a_resource_is_an_attribute(mounted: Mounts, server: ScriptedServer) -> None:
     for name, fields in {"broken": {}, "sized": {"size": 1}}.items():
@@ -295,16 +217,6 @@ def test_sizes_of_attributes_can_be_probed_and_small_buffers_are_refused(
     assert found["set"] == found["remove"] == "EROFS"
 
 
-@pytest.mark.semantics("S11")
-def test_a_value_beyond_the_kernels_limit_harms_no_other(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/file", "x", description="d" * 100_000, title="short")
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
-    found = attributes(path)
-    assert found["user.bbfs.title"] == "short"
-    assert json.loads(found["user.bbfs.metadata"])["title"] == "short"
-    assert set(found["user.bbfs.description"]) == {"d"}
-
-
 @pytest.mark.semantics("S11.3", "S30")
 def test_secrets_are_in_no_attribute_and_no_log(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
     secret = "s3cr3t-a8f2c1"
@@ -318,23 +230,6 @@ def test_secrets_are_in_no_attribute_and_no_log(mounted: Mounts, server: Scripte
     assert "user.bbfs.uri" in dump
     assert secret not in dump
     assert secret not in mount.log()
-
-
-@pytest.mark.semantics("S12.1")
-def test_names_and_attributes_of_listings_cost_no_load(mounted: Mounts, server: ScriptedServer) -> None:
-    for number in range(20):
-        server.add(f"test://d/{number:02}.txt", "x" * number)
-    mount = mounted(server.source("docs"))
-    directory = mount / "mcp-server+docs/test/d"
-    shell("ls >/dev/null; ls -A .. >/dev/null; find . >/dev/null; find . -type f >/dev/null", directory=directory)
-    assert shell("echo *.txt", directory=directory).text.split() == [f"{number:02}.txt" for number in range(20)]
-    shell("compgen -f 0 >/dev/null; [[ -e 05.txt ]] || true", directory=directory)
-    code = "print([name for file in sys.argv[1:] for name in os.listxattr(file)].count('user.bbfs.uri'))"
-    assert python(code, *(directory / f"{number:02}.txt" for number in range(20))).text == "20\n"
-    run("find", mount.path, "-name", "*.txt")
-    assert server.lists() == 1
-    # `[[ -e ]]` is a stat, which wants the size of that one file.
-    assert server.reads() <= 1
 
 
 NO_SIZE = (
@@ -413,23 +308,6 @@ reading, writing = os.pipe()
 print(os.splice(os.open(sys.argv[1], os.O_RDONLY), writing, 100))
 """
     assert python(code, path).text == "5\n"
-
-
-@pytest.mark.semantics("S12.4", "S34.1")
-def test_what_a_template_makes_is_loaded_to_learn_if_it_exists(mounted: Mounts, server: ScriptedServer) -> None:
-    server.template("kb://d/{name}")
-    server.add_unlisted("kb://d/there", "x")
-    server.options(completions={"name": ["completed", "there"]})
-    directory = mounted(server.source("docs")) / "mcp-server+docs/kb/d"
-    for name, there in {"there": True, "absent": False}.items():
-        assert errno_of("os.access(sys.argv[1], os.F_OK)", directory / name) == f"OK {there}"
-        assert errno_of("os.stat(sys.argv[1]).st_size", directory / name) == ("OK 1" if there else "ENOENT")
-        assert server.reads(f"kb://d/{name}") == 1
-    assert errno_of("os.getxattr(sys.argv[1], 'user.bbfs.uri')", directory / "missing") == "ENOENT"
-    assert errno_of("open(sys.argv[1])", directory / "none") == "ENOENT"
-    reads = server.reads()
-    shell("ls --color=always", directory=directory)
-    assert server.reads() == reads
 
 
 @pytest.mark.semantics("S12.3")

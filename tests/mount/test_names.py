@@ -118,36 +118,6 @@ def test_the_uri_as_it_is_printed_leads_to_the_file(docs: Mount, uri: str) -> No
         assert run("getfattr", "--only-values", "-n", "user.bbfs.uri", path).text == f"mcp-server+docs+{uri}"
 
 
-@pytest.mark.semantics("S3")
-def test_names_are_decoded_where_they_are_legal_and_encoded_where_not(docs: Mount) -> None:
-    names = run("ls", "-A", "--quoting-style=literal", docs / "mcp-server+docs/test/host").text.splitlines()
-    legal = {"fü.txt", "100%.txt", "a%2Fb", "q?x=1&y=2#frag", "%E2%80%AEtxt.exe", "line%0Abreak", "%2E%2E"}
-    assert legal <= set(names)
-    assert all(len(name.encode()) <= 255 for name in names)
-    assert run("cat", docs / "mcp-server+docs/test/read me.md").text == "a name with a space"
-
-
-@pytest.mark.semantics("S4")
-def test_no_resource_is_lost_where_two_want_one_name(mounted: Mounts, server: ScriptedServer) -> None:
-    wanted = {"test://h/a%62c": "encoded", "test://h/abc": "plain", "test://h//abc": "with an empty component"}
-    for uri, text in wanted.items():
-        server.add(uri, text)
-    directory = mounted(server.source("docs")) / "mcp-server+docs/test/h"
-    names = run("ls", "-A", directory).text.split()
-    assert len(names) == len(set(names)) == 3
-    assert run("cat", directory / "abc").text == "plain"
-    assert {run("cat", directory / name).text for name in names} == set(wanted.values())
-    assert all(name == "abc" or name.startswith("abc~") for name in names)
-
-
-@pytest.mark.semantics("S5")
-def test_what_is_a_resource_and_a_prefix_of_others_is_a_directory_with_an_index(docs: Mount) -> None:
-    test = docs / "mcp-server+docs/test"
-    assert run("ls", "-A", test / "guide").text.split() == ["chapter", "index.md"]
-    assert run("cat", test / "guide/index.md").text == "# of itself"
-    assert run("cat", test / "slash/index.json").text == "{}"
-
-
 @pytest.mark.semantics("S5", "S9")
 @pytest.mark.parametrize("source", ["mcp-server+docs", "mcp-wiki+handbook"])
 def test_several_contents_are_a_directory_of_them(docs: Mount, source: str) -> None:
@@ -191,17 +161,3 @@ def test_a_source_that_hangs_slows_no_sibling_down(
     assert run("stat", "-c", "%F", mount / "mcp-server+hung").text.strip() == "directory"
     assert run("cat", mount / "bb-filesystem+local+file/file").text == "here"
     assert all(program.running for program in blocked)
-
-
-@pytest.mark.semantics("S6", "S20")
-def test_a_source_that_is_down_lists_what_was_last_known_of_it(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://dir/a.txt", "a")
-    server.add("test://dir/b.txt", "b")
-    state = mounted.state()
-    first = mounted(server.source("docs"), state=state)
-    assert run("ls", first / "mcp-server+docs/test/dir").text.split() == ["a.txt", "b.txt"]
-    first.stop()
-    server.options(dead=True)
-    second = mounted(server.source("docs", ttl={"listing": 0, "content": 0}), state=state)
-    assert run("ls", second / "mcp-server+docs/test/dir").text.split() == ["a.txt", "b.txt"]
-    assert errno_of("open(sys.argv[1]).read()", second / "mcp-server+docs/test/dir/a.txt") == "EHOSTDOWN"

@@ -51,22 +51,6 @@ def test_the_tree_reads_as_a_folder_does(tree: Path, tmp_path: Path) -> None:
     assert run("grep", "-c", '"Name": "Task', tree / "Handbook/Tasks/rows.ndjson").text == "7\n"
 
 
-@pytest.mark.semantics("S10", "S11.2")
-def test_times_and_attributes_are_notions(tree: Path) -> None:
-    here = tree / "Handbook" / "Rules.md"
-    assert run("stat", "-c", "%y", here, env={"TZ": "UTC"}).text.startswith("2026-02-02 10:30:00")
-    attributes = run("getfattr", "-d", here).text
-    for name, value in {
-        "notion_id": id_of("rules"),
-        "notion_url": f"https://www.notion.so/{id_of('rules')}",
-        "created_time": "2026-01-05T08:00:02.000Z",
-    }.items():
-        assert run("getfattr", "--only-values", "-n", f"user.bbfs.{name}", here).text == value
-    assert 'user.mime_type="text/markdown"' in attributes
-    assert TOKEN not in attributes + run("getfattr", "-d", tree).text
-    assert run("getfattr", "--only-values", "-n", "user.bbfs.icon", tree / "Handbook").text == "📘"
-
-
 @pytest.mark.semantics("S12", "S17")
 def test_names_cost_no_page_and_what_is_fresh_is_not_asked_for_again(server: NotionServer, mounted: Mounts) -> None:
     tree = mounted(work(server, ttl=600)) / DIRECTORY

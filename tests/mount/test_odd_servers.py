@@ -109,8 +109,6 @@ def mount(module_mounted: Mounts) -> Mount:
         unruly("pages-same", "new-cursors", "same"),
         unruly("pages-slow", "new-cursors", "slow", timeout=TIMEOUT),
         unruly("pages-quick", "new-cursors"),
-        unruly("many-1000", "many", 1000),
-        unruly("many-10000", "many", 10_000),
         expected=[
             "list-entries: 6 invalid entries", "list-number-cursor: .* repeats a page cursor",
             "pages-same: .* repeats its pages", "pages-quick: .* more than 10000 pages",
@@ -163,7 +161,7 @@ def test_an_answer_that_cannot_be_used_ends_its_request_and_no_other(mount: Moun
     waiting = [programs("cat", odd(mount, name, "a")) for name in ("wrong-id", "late")]
     assert outcomes(*(odd(mount, "undecodable", name) for name in "abc")) == ["EPROTO"] * 3
     assert "not JSON" in problem(mount, "undecodable")
-    assert [program.wait(TIMEOUT + 4).err.partition(b": C")[2] for program in waiting] == [b"onnection timed out\n"] * 2
+    assert [program.wait().err.partition(b": C")[2] for program in waiting] == [b"onnection timed out\n"] * 2
     assert problem(mount, "wrong-id") == f"no answer within {TIMEOUT} s"
     # The late answer to the first request comes just before the one to this.
     for name in ("wrong-id", "late"):
@@ -264,7 +262,7 @@ def test_a_server_that_hardly_answers_is_an_error_or_nothing(mount: Mount, progr
     assert listing(mount / "mcp-server+leaves") == "EHOSTDOWN"
     assert problem(mount, "leaves").startswith("the server exited with status 1: that was all")
     assert outcome(odd(mount, "plain", "a")) == A
-    assert b"timed out" in waiting.wait(TIMEOUT + 4).err
+    assert b"timed out" in waiting.wait().err
     assert problem(mount, "greets") == f"no answer within {TIMEOUT} s"
 
 
@@ -533,19 +531,6 @@ def test_a_source_whose_sizes_are_wrong_is_believed_no_more(
 
 
 # -- many of them ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.semantics("S12", "S25")
-def test_ten_thousand_resources_on_a_page_take_ten_times_as_long_as_a_thousand(mount: Mount) -> None:
-    seconds: dict[str, float] = {}
-    for name, number in (("many-1000", 1000), ("many-10000", 10_000)):
-        started = time.monotonic()
-        directory = mount / f"mcp-server+{name}"
-        assert shell("find odd -type f | wc -l", directory=directory).text == f"{number}\n"
-        assert shell("ls odd/* | wc -l", directory=directory).text == f"{number + 19}\n"
-        assert run("cat", directory / f"odd/9/{number - 1:06}.txt").text == f"odd://9/{number - 1:06}.txt"
-        seconds[name] = time.monotonic() - started
-    assert seconds["many-10000"] < 10 * seconds["many-1000"] + 3
 
 
 @pytest.mark.semantics("S6", "S18")

@@ -236,60 +236,6 @@ def test_several_parts_are_a_directory_after_they_were_asked_for(tools: Calls) -
     assert tools.calls() == ["several {}"]
 
 
-@pytest.mark.semantics("S31")
-def test_results_of_each_kind(tools: Calls, tmp_path: Path) -> None:
-    assert json.loads(tools.cat("record?")) == {"name": "Käthe", "calls": [1, 2]}
-    assert tools.cat("picture?").startswith(b"\x89PNG")
-    kind = python("print(os.getxattr(sys.argv[1], 'user.mime_type').decode())", tools.tool / "picture?").text.strip()
-    assert kind == "image/png"
-    (tmp_path / "shot.png").symlink_to(tools.tool / "picture?")
-    copied = shell('cp "$1" "$2" && cat "$2"', tmp_path / "shot.png", tmp_path / "copy.png")
-    assert copied.out.startswith(b"\x89PNG")
-    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", tools.tool / "picture?.png") == "ENOENT"
-    assert [tools.cat("keep?") for _ in range(2)] == [b"kept 4"] * 2  # as long as the server said
-    assert len(tools.calls()) == 4
-
-
-@pytest.mark.semantics("S31.2")
-def test_tools_that_are_named_are_run_whatever_they_say(mounted: Mounts, tmp_path: Path) -> None:
-    named = Calls(mounted, tmp_path / "calls.log", tools=["write", "silent"], prompts=False)
-    assert {"echo", "silent", "write"} < set(run("ls", named.tool).text.split())
-    assert run("ls", named.root).text.split() == ["doc", "tool"]
-    assert named.cat("write?text=x") == b"write 1"
-    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", named.tool / "echo?text=x") == "EACCES"
-
-
-@pytest.mark.semantics("S31.2")
-def test_no_tool_has_a_path_if_they_are_off(mounted: Mounts, tmp_path: Path) -> None:
-    off = Calls(mounted, tmp_path / "calls.log", tools="off", prompts=False)
-    assert run("ls", off.root).text.split() == ["doc", "tool"]
-    assert run("ls", "-R", off.tool).text.split()[1:] == ["echo", f"{off.tool}/echo:", "input.schema.json"]
-    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", off.tool / "count?") == "EACCES"
-    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", off.tool / "count") == "ENOENT"
-    assert not (tmp_path / "calls.log").exists()
-
-
-def test_prompts_are_rendered_when_they_are_read(tools: Calls) -> None:
-    prompts = tools.root / "prompt"
-    assert run("ls", prompts).text.split() == ["greet", "plain", "talk"]
-    assert json.loads(run("cat", prompts / "greet/input.schema.json").out)["required"] == ["who"]
-    path = prompts / "greet?who=Ada Lovelace"
-    assert run("stat", "-c", "%s", path).text.strip() == str(len("Greet Ada Lovelace kindly."))
-    assert run("cat", path).text == "Greet Ada Lovelace kindly."
-    assert run("cat", prompts / "talk?").text == "# user\n\nI am the user.\n\n# assistant\n\nI am the assistant.\n"
-    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", prompts / "greet?") == "EINVAL"
-    assert tools.calls() == []
-
-
-@pytest.mark.semantics("S18")
-def test_a_tool_that_is_new_has_a_path_at_once(tools: Calls, tmp_path: Path) -> None:
-    assert "added" not in run("ls", tools.tool).text.split()
-    (tmp_path / "calls.add").touch()
-    assert tools.cat("count?") == b"call 1 ."  # the server tells of it with the next answer
-    wait_until(lambda: "added" in run("ls", tools.tool).text.split(), "the new tool is listed")
-    assert tools.cat("added?") == b"added 2"
-
-
 @pytest.mark.semantics("S22", "S31")
 def test_a_reader_that_is_killed_ends_its_call(mounted: Mounts, programs: Any, tmp_path: Path) -> None:
     tools = Calls(mounted, tmp_path / "calls.log")

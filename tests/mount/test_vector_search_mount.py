@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedding_endpoint import KEY, Endpoint, config, endpoint
-from harness import Mounts, SourceTable, folder
-from programs import Done, errno_of, run, shell
+from embedding_endpoint import Endpoint, config, endpoint
+from harness import Mounts, SourceTable
+from programs import Done, run, shell
 from vectors import notes_file
 
 DIRECTORY = "bb-vector_search+kb+sqlite"
@@ -52,38 +52,6 @@ def test_a_search_and_the_neighbours_are_directories_of_links(
     assert run("readlink", near / "01 7.json").text == "../../point/7.json\n"
     assert '"body": "coffee beans"' in run("cat", near / "01 7.json").text
     assert '"score": ' in run("cat", near / "results.json").text
-
-
-@pytest.mark.semantics("S23", "S30")
-def test_what_goes_wrong_has_its_errno_and_harms_no_other_source(
-    mounted: Mounts, tmp_path: Path, running: Endpoint
-) -> None:
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "x").write_text("unharmed")
-    expected = ["dimensions are expected", "refuses the model", "502"]
-    mount = mounted(kb(tmp_path, running, dimensions=32), folder("notes", tmp_path / "notes"), expected=expected)
-    notes = mount / DIRECTORY / "notes"
-
-    def errno(name: str) -> str:
-        return errno_of("open(sys.argv[1]).read()", notes / name)
-
-    assert errno("search?text=x&colour=red.json") == "EINVAL"
-    assert errno("search?limit=x.json") == "EINVAL"
-    assert errno("near/9/results.json") == "ENOENT"
-    assert errno("point/9.json") == "ENOENT"
-    for status, answer, code in (
-        (200, {"data": [{"embedding": [1]}]}, "EPROTO"),
-        (404, {}, "EOPNOTSUPP"),
-        (502, {}, "EHOSTDOWN"),
-    ):
-        running.wrong = lambda _request, status=status, answer=answer: (status, answer)
-        assert errno(f"search?text=w{status}.json") == code
-        assert run("cat", mount / "bb-filesystem+notes+file" / "x").text == "unharmed"
-    running.wrong = None
-    assert '"7"' in run("cat", notes / "search?text=beans.json").text
-    attributes = run("getfattr", "-d", mount / DIRECTORY).text + run("cat", mount / DIRECTORY / ".about.md").text
-    assert "search?text=WORDS" in attributes
-    assert KEY not in attributes + mount.log()
 
 
 @pytest.mark.semantics("S36")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mounts, folder
-from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
+from programs import Program, errno_of, python, run, shell, wait_until
 from scripted import ScriptedServer
 
 OLD = "".join(f"old line {number}\n" for number in range(50_000))
@@ -100,16 +100,6 @@ def test_a_new_content_of_a_resource_is_a_new_inode_and_the_open_file_stays_what
     assert run("cat", path).text == NEW
 
 
-@pytest.mark.semantics("S7.1")
-def test_stat_after_a_change_tells_the_new_size(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/file", "old")
-    path = mounted(server.source("docs", ttl={"listing": 3600, "content": 0})) / "mcp-server+docs/test/d/file"
-    for content in ("old", "newer", "x", "", "as long as it was"):
-        server.add("test://d/file", content)
-        assert run("stat", "-c", "%s", path).text.strip() == str(len(content))
-        assert run("cat", path).text == content
-
-
 @pytest.mark.semantics("S7.1", "S13")
 def test_a_changed_local_file_is_a_new_inode(mounted: Mounts, programs: type[Program], tmp_path: Path) -> None:
     root = tmp_path / "folder"
@@ -158,41 +148,6 @@ def test_local_files_are_looked_at_again_after_a_second(mounted: Mounts, tmp_pat
     wait_until(lambda: run("cat", path).text == "the new one", "the change shows")
     (tmp_path / "late").write_text("x")
     wait_until(lambda: run("cat", path.with_name("late"), status=None).text == "x", "the new file shows")
-
-
-@pytest.mark.semantics("S15")
-def test_a_large_local_file_is_read_in_ranges(mounted: Mounts, tmp_path: Path) -> None:
-    big = tmp_path / "big"
-    with big.open("wb") as file:
-        file.truncate(40 << 30)
-        file.seek(39 << 30)
-        file.write(b"here")
-    path = mounted(folder("local", tmp_path), tables={"cache": {"memory": "1 MiB"}}) / "bb-filesystem+local+file/big"
-    assert run("stat", "-c", "%s", path).text.strip() == str(40 << 30)
-    end = str(39 << 30)
-    asked = shell("dd if=$1 bs=4 iflag=skip_bytes skip=$2 count=1 status=none; tail -c 3 $1 | od -An -tx1", path, end)
-    assert asked.text == "here 00 00 00\n"
-
-
-@pytest.mark.semantics("S16")
-def test_concurrent_readers_cause_one_load_and_a_killed_one_harms_nobody(
-    mounted: Mounts, programs: type[Program], server: ScriptedServer
-) -> None:
-    server.add("test://d/file", OLD)
-    server.hang("test://d/file")
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
-    readers = [programs("cat", path) for _ in range(12)]
-    for reader in readers:
-        wait_until(lambda reader=reader: waits_in_fuse(reader.pid), "every reader waits")
-    wait_until(lambda: server.reads() == 1, "the server is asked")
-    readers[0].process.kill()
-    readers[1].process.terminate()
-    for killed in readers[:2]:
-        assert killed.wait(10).status < 0
-    server.release("test://d/file")
-    assert all(reader.wait().text == OLD for reader in readers[2:])
-    assert server.reads() == 1
-    assert not any(line.startswith("cancelled") for line in server.log())
 
 
 @pytest.mark.semantics("S18")
@@ -248,20 +203,3 @@ with open(sys.argv[1], "rb") as file:
     cached, pages = map(int, python(code, path).text.split())
     assert server.reads() > reads
     assert cached == pages
-
-
-@pytest.mark.semantics("S20")
-def test_what_is_cached_of_a_source_that_is_down_is_served_and_marked_stale(
-    mounted: Mounts, server: ScriptedServer
-) -> None:
-    server.add("test://d/read", OLD)
-    server.add("test://d/other", "x")
-    directory = mounted(server.source("docs", ttl={"listing": 3600, "content": 0})) / "mcp-server+docs/test/d"
-    assert run("cat", directory / "read").text == OLD
-    server.options(dead=True)
-    server.crash("test://d/other")
-    assert errno_of("open(sys.argv[1]).read()", directory / "other") == "EHOSTDOWN"
-    assert run("cat", directory / "read").text == OLD
-    assert run("stat", "-c", "%s", directory / "read").text.strip() == str(len(OLD))
-    assert run("getfattr", "--only-values", "-n", "user.bbfs.cache", directory / "read").text == "stale"
-    assert run("ls", directory).text.split() == ["other", "read"]

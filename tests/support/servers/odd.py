@@ -226,15 +226,6 @@ def garbage(server: Server, request: Request) -> bool:
     return False
 
 
-@oddity("garbage-only")
-def garbage_only(server: Server, request: Request) -> bool:
-    """Answers reads with things that are no results."""
-    if request["method"] == "resources/read":
-        server.send({"jsonrpc": "2.0", "id": request["id"], "result": "a string"})
-        return True
-    return False
-
-
 @oddity("bad-bytes")
 def bad_bytes(server: Server, request: Request) -> bool:
     """A text with a byte that is not UTF-8, and one with half a surrogate pair."""
@@ -245,15 +236,6 @@ def bad_bytes(server: Server, request: Request) -> bool:
     contents = b'{"contents": [{"uri": "odd://a", "text": "' + text + b'"}]}'
     server.send_raw(b'{"jsonrpc": "2.0", "id": ' + identifier + b', "result": ' + contents + b"}\n")
     return True
-
-
-@oddity("bad-contents")
-def bad_contents(server: Server, request: Request) -> bool:
-    """Reads answer with the argument, as JSON, in place of `contents`."""
-    if request["method"] == "resources/read":
-        server.answer(request, {"contents": json.loads(server.argument or "[]")})
-        return True
-    return False
 
 
 @oddity("error")

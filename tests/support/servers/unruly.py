@@ -209,20 +209,6 @@ def new_cursors(server: Server, request: Request) -> bool:
     return True
 
 
-@oddity("many")
-def many(server: Server, request: Request) -> bool:
-    """As many resources as the argument says, on one page, and reads of them."""
-    match request["method"]:
-        case "resources/list":
-            number = int(server.argument or 0)
-            server.answer_list(request, [{"uri": f"odd://{i % 10}/{i:06}.txt", "name": str(i)} for i in range(number)])
-        case "resources/read":
-            server.answer_text(request, request["params"]["uri"])
-        case _:
-            return False
-    return True
-
-
 @oddity("flood")
 def flood(server: Server, request: Request) -> bool:
     """A read of `odd://a` starts 20 000 notifications; what is at `odd://c` and in the list changes until their end."""
