@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,10 @@ def point() -> Iterator[Path]:
 def blocked() -> set[int]:
     """Return the threads that wait in the kernel for the lock of a directory, in order to drop a name there."""
     found: set[int] = set()
-    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+    for wchan in glob("/proc/[0-9]*/task/[0-9]*/wchan"):
         with suppress(OSError):
-            if "fuse_reverse_inval_entry" in (task / "wchan").read_text():
-                found.add(int(task.name))
+            if "fuse_reverse_inval_entry" in Path(wchan).read_text():
+                found.add(int(wchan.split("/")[-2]))
     return found
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from harness import NOTIFIER, Mount, Mounts
-from programs import run, wait_until
+from programs import children_of, run, wait_until
 
 from bbfs.fuse import mountpoint
 
@@ -58,12 +58,11 @@ def end(programs: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def notifiers(mount: Mount) -> list[int]:
     """Return the PIDs of the daemon's processes that notify the kernel."""
-    children = [(task / "children").read_text().split() for task in Path(f"/proc/{mount.pid}/task").iterdir()]
     found: list[int] = []
-    for child in (child for some in children for child in some):
+    for child in children_of(mount.pid):
         with suppress(OSError):
             if NOTIFIER in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-                found.append(int(child))
+                found.append(child)
     return found
 
 

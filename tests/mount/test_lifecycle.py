@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, State, folder, unexpected_lines
-from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
+from programs import Program, descriptors_of, errno_of, python, run, shell, wait_until, waits_in_fuse
 from scripted import ScriptedServer
 
 from bbfs.fuse import mountpoint
@@ -35,8 +35,7 @@ def test_the_daemon_never_blocks_where_requests_come_from(mounted: Mounts, serve
     server.add("test://d/file", "x")
     mount = mounted(server.source("docs"))
     assert run("cat", mount / "mcp-server+docs/test/d/file").text == "x"
-    descriptors = Path(f"/proc/{mount.pid}/fd").iterdir()
-    fuse = [descriptor.name for descriptor in descriptors if os.readlink(descriptor) == "/dev/fuse"]
+    fuse = [number for number, leads in descriptors_of(mount.pid).items() if leads == "/dev/fuse"]
     assert fuse
     for number in fuse:
         flags = re.search(r"flags:\s*(\d+)", Path(f"/proc/{mount.pid}/fdinfo/{number}").read_text())
@@ -280,7 +279,8 @@ def test_a_server_gets_its_own_environment_and_no_descriptor_of_the_daemon(
     assert b"OWN=for-this-one" in environ
     assert b"SECRET_OF_THE_DAEMON" not in environ
     assert b"NOTIFY_SOCKET" not in environ
-    held = [os.readlink(descriptor) for descriptor in (child / "fd").iterdir()]
+    held = descriptors_of(pid).values()
+    assert held
     assert not any("/dev/fuse" in target or str(mount.state.home) in target for target in held)
 
 

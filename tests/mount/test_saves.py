@@ -87,9 +87,7 @@ class Cell:
         return {name.removeprefix(self.prefix): content for name, content in self.place.snapshot(self.prefix).items()}
 
     def pending(self) -> list[str]:
-        return [
-            json.loads(each.read_text())["native_uri"] for each in self.saving.mount.state.home.rglob("pending/*.json")
-        ]
+        return [json.loads(each.read_text())["native_uri"] for each in self.saving.mount.state.pending()]
 
 
 @pytest.fixture

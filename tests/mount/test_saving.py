@@ -90,7 +90,7 @@ def test_of_two_writers_one_wins_and_the_other_keeps_its_bytes(here: Path, mount
     paths = (here / "note.md", other / DIRECTORY / "note.md")
     assert conflicts_of((paths[0], "first"), (paths[1], "second")) == [False, True]
     assert stored(tmp_path, "note.md") == "first"
-    [kept] = other.state.home.rglob("pending/*.json")
+    [kept] = other.state.pending()
     assert kept.with_suffix("").read_text() == "second"
     assert "Conflict" in json.loads(kept.read_text())["error"]
     wait_until(lambda: run("cat", other / DIRECTORY / "note.md").text == "first", "the other mount has it too")

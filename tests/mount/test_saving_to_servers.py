@@ -93,11 +93,6 @@ def pending(mount: Mount) -> list[dict[str, object]]:
     return json.loads(mount.bbfs("pending", "list", "--json").text)
 
 
-def kept(mount: Mount) -> list[bytes]:
-    """Return the contents of the pending writes."""
-    return [each.with_suffix("").read_bytes() for each in mount.state.home.rglob("pending/*.json")]
-
-
 def test_shells_and_editors_save(here: Path, server: FileServer) -> None:
     shell("echo one > note.md; echo two >> note.md; echo new | tee new.txt; echo x | tee -a new.txt", directory=here)
     shell("sed -i s/one/1/ note.md", directory=here)
@@ -219,7 +214,7 @@ def test_a_server_that_dies_during_an_upload_gets_it_later(
             retry += ["--force"]
         mount.bbfs(*retry)
         assert (server.root / "note.md").read_bytes() == data.read_bytes()
-        assert kept(mount) == []
+        assert mount.state.kept() == []
         assert run("cat", note).out == data.read_bytes()
 
 
@@ -232,7 +227,7 @@ def test_a_server_that_is_stopped_fails_a_save_in_time(mounted: Mounts, started:
     server.process.send_signal(signal.SIGSTOP)
     assert errno_of(SAVE.format("mine"), note) == "ETIMEDOUT"
     server.process.send_signal(signal.SIGCONT)
-    assert kept(mount) == [b"mine"]
+    assert mount.state.kept() == [b"mine"]
     wait_until(lambda: errno_of(SAVE.format("again"), note).startswith("OK"), "it is written again")
     assert os.listdir(server.root) == ["note.md"]
 
@@ -249,7 +244,7 @@ def test_of_three_writers_one_wins_and_the_others_keep_their_bytes(mounted: Moun
     change = f"open({str(shared)!r}, 'w').write('theirs')"
     assert conflicts_of((first, "first"), (second, "2nd"), then=change) == [True, True]
     assert shared.read_bytes() == b"theirs"
-    assert [kept(mount) for mount in mounts] == [[b"first"], [b"2nd", b"2nd"]]
+    assert [mount.state.kept() for mount in mounts] == [[b"first"], [b"2nd", b"2nd"]]
 
 
 def test_a_full_server_takes_nothing(mounted: Mounts, started: Callable[..., FileServer], tmp_path: Path) -> None:
@@ -262,7 +257,7 @@ def test_a_full_server_takes_nothing(mounted: Mounts, started: Callable[..., Fil
     assert server.path("note.md").read_bytes() == b"one\n"
     # For WebDAV, rclone gives no reason.
     assert errno_of(COPY, here / "new", data) == ("EIO" if server.scheme == "webdav" else "ENOSPC")
-    assert kept(mount) == [data.read_bytes()]
+    assert mount.state.kept() == [data.read_bytes()]
     shell("echo two >> note.md", directory=here)
     assert server.path("note.md").read_bytes() == b"one\ntwo\n", "nothing is left that takes its room"
     assert os.listdir(server.path("")) == ["note.md"]
@@ -281,4 +276,4 @@ def test_a_server_that_refuses_says_so(mounted: Mounts, started: Callable[..., F
     assert errno_of("os.rename(sys.argv[1], sys.argv[1] + '2')", here / "note.md") == "EACCES"
     assert (server.root / "note.md").read_bytes() == b"one\n"
     assert run("cat", here / "note.md").out == b"one\n"
-    assert kept(mount) == [b"mine", b"mine"]
+    assert mount.state.kept() == [b"mine", b"mine"]

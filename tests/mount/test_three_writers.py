@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import Mount, Mounts
+from harness import Mounts
 from killable import NAME, KilledKnowledge
 from notion_server import TOKEN, NotionServer, id_of, notion_server
 from pets_server import PetsServer
@@ -89,10 +89,6 @@ def kinds(tmp_path: Path) -> Iterator[list[Kind]]:
         yield [make(tmp_path / make.__name__, stack) for make in (knowledge, row, note, page)]
 
 
-def kept(mount: Mount) -> list[str]:
-    return sorted(each.with_suffix("").read_text() for each in mount.state.home.rglob("pending/*.json"))
-
-
 @pytest.mark.semantics("S32.19")
 def test_one_wins_and_the_others_keep_their_bytes(mounted: Mounts, kinds: list[Kind]) -> None:
     expected = ["somebody else has"]
@@ -107,5 +103,5 @@ def test_one_wins_and_the_others_keep_their_bytes(mounted: Mounts, kinds: list[K
         wait_until(lambda files=files: b"first" in run("cat", files[1]).out, "the other mount shows it")
         assert conflicts_of(*mine, then=kind.put) == [True, True], kind.file
         assert kind.get() == "theirs"
-    texts = [[kind.text.format(word) for kind in kinds] for word in ("first", "second")]
-    assert [kept(mount) for mount in mounts] == [sorted(texts[0]), sorted(2 * texts[1])]
+    texts = [[kind.text.format(word).encode() for kind in kinds] for word in ("first", "second")]
+    assert [mount.state.kept() for mount in mounts] == [sorted(texts[0]), sorted(2 * texts[1])]

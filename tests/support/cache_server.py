@@ -64,7 +64,7 @@ class CacheServer:
 
     def keys(self, kind: str) -> list[str]:
         """The keys of one kind that bbfs has made: `content`, `entry`, `loading`, `epoch`."""
-        return sorted(self.ask("KEYS", f"*:{kind}:*").split("\n")) if self.ask("KEYS", f"*:{kind}:*") else []
+        return sorted(filter(None, self.ask("KEYS", f"*:{kind}:*").split("\n")))
 
     def pause(self) -> None:
         """Let it answer nothing until `go_on`, though it takes connections."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import forked_daemon
 from forked_daemon import ForkedDaemon
-from programs import Done, bbfs
+from programs import Done, bbfs, children_of
 
 from bbfs.fuse import mountpoint, notifier
 from bbfs.sources.mcp.transport import leftovers
@@ -88,6 +88,14 @@ class State:
     def remove(self) -> None:
         shutil.rmtree(self.home, ignore_errors=True)
 
+    def pending(self) -> list[Path]:
+        """The descriptions of the pending writes; the content of each is beside it, without the suffix."""
+        return sorted((self.home / ".local/state/bbfs/pending").glob("*.json"))
+
+    def kept(self) -> list[bytes]:
+        """The contents of the pending writes."""
+        return sorted(each.with_suffix("").read_bytes() for each in self.pending())
+
     def processes(self) -> list[str]:
         """The processes that live in this home: what a daemon started, whatever became of their parents."""
         found = [f"{each.pid}: {' '.join(each.args)}" for each in self.forked if each.poll() is None]
@@ -110,7 +118,7 @@ def unexpected_lines(log: str, expected: Sequence[str]) -> list[str]:
     ]
 
 
-def _outlives(child: str) -> bool:
+def _outlives(child: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[3:4] in ([NOTIFIER], [LEFTOVERS])
     return False
@@ -191,8 +199,7 @@ class Mount:
 
     def children(self) -> list[int]:
         """The PIDs of the daemon's children, those of all its threads, but for the processes that outlive it."""
-        lists = [(task / "children").read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
-        return [int(child) for children in lists for child in children.split() if not _outlives(child)]
+        return [child for child in children_of(self.pid) if not _outlives(child)]
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name

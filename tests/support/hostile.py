@@ -20,7 +20,7 @@ from typing import Any
 
 from harness import Mounts, SourceTable, folder, mcp
 from hostile_sources import unsent
-from programs import Program
+from programs import Program, children_of
 from repository import SERVERS
 
 LONGEST = 1.0
@@ -194,10 +194,9 @@ class Footprint:
 
     def _worker_pids(self) -> list[int]:
         found: list[int] = []
-        for children in Path(f"/proc/{self._pid}/task").glob("*/children"):
+        for pid in children_of(self._pid):
             with contextlib.suppress(OSError):
-                started = map(int, children.read_text().split())
-                found += [pid for pid in started if b"bounded" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+                found += [pid] if b"bounded" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
         return found
 
     def _open(self) -> int:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-from programs import wait_until
+from programs import free_port, wait_until
 
 PASSWORD = "s3cret/&:pass"
 _PATH = f"{os.environ['PATH']}:/usr/sbin"
@@ -45,9 +44,7 @@ class MariadbServer:
             check=False,
         )
         assert made.returncode == 0, made.stderr
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         settings = [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={directory}/socket"]
         settings += [
             f"--pid-file={directory}/pid",

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from programs import wait_until
+from programs import free_port, wait_until
 
 PASSWORD = "s3cret/&:pass"
 SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=40", "timezone=UTC")
@@ -62,9 +61,7 @@ class PostgresServer:
             os.chown(directory, user.pw_uid, user.pw_gid)
             self._as = ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
         subprocess.run(["cp", "-a", _cluster(self._bin, self._as), directory / "data"], timeout=60, check=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 

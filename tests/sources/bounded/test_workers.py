@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from programs import children_of
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.bounded import workers
@@ -23,10 +24,7 @@ ENDLESS = b'<a b="' * 200_000
 
 def children() -> set[int]:
     """Return the processes that this one has started and that have not been reaped."""
-    found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        found.update(map(int, (task / "children").read_text().split()))
-    return found
+    return set(children_of("self"))
 
 
 def waits(seconds: float) -> Iterator[None]:

@@ -20,6 +20,7 @@ import pytest
 import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs import descriptors_of
 
 from bbfs.model.errors import (
     BbfsError,
@@ -89,13 +90,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 def open_below(directory: Path) -> list[str]:
     """The descriptors of this process that lead below `directory`."""
-    links = []
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{number}"))
-        except FileNotFoundError:
-            continue
-    return [link for link in links if link.startswith(str(directory))]
+    return [leads for leads in descriptors_of("self").values() if leads.startswith(str(directory))]
 
 
 # What is shown

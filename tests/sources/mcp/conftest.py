@@ -1,6 +1,6 @@
 """What the tests of MCP connections share: a running manager, and servers to connect to."""
 
-import os
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +12,7 @@ import pytest
 import trio
 from forked_daemon import forked
 from odd_servers import ManualClock, Odd
+from programs import descriptors_of
 from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy
@@ -97,5 +98,10 @@ async def _drain(stream: trio.abc.ReceiveStream, output: list[str] | None) -> No
 
 @pytest.fixture
 def descriptors() -> Callable[[], int]:
-    """The number of open descriptors of this process."""
-    return lambda: len(os.listdir("/proc/self/fd"))
+    """The number of open descriptors of this process, without those of earlier tests that nothing uses any more."""
+
+    def count() -> int:
+        gc.collect()
+        return len(descriptors_of("self"))
+
+    return count

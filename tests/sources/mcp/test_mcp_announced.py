@@ -10,6 +10,7 @@ import pytest
 import trio
 from forked_daemon import forked
 from odd_servers import until
+from programs import children_of
 from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy
@@ -59,12 +60,11 @@ async def test_a_server_announces_what_it_has_agreed_to_as_long_as_it_is_there(
 def _children(parent: int, directory: Path) -> list[int]:
     """The processes that `parent` has started for the server in a directory, and their own."""
     found: list[int] = []
-    for task in Path(f"/proc/{parent}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            with suppress(FileNotFoundError):
-                found += _children(int(child), directory)
-                if str(directory).encode() in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
+    for child in children_of(parent):
+        with suppress(OSError):
+            found += _children(child, directory)
+            if str(directory).encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
     return found
 
 
