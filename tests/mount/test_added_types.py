@@ -11,6 +11,8 @@ from harness import Mounts
 from programs import errno_of, run
 from repository import DOCS, ROOT
 
+pytestmark = pytest.mark.timeout(150)  # it builds and installs, and runs a suite of its own
+
 DOCUMENT = DOCS / "sources/own.md"
 _FILE = re.compile(r"^`([\w.]+)`: (?:.+\n)+\n```\w+\n((?:(?!```).*\n)*)```$", re.MULTILINE)
 """A paragraph that begins with the name of a file, and the block after it."""

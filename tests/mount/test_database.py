@@ -196,7 +196,8 @@ def test_an_archive_of_a_large_table_has_all_rows_and_no_empty_file(
         ),
     )
     queries = {"slow": {"sql": "SELECT 7 AS n", "lazy": True}}
-    source = mounted(over(postgres, name, config={"row_limit": 1000, "queries": queries})) / BASE
+    config = {"row_limit": 1000, "listed_rows": 20, "queries": queries}
+    source = mounted(over(postgres, name, config=config)) / BASE
     for command in ("tar --sort=name -cf - . | tar -xf - -C", "cp -a ."):
         copy = tmp_path / command.split()[0]
         copy.mkdir()

@@ -3,8 +3,6 @@
 import hashlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 from harness import Mounts, SourceTable, folder
 from object_stores import KEY, SECRET, Relay, S3Server, closing
-from programs import Program, errno_of, run, shell, wait_until
+from programs import Done, Program, bbfs, errno_of, run, shell, wait_until
 
 BIG = os.urandom(50 << 20)
 STALLED = ("no answer in time", "no answer within")
@@ -43,24 +41,19 @@ def s3(relay: Relay, **options: Any) -> SourceTable:
 
 
 def test_options_of_the_command_line_lead_to_an_endpoint(server: S3Server, mounted: Mounts) -> None:
-    state = mounted.state()
+    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
+    env = mounted.state().environ() | keys
 
-    def bbfs(*options: str) -> "subprocess.CompletedProcess[str]":
-        target = ["cat", "--source", "store=s3://data/", *options, "store/data/docs/a.md"]
-        line = [sys.executable, "-m", "bbfs", *target]
-        keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
-        env = state.environ() | keys
-        return subprocess.run(
-            line, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
+    def cat(*options: str) -> Done:
+        return bbfs("cat", "--source", "store=s3://data/", *options, "store/data/docs/a.md", env=env, status=None)
 
     for name in ("store.endpoint", "endpoint", "store.options.endpoint"):
-        read = bbfs("-o", f"{name}={server.url}")
-        assert (read.stdout, read.returncode) == ("content of docs/a.md\n", 0), read.stderr
-    wrong = bbfs("-o", f"store.endpont={server.url}")
-    assert (wrong.stdout, wrong.returncode) == ("", 1)
-    assert "did you mean 'endpoint'" in wrong.stderr
-    assert "endpoint" in bbfs("-o", "store.endpoint=no address").stderr
+        read = cat("-o", f"{name}={server.url}")
+        assert (read.out, read.status) == (b"content of docs/a.md\n", 0), read.err
+    wrong = cat("-o", f"store.endpont={server.url}")
+    assert (wrong.out, wrong.status) == (b"", 1)
+    assert b"did you mean 'endpoint'" in wrong.err
+    assert b"endpoint" in cat("-o", "store.endpoint=no address").err
 
 
 @pytest.mark.semantics("S1", "S3", "S5", "S9", "S11.2", "S14", "S30")
