@@ -512,9 +512,7 @@ async def test_a_listing_held_ready_is_the_same_in_pieces_and_counts_what_was_ta
         directory = pyfuse3.InodeT((await world.kernel.walk("mcp-server+docs/x/d")).ino)
 
         def lookups(ino: int) -> int:
-            inode = world.files.core.inodes.find(ino)
-            assert inode is not None
-            return inode.lookups
+            return world.files.core.inodes.inode(ino).lookups
 
         async def listed(forgotten: int | None = None) -> list[tuple[bytes, int, int]]:
             buffer.taken.clear()
