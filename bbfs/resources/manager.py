@@ -269,7 +269,8 @@ class ResourceManager:
 
     async def go_on(self, change: Callable[[], Awaitable[T]]) -> T:
         """Await a change in a task of its own. It goes on if its caller is cancelled. Raise BbfsError."""
-        value: T = await self._flights.do(("change", object()), change, inf)
+        key = ("change", object())
+        value: T = await self._flights.outcome(key, self._flights.begin(key, change, inf))
         return value
 
     # -- changes -----------------------------------------------------------------------------------------------------

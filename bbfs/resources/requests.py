@@ -24,14 +24,17 @@ WAITERS_PER_SOURCE = 400
 
 
 class Flight:
-    """A request under way. `done` is set when `error` or `value` is. deadline: in trio's clock. waiting: callers."""
+    """A request under way. `done` is set when `error` or `value` is. timeout: seconds from its beginning. deadline: in
+    trio's clock. waiting: callers.
+    """
 
-    __slots__ = ("deadline", "done", "error", "scope", "value", "waiting")
+    __slots__ = ("deadline", "done", "error", "scope", "timeout", "value", "waiting")
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, timeout: float) -> None:
         self.done = trio.Event()
-        self.deadline = deadline
-        self.scope = trio.CancelScope(deadline=deadline)
+        self.timeout = timeout
+        self.deadline = trio.current_time() + timeout
+        self.scope = trio.CancelScope(deadline=self.deadline)
         self.error: BbfsError | None = None
         self.value: Any = None
         self.waiting = 0
@@ -54,7 +57,7 @@ class SingleFlight:
         """
         flight = self._flights.get(key)
         if flight is None:
-            flight = self._flights[key] = Flight(trio.current_time() + timeout)
+            flight = self._flights[key] = Flight(timeout)
             self._nursery.start_soon(self._run, key, request(), flight, name="flight")
         return flight
 
@@ -67,7 +70,12 @@ class SingleFlight:
         while_wanted: bool = False,
         deadline: float = inf,
     ) -> Any:
-        """Return the value of `request`, shared with all callers that use `key` meanwhile.
+        """Return the value of `request`, shared with all callers that use `key` meanwhile. See `outcome`."""
+        flight = self.begin(key, request, timeout)
+        return await self.outcome(key, flight, while_wanted=while_wanted, deadline=deadline)
+
+    async def outcome(self, key: Hashable, flight: Flight, *, while_wanted: bool = False, deadline: float = inf) -> Any:
+        """Return the value of the flight that was begun under a key, once it has ended.
 
         while_wanted: cancel the request with its last caller; the next caller begins another one. deadline: in trio's
         clock, of a caller that has waited before.
@@ -75,7 +83,6 @@ class SingleFlight:
         Raises the request's BbfsError, or DeadlineExceeded. The deadline bounds the wait as well as the work, since a
         request may end late (an SDK that shields its clean-up).
         """
-        flight = self.begin(key, request, timeout)
         flight.waiting += 1
         try:
             with trio.CancelScope(deadline=min(flight.deadline, deadline)):
@@ -88,7 +95,7 @@ class SingleFlight:
         finally:
             flight.waiting -= 1
         if not flight.done.is_set():
-            raise DeadlineExceeded(f"no answer within {round(timeout, 1):g} s")
+            raise DeadlineExceeded(f"no answer within {round(flight.timeout, 1):g} s")
         if flight.error is not None:
             raise type(flight.error)(*flight.error.args)
         return flight.value

@@ -264,7 +264,8 @@ class Names:
 
     async def resolve(self, path: Path) -> Node:
         """As `find`, after what that waits for."""
-        return await answered(self.find(path), self.find, path)
+        found = self.find(path)
+        return await answered(found, self.find, path) if isinstance(found, Wait) else found
 
     def roots(self) -> dict[str, Node]:
         """Return the entries of the mount's root."""

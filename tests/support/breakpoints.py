@@ -21,8 +21,9 @@ _PENDING, _STORED = "/bbfs/pending/", "/pad.file"
 _WRITER, _STORE = "bbfs.resources.writing.writer:Writer.", "bbfs.resources.writing.pending:PendingStore."
 _BEFORE = {
     "bbfs.resources.writing.writer:require_state": "compare",
+    "bbfs.resources.writing.names:require_state": "compare",
     _WRITER + "_failed": "failed",
-    _WRITER + "_stored": "show",
+    "bbfs.resources.writing.changes:SourceChanges.stored": "show",
     _STORE + "sync": "sync",
 }
 _AFTER = {

@@ -3,6 +3,7 @@ other commands that write without a mount)."""
 
 import os
 from dataclasses import replace
+from functools import partial
 
 import trio
 
@@ -66,11 +67,10 @@ async def put(manager: ResourceManager, request: table.Put, replies: table.Repli
         raise Exists("is there already")
     path = _listed(source, native_uri)
     if path is None and expected.exists is not True:
-        await manager.writer.make_parents(source, native_uri)
-    given = MemoryContent(request.data)
-    stored = await manager.writer.write(
-        source, native_uri, given, expected, path=path, keep=request.keep, labels=labels, by_owner=request.by_owner
-    )
+        await manager.writer.names.make_parents(source, native_uri)
+    given, keep, by_owner = MemoryContent(request.data), request.keep, request.by_owner
+    write = partial(manager.writer.write, path=path, keep=keep, labels=labels, by_owner=by_owner)
+    stored = await manager.go_on(partial(write, source, native_uri, given, expected))
     if path is None:
         await manager.by_uri.relist(source)
     state, metadata = stored.state, stored.record.metadata
@@ -88,7 +88,7 @@ async def remove(manager: ResourceManager, request: table.Remove, _: table.Repli
         if not expected.exists:
             raise NotFound("no such resource")
     path = _listed(source, native_uri)
-    await manager.writer.remove(source, native_uri, expected, path, by_owner=request.by_owner)
+    await manager.writer.names.remove(source, native_uri, expected, path, by_owner=request.by_owner)
     if path is None:
         await manager.by_uri.relist(source)
 
@@ -107,9 +107,8 @@ async def retry(manager: ResourceManager, request: table.Retry, replies: table.R
     expected = Expected() if request.force else item.expected
     content = await trio.to_thread.run_sync(_content, manager, item)
     path = _listed(source, item.native_uri)
-    await manager.writer.write(
-        source, item.native_uri, content, expected, path=path, again=item, labels=item.labels, by_owner=True
-    )
+    write = partial(manager.writer.write, path=path, again=item, labels=item.labels, by_owner=True)
+    await manager.go_on(partial(write, source, item.native_uri, content, expected))
     if path is None:
         await manager.by_uri.relist(source, item.path)
     await replies.give(table.Stored(item.uri, item.size))

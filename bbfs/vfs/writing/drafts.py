@@ -187,7 +187,7 @@ class Drafts:
             overlay = self.overlay(draft)
             if _draft_at(overlay, below) is None:
                 try:
-                    await self._writer.remove(source, record.metadata.native_uri, expected, below)
+                    await self._writer.names.remove(source, record.metadata.native_uri, expected, below)
                 except Conflict:  # the name leads to a later resource of another program
                     record.invalidate()
                     overlay.drop(below)
@@ -196,24 +196,24 @@ class Drafts:
 
     # -- hand-over ---------------------------------------------------------------------------------------------------
 
-    async def save(self, draft: Draft, opened: OpenFile) -> None:
-        """Hand over a draft at a close. No later open sees bytes that the source refuses, nor begins with them."""
-        try:
-            await self.hand_over(draft, opened)
-        except BbfsError:
-            self.unshow(draft)
-            raise
+    async def hand_over(self, draft: Draft, opened: OpenFile, *, ends: bool) -> None:
+        """Give the bytes to the source, unless it has them. Raise BbfsError: then they are a pending write.
 
-    async def hand_over(self, draft: Draft, opened: OpenFile | None = None) -> None:
-        """Give the bytes to the source, unless it has them. Raise BbfsError: then they are a pending write."""
+        ends: a program has closed the file. No later open sees bytes that the source refuses, nor begins with them.
+        """
         if not draft.dirty or draft.temporary or draft.removed:
             return
-        async with draft.lock:
-            if not draft.temporary and not draft.removed:
-                await self.store_dirty(draft, opened)
+        try:
+            async with draft.lock:
+                if not draft.temporary and not draft.removed:
+                    await self.store_dirty(draft, opened)
+        except BbfsError:
+            if ends:
+                self.unshow(draft)
+            raise
 
     async def store_dirty(self, draft: Draft, opened: OpenFile | None = None) -> None:
-        """As `hand_over`, of a draft whose lock the caller has."""
+        """Give the bytes to the source, unless it has them. The caller has the lock of the draft. Raise BbfsError."""
         if draft.dirty and draft.buffer is not None:
             await self.store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer, opened=opened)
 
@@ -257,7 +257,7 @@ class Drafts:
             opened.refused = []
         draft.failed, draft.refused = False, []
         if draft.set_ns is not None:
-            record = await self._writer.set_time(source, record, draft.set_ns)
+            record = await self._writer.names.set_time(source, record, draft.set_ns)
         # As on a disk: tar looks whether the inode is the one that it has made.
         if draft.owns_inode and await _has(record, content, state.etag):
             record.store_as(draft.version, draft.changed_ns, is_stated=state.etag is not None)

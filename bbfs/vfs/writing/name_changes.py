@@ -186,7 +186,7 @@ class NameChanges:
         native_uri = await self._tree.native_uri_for(source, below)
         ino = self._inodes.remember(path, DIRECTORY_VERSION)  # the kernel need not be told of what its answer tells
         try:
-            if not await self._writer.make_directory(source, native_uri, below):
+            if not await self._writer.names.make_directory(source, native_uri, below):
                 overlay.put(below, DIRECTORY, made=True)
         finally:
             self._inodes.forget(ino)
@@ -235,7 +235,7 @@ class NameChanges:
     async def _remove_stored(self, source: Source, record: Record | None, below: Path) -> None:
         if record is None:
             raise NotSupported("/".join(below))
-        await self._writer.remove(source, record.metadata.native_uri, record_state(record), below)
+        await self._writer.names.remove(source, record.metadata.native_uri, record_state(record), below)
 
     @staticmethod
     async def _filled_for_its_users(draft: Draft) -> None:
@@ -258,7 +258,7 @@ class NameChanges:
         native_uri = node.record.metadata.native_uri if node.record is not None else None
         if native_uri is None and not made:
             native_uri = await self._tree.native_uri_for(source, below)
-        if made or native_uri is None or not await self._writer.remove_directory(source, native_uri, below):
+        if made or native_uri is None or not await self._writer.names.remove_directory(source, native_uri, below):
             overlay.unshow(below)
 
     # -- rename ------------------------------------------------------------------------------------------------------

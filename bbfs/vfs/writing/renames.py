@@ -58,7 +58,7 @@ class Renames:
             for draft in drafts:  # none may be handed over under its old name meanwhile
                 await locks.enter_async_context(draft.lock)
                 await self._drafts.staged.drop(draft)
-            if record is None or not await self._writer.rename(
+            if record is None or not await self._writer.names.rename(
                 source,
                 record.metadata.native_uri,
                 to_uri,
@@ -217,7 +217,7 @@ class Renames:
         native_uri = record.metadata.native_uri
         to_uri, expected = await self._target(rename)
         replaces = expected.exists is not False
-        renamed = await self._writer.rename(
+        renamed = await self._writer.names.rename(
             source,
             native_uri,
             to_uri,
@@ -234,7 +234,7 @@ class Renames:
                 await self._drafts.store(copy, to_uri, expected, to_below, buffer, keep=False)
             except Rejected as error:  # EINVAL of rename(2) means to mv(1) that a directory would go into itself
                 raise NotSupported(str(error)) from None
-            await self._writer.remove(source, native_uri, copied, below)
+            await self._writer.names.remove(source, native_uri, copied, below)
             return copy.record
         stored = source.catalog.record(to_uri)
         return self._drafts.unstored(source, to_uri, to, to_below) if stored is None else stored

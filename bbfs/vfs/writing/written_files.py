@@ -5,7 +5,7 @@ return (S32). Methods that are awaited raise BbfsError and may wait for a source
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -107,7 +107,8 @@ class WrittenFiles:
             raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
         if record is None or not self._grants.replaceable(record):
             raise NotSupported(f"{'/'.join(path)}: the source cannot replace it")
-        if record.inode_version != version.removesuffix(STAND_IN):
+        present = record.inode_version
+        if present != version.removesuffix(STAND_IN):
             self._contents.send_on(record)
             raise Outdated("/".join(path))
         draft = self._drafts.begin(path, below, record.metadata.native_uri, record, record_state(record))
@@ -115,7 +116,7 @@ class WrittenFiles:
         if record.digest is None:  # no program has read it yet, and its first load tells another inode version
             draft.base_size = record.best_size()
         else:
-            draft.base = record.inode_version
+            draft.base = present
         return self._drafts.show(draft)
 
     def opened(self, draft: Draft, ino: int, *, reads: bool = False, program: int = 0) -> int:
@@ -144,12 +145,13 @@ class WrittenFiles:
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         """Take what a program writes, and return how many bytes these are. Raise ReadOnly, NoSpace, BbfsError."""
-        draft = self._files[handle].draft
+        opened = self._files[handle]
+        draft = opened.draft
         if draft is None:
             raise ReadOnly("the file was opened for reading")
         with draft.awaited():
             async with self._changing(draft):
-                if self._files[handle].appends:
+                if opened.appends:
                     # The kernel appends at the size that it was told last: 0, where only a load tells the size.
                     end = (await draft.filled()).size
                     draft.is_moved |= offset != end
@@ -191,7 +193,7 @@ class WrittenFiles:
         return self._names.attributes(ino, path, await self._names.resolve(path))
 
     async def _set_time(self, record: Record, modified_ns: int) -> Record:
-        return await self._writer.set_time(self._roots.of(record), record, modified_ns)
+        return await self._writer.names.set_time(self._roots.of(record), record, modified_ns)
 
     def require_written(self, ino: int) -> None:
         """Raise ReadOnly unless an inode is of a source that is written. The directory of such a source is."""
@@ -208,7 +210,7 @@ class WrittenFiles:
                 await draft.truncate(size)
                 draft.changed()
             if handle is None:
-                await self._drafts.save(draft, self._files[own])
+                await self._drafts.hand_over(draft, self._files[own], ends=True)
             return of_draft(ino, draft)
         finally:
             if handle is None:
@@ -228,25 +230,26 @@ class WrittenFiles:
     async def flush(self, handle: int) -> None:
         """Hand over what was written: a program has closed one of the descriptors by which it could write."""
         opened = self._files[handle]
-        if opened.unsaved:
-            await self._sync(opened, ends=True)
+        if opened.draft is not None and opened.unsaved:
+            await self._manager.go_on(self._hand_over(opened.draft, opened, ends=True))
 
     async def sync(self, handle: int) -> None:
-        """Hand over what was written, and wait until the source has stored it.
+        """Hand over what was written, and wait until the source has stored it."""
+        opened = self._files[handle]
+        if opened.draft is not None and opened.draft.dirty:
+            await self._manager.go_on(self._hand_over(opened.draft, opened, ends=False))
 
-        This goes on if its caller is cancelled. Until then the draft counts as open, whoever releases its handles.
+    def _hand_over(self, draft: Draft, opened: OpenFile, *, ends: bool) -> Callable[[], Awaitable[None]]:
+        """Return the hand-over of an open file, which goes on if its caller is cancelled.
+
+        Until it has ended the draft counts as open, whoever releases its handles. ends: whether a program has closed.
         """
-        await self._sync(self._files[handle], ends=False)
-
-    async def _sync(self, opened: OpenFile, *, ends: bool) -> None:
-        draft = opened.draft
-        if draft is not None and draft.dirty:
-            draft.users += 1
-            await self._manager.go_on(partial(self._flush, draft, opened, ends))
+        draft.users += 1
+        return partial(self._flush, draft, opened, ends)
 
     async def _flush(self, draft: Draft, opened: OpenFile, ends: bool) -> None:
         try:
-            await (self._drafts.save(draft, opened) if ends else self._drafts.hand_over(draft, opened))
+            await self._drafts.hand_over(draft, opened, ends=ends)
             if ends and draft.temporary:
                 await self._drafts.staged.stage(draft)
         finally:
@@ -266,7 +269,7 @@ class WrittenFiles:
         draft = opened.draft
         assert draft is not None
         try:
-            await self._drafts.save(draft, opened)
+            await self._drafts.hand_over(draft, opened, ends=True)
         except BbfsError:
             pass  # it is a pending write, and the log has it
         self._drafts.closed(draft)
