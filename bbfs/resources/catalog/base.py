@@ -8,7 +8,7 @@ import logging
 from array import array
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain, islice
 from math import inf
@@ -17,10 +17,11 @@ from typing import Any, ClassVar, Protocol, overload
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotSupported
-from bbfs.model.listing import Buckets, Rows
+from bbfs.model.listing import Buckets
 from bbfs.model.values import ChangeEvent, DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.folding import Directory
+from bbfs.resources.catalog.overlay import Written
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
 from bbfs.resources.requests import SingleFlight
 
@@ -38,43 +39,8 @@ SERVED_STALE = 1.0
 """Seconds for which the kernel may cache a stale answer that is being refreshed."""
 Stored = tuple[list[Remembered], tuple[float, Listing] | None]
 """What an earlier mount had learnt of resources, and its listing of the source with the time of that, if any."""
-WRITTEN_KEPT = 1000
-"""Written resources that are remembered until the listings that began before have ended."""
 LOGGED_EVERY = 60.0
 """Seconds between two logged problems of a source."""
-
-
-class Written:
-    """The resources that programs have stored last, as their source described them then.
-
-    A listing whose request began before may describe an earlier version. No program may get its bytes or version then.
-    """
-
-    def __init__(self) -> None:
-        self._stored: dict[str, tuple[float, ResourceMetadata]] = {}
-
-    def note(self, metadata: ResourceMetadata, at: float) -> None:
-        """Note what was stored. at: when its source had done so (seconds since the epoch)."""
-        self.forget(metadata.native_uri)
-        if metadata.etag is not None:  # else a load tells the version
-            self._stored[metadata.native_uri] = at, metadata
-        if len(self._stored) > WRITTEN_KEPT:
-            self.forget(next(iter(self._stored)))
-
-    def forget(self, native_uri: str) -> None:
-        self._stored.pop(native_uri, None)
-
-    def over(self, listing: Listing, began: float) -> Listing:
-        """Return a listing with the resources that were stored since its request began. It may be changed itself."""
-        later = {uri: metadata for uri, (at, metadata) in self._stored.items() if at > began}
-        rows = listing.resources
-        if not later:
-            return listing
-        if not isinstance(rows, Rows):
-            return replace(listing, resources=tuple(later.get(each.native_uri, each) for each in rows))
-        for metadata in later.values():
-            rows.replace_metadata(metadata)
-        return listing
 
 
 @dataclass(slots=True)

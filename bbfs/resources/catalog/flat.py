@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from math import inf
 from typing import TypeVar
 
 import trio
@@ -174,6 +175,8 @@ class FlatCatalog(Catalog):
 
     def _unlisted_node(self, path: Path) -> Node:
         """Return the node at a path that is not in the listing. Raise NotFound."""
+        if not self._templates:
+            raise NotFound(f"no such resource: {'/'.join(path)}")
         above = self._templated.above(path) if len(path) > 2 and any("?" in name for name in path[:-1]) else None
         node = self._templated.node(path) if above is None else None
         if node is not None:
@@ -259,7 +262,7 @@ class FlatCatalog(Catalog):
         return self._held.record(native_uri) or self._templated.of_uri(uri, native_uri)
 
     def absence(self, path: Path) -> float:
-        return self._templated.absence(path)
+        return self._templated.absence(path) if self._templates else inf
 
     def templates(self, path: Path) -> list[ResourceTemplate]:
         return self._templated.given_at(path)
@@ -281,12 +284,13 @@ class FlatCatalog(Catalog):
 
     def native_uri(self, path: Path) -> str:
         """Return the native URI that a template makes of a name, or else the rule."""
-        return self._templated.native_uri(path) or uri_paths.native_of(path)
+        return (self._templated.native_uri(path) if self._templates else None) or uri_paths.native_of(path)
 
     def wrote(self, path: Path, native_uri: str, *, is_there: bool) -> list[Record]:
-        self._templated.outdate(path, is_there=is_there)
-        if self._templated.own_uri(path) is not None:
-            self._templated.outdate(path[:-1], is_there=is_there)
+        if self._templates:
+            self._templated.outdate(path, is_there=is_there)
+            if self._templated.own_uri(path) is not None:
+                self._templated.outdate(path[:-1], is_there=is_there)
         above = native_uri.rstrip("/").rpartition("/")[0]
         found = (self.record(uri) for uri in (above, f"{above}/"))
         # Of a provisional one, no source has said that it is more than a name.

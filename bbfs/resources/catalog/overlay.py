@@ -1,4 +1,4 @@
-"""The names of one source that the mount has and the source's last listing has not: written, removed, or kept here.
+"""What the mount has changed in the catalog of one source: names, and the descriptions of written resources.
 
 A change lies over the catalog until a listing that began after it shows what the source has. So a change shows at once
 and costs no listing. Between two awaits a task is alone.
@@ -7,18 +7,56 @@ and costs no listing. Between two awaits a task is alone.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 from bbfs.model.errors import NotADirectory, NotFound
-from bbfs.resources.catalog.base import Catalog, View
+from bbfs.model.listing import Rows
+from bbfs.model.values import Listing, ResourceMetadata
 from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record
 
+if TYPE_CHECKING:
+    from bbfs.resources.catalog.base import Catalog, View
+
+WRITTEN_KEPT = 1000
+"""Written resources that are remembered until the listings that began before have ended."""
 COUNTED = 10_000
 """Names of a listed directory that may be gone through at once."""
-
-
 PRUNED_EVERY = 1000
 """Names of a directory after which those are dropped that its listing shows by now."""
+
+
+class Written:
+    """The resources that programs have stored last, as their source described them then.
+
+    A listing whose request began before may describe an earlier version. No program may get its bytes or version then.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[str, tuple[float, ResourceMetadata]] = {}
+
+    def note(self, metadata: ResourceMetadata, at: float) -> None:
+        """Note what was stored. at: when its source had done so (seconds since the epoch)."""
+        self.forget(metadata.native_uri)
+        if metadata.etag is not None:  # else a load tells the version
+            self._stored[metadata.native_uri] = at, metadata
+        if len(self._stored) > WRITTEN_KEPT:
+            self.forget(next(iter(self._stored)))
+
+    def forget(self, native_uri: str) -> None:
+        self._stored.pop(native_uri, None)
+
+    def over(self, listing: Listing, began: float) -> Listing:
+        """Return a listing with the resources that were stored since its request began. It may be changed itself."""
+        later = {uri: metadata for uri, (at, metadata) in self._stored.items() if at > began}
+        rows = listing.resources
+        if not later:
+            return listing
+        if not isinstance(rows, Rows):
+            return replace(listing, resources=tuple(later.get(each.native_uri, each) for each in rows))
+        for metadata in later.values():
+            rows.replace_metadata(metadata)
+        return listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +83,7 @@ class Overlay:
     """
 
     def __init__(
-        self, catalog: Catalog, clock: Callable[[], float], *, derived: bool = False, ttl: float = inf
+        self, catalog: "Catalog", clock: Callable[[], float], *, derived: bool = False, ttl: float = inf
     ) -> None:
         self._catalog = catalog
         self._ttl = ttl
@@ -161,7 +199,7 @@ class Overlay:
         """Return whether the catalog does not have a directory, so that all of its names are overlaid."""
         return any((found := self.get(path[:depth])) is not None and found.made for depth in range(1, len(path) + 1))
 
-    def over(self, path: Path, view: View) -> View:
+    def over(self, path: Path, view: "View") -> "View":
         """Return the names of a directory: those of its listing, changed by the overlaid ones."""
         names = {name: found for name in [*self._below.get(path, ())] if (found := self.get((*path, name)))}
         if not names:

@@ -4,7 +4,7 @@ import pytest
 
 from bbfs.model.listing import Rows
 from bbfs.model.values import Listing, ResourceMetadata
-from bbfs.resources.catalog.base import WRITTEN_KEPT, Written
+from bbfs.resources.catalog.overlay import WRITTEN_KEPT, Written
 
 BASE = "bb-scripted+tree"
 
