@@ -49,7 +49,7 @@ def at(step: str, monkeypatch: pytest.MonkeyPatch) -> Dying:
     elif step == "keep":
         monkeypatch.setattr(PendingStore, "keep", killed)
     elif step == "describe":
-        monkeypatch.setattr(PendingStore, "describe", killed)
+        monkeypatch.setattr(PendingStore, "_describe", killed)
     elif step == "kept":
 
         def kept(store: PendingStore, write: PendingWrite, content: MemoryContent) -> None:

@@ -280,7 +280,7 @@ async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch
     def held() -> list[str]:
         return [leads for leads in descriptors_of("self").values() if str(store.directory) in leads]
 
-    monkeypatch.setattr(PendingStore, "describe", full)
+    monkeypatch.setattr(PendingStore, "_describe", full)
     gc.disable()
     try:
         handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)

@@ -107,7 +107,7 @@ class PendingStore:
                         name_file(content, beside)
                     beside.rename(path)
                     beside.unlink(missing_ok=True)  # rename(2) leaves it if an item is kept again in its own file
-                    self.describe(write)
+                    self._describe(write)
                 except OSError:
                     with suppress(OSError):
                         beside.unlink(missing_ok=True)
@@ -120,17 +120,20 @@ class PendingStore:
 
     def describe(self, write: PendingWrite) -> None:
         """Write the description of an item, or replace it. Raise OSError."""
+        with self._shared():
+            self._describe(write)
+
+    def _describe(self, write: PendingWrite) -> None:
         path = self.directory / f"{write.id}.json"
         beside = path.with_suffix(f".{secrets.token_hex(3)}.new")  # a request may fail twice at once: by two deadlines
-        with self._shared():
-            try:
-                with open(beside, "w", opener=open_own, encoding="utf-8") as file:
-                    json.dump(asdict(write), file)
-                beside.rename(path)
-            except OSError:
-                with suppress(OSError):
-                    beside.unlink(missing_ok=True)
-                raise
+        try:
+            with open(beside, "w", opener=open_own, encoding="utf-8") as file:
+                json.dump(asdict(write), file)
+            beside.rename(path)
+        except OSError:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise
 
     @contextmanager
     def _shared(self) -> Iterator[None]:
