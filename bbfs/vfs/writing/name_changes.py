@@ -79,29 +79,30 @@ class NameChanges:
         The change goes on, whatever becomes of the wait. Then the log has its outcome, and the kernel looks the names
         up again. places: directory and name. Raise DeadlineExceeded.
         """
-        paths = [self._names.child(*place) for place in places]
-        shown = " to ".join("/".join(path) for path in paths)
-        waits, level = True, logging.INFO
+        late: list[Path] = []  # what is changed, once no program waits for it any more
+        shown, level = "", logging.INFO
 
         async def go_on() -> T:
             try:
                 value = await change()
             except BbfsError as error:
-                if not waits:
+                if late:
                     log.log(level, "%s: a change that no program waits for any more was not made: %s", shown, error)
                 raise
             finally:
-                if not waits:
-                    self._notify_of(paths)
-            if not waits:
+                if late:
+                    self._notify_of(late)
+            if late:
                 log.log(level, "%s: a change that no program waits for any more is made", shown)
             return value
 
-        try:
-            with trio.move_on_after(HELD):
+        with trio.move_on_after(HELD):
+            try:
                 return await self._manager.go_on(go_on)
-        finally:
-            waits = False
+            except trio.Cancelled:
+                late += [self._names.child(*place) for place in places]
+                shown = " to ".join("/".join(path) for path in late)
+                raise
         level = logging.WARNING
         log.warning("%s: not changed within %g s; the change goes on", shown, HELD)
         raise DeadlineExceeded(f"{shown}: not changed within {HELD:g} s; the change goes on")
