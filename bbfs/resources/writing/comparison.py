@@ -1,4 +1,4 @@
-"""Compares what a source has with the state that a write replaces, and with what this mount has handed over before.
+"""Compares what a source has with the state that a write replaces.
 
 The version of a resource after a write is the one in the answer to the write, never that of a later look: another
 program may have replaced the resource in between. Where an answer has no version, the digest of the bytes stands for
@@ -7,24 +7,12 @@ another program can fall between the two.
 """
 
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
-import trio
-from cachetools import LRUCache
-
-from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 from bbfs.model.values import Content, Expected, ResourceMetadata
 from bbfs.resources.source import Source
 from bbfs.sources import CanLoad, CanStat
-from bbfs.sources.content.memory import MemoryContent
-
-PIECE = 1 << 20
-"""Bytes that are hashed at once."""
-LARGEST_ATTEMPT = 1 << 30
-"""Bytes of a content without an answer that are read to know it again. A sparse file may have 10 TB."""
-ATTEMPTS_KEPT = 4096
-"""Resources whose handed-over contents are remembered, as two numbers each."""
+from bbfs.sources.content.buffer import content_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,67 +35,6 @@ class Present:
     @property
     def state(self) -> Expected:
         return Expected(exists=True, etag=self.etag, version=self.digest)
-
-
-class Attempts:
-    """The contents that this process has handed over, by source and native URI.
-
-    unanswered: no answer said whether the source has stored them; with the state that each was to replace. taken: the
-    last one that the source took.
-    """
-
-    def __init__(self) -> None:
-        self._unanswered: LRUCache[tuple[str, str], dict[str, Expected]] = LRUCache(ATTEMPTS_KEPT)
-        self._taken: LRUCache[tuple[str, str], tuple[str, str | None]] = LRUCache(ATTEMPTS_KEPT)
-
-    def note_unanswered(self, source_id: str, native_uri: str, digest: str, replaced: Expected) -> None:
-        """Note a content, and the state that it was to replace."""
-        self._unanswered.setdefault((source_id, native_uri), {})[digest] = replaced
-
-    def note_taken(self, source_id: str, native_uri: str, digest: str | None, etag: str | None) -> None:
-        """Note that a source has stored a content. digest: None if it is not known. etag: in the answer."""
-        self._unanswered.pop((source_id, native_uri), None)
-        self._taken.pop((source_id, native_uri), None)
-        if digest is not None:
-            self._taken[source_id, native_uri] = digest, etag
-
-    def lacks_answers(self, source_id: str, native_uri: str) -> bool:
-        """Return whether some content was handed over without an answer."""
-        return (source_id, native_uri) in self._unanswered
-
-    def is_unanswered(self, source_id: str, native_uri: str, digest: str) -> bool:
-        return digest in self._unanswered.get((source_id, native_uri), ())
-
-    def has_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
-        """Return whether an unanswered content was to replace just this state: its writer had seen no later one."""
-        replaced = self._unanswered.get((source_id, native_uri), {}).get(digest)
-        if replaced is None or replaced.exists != expected.exists:
-            return False
-        if replaced.etag is not None and expected.etag is not None:
-            return replaced.etag == expected.etag
-        return replaced.version == expected.version
-
-    def is_taken(self, source_id: str, native_uri: str, digest: str) -> bool:
-        return self._taken.get((source_id, native_uri), (None, None))[0] == digest
-
-    def is_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
-        """Return whether a content is the last one that the source took, and the one that a write is to replace.
-
-        Some servers state one ETag in the answer to a PUT and another one later.
-        """
-        etag = expected.etag
-        return etag is not None and self._taken.get((source_id, native_uri)) == (digest, etag)
-
-
-async def content_digest(content: Content) -> str:
-    """Return the digest of all bytes of a content, as `MemoryContent.version`. Raise BbfsError."""
-    if isinstance(content, MemoryContent) and content.size <= PIECE:
-        return content.version
-    hashed = blake2b(digest_size=DIGEST_BYTES)
-    for offset in range(0, content.size, PIECE):
-        hashed.update(await content.read_waiting(offset, PIECE))
-        await trio.lowlevel.checkpoint()
-    return hashed.hexdigest()
 
 
 async def present(source: Source, native_uri: str) -> Present | None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import trio
+from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 from bbfs.model.uri import source_uri
@@ -22,10 +23,6 @@ from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.writing.changes import SourceChanges
 from bbfs.resources.writing.comparison import (
-    LARGEST_ATTEMPT,
-    PIECE,
-    Attempts,
-    content_digest,
     present,
     require_state,
     require_steady,
@@ -35,7 +32,7 @@ from bbfs.resources.writing.names import SourceNames
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite, new_id
 from bbfs.resources.writing.staging import Staging
 from bbfs.sources import CanDescribe, CanStage, CanWrite, WritesUnseen
-from bbfs.sources.content.buffer import BufferSpace, Written
+from bbfs.sources.content.buffer import PIECE, BufferSpace, Written, content_digest
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -45,6 +42,10 @@ Writable: TypeAlias = MemoryContent | Written | StoredContent
 
 DROPPED_EVERY = 2.0
 """Seconds between two looks whether a user has dropped what a source is taking."""
+LARGEST_ATTEMPT = 1 << 30
+"""Bytes of a content without an answer that are read to know it again. A sparse file may have 10 TB."""
+ATTEMPTS_KEPT = 4096
+"""Resources whose handed-over contents are remembered, as two numbers each."""
 _NO_LABELS = Labels()
 
 
@@ -86,6 +87,56 @@ class HandOver:
         """Return whether the source compares the expected state itself."""
         source, is_new = self.source, self.expected.exists is False
         return self.handler.detects_conflicts or (is_new and source.looks is not None and source.looks.detects_existing)
+
+
+class Attempts:
+    """The contents that this process has handed over, by source and native URI.
+
+    unanswered: no answer said whether the source has stored them; with the state that each was to replace. taken: the
+    last one that the source took.
+    """
+
+    def __init__(self) -> None:
+        self._unanswered: LRUCache[tuple[str, str], dict[str, Expected]] = LRUCache(ATTEMPTS_KEPT)
+        self._taken: LRUCache[tuple[str, str], tuple[str, str | None]] = LRUCache(ATTEMPTS_KEPT)
+
+    def note_unanswered(self, source_id: str, native_uri: str, digest: str, replaced: Expected) -> None:
+        """Note a content, and the state that it was to replace."""
+        self._unanswered.setdefault((source_id, native_uri), {})[digest] = replaced
+
+    def note_taken(self, source_id: str, native_uri: str, digest: str | None, etag: str | None) -> None:
+        """Note that a source has stored a content. digest: None if it is not known. etag: in the answer."""
+        self._unanswered.pop((source_id, native_uri), None)
+        self._taken.pop((source_id, native_uri), None)
+        if digest is not None:
+            self._taken[source_id, native_uri] = digest, etag
+
+    def lacks_answers(self, source_id: str, native_uri: str) -> bool:
+        """Return whether some content was handed over without an answer."""
+        return (source_id, native_uri) in self._unanswered
+
+    def is_unanswered(self, source_id: str, native_uri: str, digest: str) -> bool:
+        return digest in self._unanswered.get((source_id, native_uri), ())
+
+    def has_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
+        """Return whether an unanswered content was to replace just this state: its writer had seen no later one."""
+        replaced = self._unanswered.get((source_id, native_uri), {}).get(digest)
+        if replaced is None or replaced.exists != expected.exists:
+            return False
+        if replaced.etag is not None and expected.etag is not None:
+            return replaced.etag == expected.etag
+        return replaced.version == expected.version
+
+    def is_taken(self, source_id: str, native_uri: str, digest: str) -> bool:
+        return self._taken.get((source_id, native_uri), (None, None))[0] == digest
+
+    def is_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
+        """Return whether a content is the last one that the source took, and the one that a write is to replace.
+
+        Some servers state one ETag in the answer to a PUT and another one later.
+        """
+        etag = expected.etag
+        return etag is not None and self._taken.get((source_id, native_uri)) == (digest, etag)
 
 
 class HandedOver(NamedTuple):

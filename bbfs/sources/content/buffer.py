@@ -24,7 +24,7 @@ MEMORY = 64 << 20
 FILES_SHARE = 4
 """The part of the process's descriptors that buffers may have: one in so many."""
 PIECE = 1 << 20
-"""Bytes that are copied at once."""
+"""Bytes that are copied or hashed at once."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNIT = 512
 """The unit of st_blocks, in bytes (stat(2))."""
@@ -254,3 +254,14 @@ class Written:
 
     def close(self) -> None:
         """Do nothing: the buffer has the file."""
+
+
+async def content_digest(content: Content) -> str:
+    """Return the digest of all bytes of a content, as `MemoryContent.version`. Raise BbfsError."""
+    if isinstance(content, MemoryContent) and content.size <= PIECE:
+        return content.version
+    hashed = blake2b(digest_size=DIGEST_BYTES)
+    for offset in range(0, content.size, PIECE):
+        hashed.update(await content.read_waiting(offset, PIECE))
+        await trio.lowlevel.checkpoint()
+    return hashed.hexdigest()

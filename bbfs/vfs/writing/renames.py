@@ -13,9 +13,9 @@ from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import Node, Path, Record, record_node
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.writing.comparison import content_digest
 from bbfs.resources.writing.temporary import is_kept
 from bbfs.resources.writing.writer import record_state
+from bbfs.sources.content.buffer import content_digest
 from bbfs.vfs.writing.drafts import Drafts, writable
 
 
