@@ -232,6 +232,18 @@ async def test_parts_of_a_file_are_changed_as_on_a_disk(tree: Tree) -> None:
     assert await program.cat(f"{TREE}/large") == (large + b"end")[: 3 + (1 << 20)]
 
 
+async def test_the_kernel_is_notified_of_a_written_name_once_the_file_is_closed(tree: Tree) -> None:
+    """Until then the name leads to the inode that the program has open, whatever the source has."""
+    source, program, world = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    await program.writes.write(handle, 0, b"replaced")
+    world.told.clear()
+    await program.writes.flush(handle)
+    assert (source.contents["file:./a.txt"], world.told) == (b"replaced", [])
+    world.core.release(handle)
+    assert {name for _, name in world.told} == {b"a.txt"}
+
+
 @pytest.mark.semantics("S33")
 async def test_names_are_removed_and_renamed_as_on_a_disk(tree: Tree) -> None:
     source, program, _ = tree

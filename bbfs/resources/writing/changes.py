@@ -77,6 +77,7 @@ class SourceChanges:
 
     @staticmethod
     def handler(source: Source, native_uri: str, operation: WriteOperation, *, by_owner: bool = False) -> CanWrite:
+        """Return the handler that changes a resource. by_owner: see `CanDescribe`. Raise ReadOnly, NotSupported."""
         handler = source.writes
         if handler is None and by_owner and isinstance(source.handler, CanDescribe):
             handler = source.handler
