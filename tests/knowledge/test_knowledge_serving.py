@@ -2,25 +2,23 @@
 
 import base64
 import contextlib
-import math
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from listening_client import subscribed
 from mcp import Client
-from mcp.client.session import IncomingMessage
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_types import BlobResourceContents, ResourceListChangedNotification, ResourceUpdatedNotification
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp_types import BlobResourceContents
 
 from bbfs.knowledge.addresses import COLLECTIONS_URI, document_uri, documents_uri, stats_uri
 from bbfs.knowledge.database.store import Store
@@ -31,47 +29,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is remo
 Command = Callable[..., Awaitable[str]]
 Documents = Mapping[tuple[str, str], tuple[str, bytes]]
 DOCS = {COLLECTIONS_URI, documents_uri("docs"), stats_uri("docs")}
-
-
-class Announced:
-    """What a client was told, in order."""
-
-    def __init__(self) -> None:
-        self.send, self._receive = trio.open_memory_channel[ServerEvent](math.inf)
-        self.told: set[ServerEvent] = set()
-
-    async def wait_for(self, expected: set[ServerEvent]) -> None:
-        while not expected <= self.told:
-            self.told.add(await self._receive.receive())
-
-    async def notified(self, message: IncomingMessage) -> None:
-        if isinstance(message, ResourceListChangedNotification):
-            self.send.send_nowait(ResourcesListChanged())
-        elif isinstance(message, ResourceUpdatedNotification):
-            self.send.send_nowait(ResourceUpdated(message.params.uri))
-
-
-@asynccontextmanager
-async def subscribed(transport: Any, era: str, uris: set[str]) -> AsyncIterator[tuple[Client, Announced]]:
-    """A client that is told of changes of the list and of these resources, the way its era has it."""
-    announced = Announced()
-    async with Client(transport, mode=era, message_handler=announced.notified, cache=None) as client:
-        if era == "legacy":
-            for uri in sorted(uris):
-                await client.subscribe_resource(uri)
-            yield client, announced
-            return
-
-        async def listen(task_status: trio.TaskStatus[None]) -> None:
-            async with client.listen(resources_list_changed=True, resource_subscriptions=sorted(uris)) as events:
-                task_status.started()
-                async for event in events:
-                    announced.send.send_nowait(event)
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(listen)
-            yield client, announced
-            nursery.cancel_scope.cancel()
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """Changes at the sources are passed on under the bbfs URIs, to clients of both eras."""
 
-import math
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,11 @@ import pytest
 import trio
 from forked_daemon import forked
 from harness import folder, mcp
+from listening_client import subscribed
 from mcp import Client
-from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_types import INVALID_PARAMS, ResourceListChangedNotification, ResourceUpdatedNotification, TextResourceContents
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp_types import INVALID_PARAMS, TextResourceContents
 from served import BOUND
 
 from bbfs.knowledge.database.store import Store
@@ -25,52 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is remo
 DOCUMENT = "mcp-server+kb+resource://knowledge/docker/document/ssl-setup"
 COMING = "mcp-server+kb+resource://knowledge/docker/document/coming"
 FILE = "bb-filesystem+local+file:./src/config.ts"
-
-
-class Told:
-    """What a client was told, in order."""
-
-    def __init__(self) -> None:
-        self.send, self._receive = trio.open_memory_channel[ServerEvent](math.inf)
-
-    async def next(self) -> ServerEvent:
-        return await self._receive.receive()
-
-    async def until(self, *expected: ServerEvent) -> None:
-        missing = set(expected)
-        while missing:
-            missing.discard(await self.next())
-
-    async def notified(self, message: IncomingMessage) -> None:
-        if isinstance(message, ResourceListChangedNotification):
-            self.send.send_nowait(ResourcesListChanged())
-        elif isinstance(message, ResourceUpdatedNotification):
-            self.send.send_nowait(ResourceUpdated(message.params.uri))
-
-
-@asynccontextmanager
-async def told_of(service: Any, era: str, *uris: str) -> AsyncGenerator[tuple[Client, Told]]:
-    """A client that is told of list changes and of these resources, the way its era has it."""
-    told = Told()
-    handler = told.notified if era == "legacy" else None
-    async with Client(service, mode=era, message_handler=handler, cache=None) as client:
-        await client.list_resources()
-        if era == "legacy":
-            for uri in uris:
-                await client.subscribe_resource(uri)
-            yield client, told
-            return
-
-        async def listen(task_status: trio.TaskStatus[None]) -> None:
-            async with client.listen(resources_list_changed=True, resource_subscriptions=list(uris)) as events:
-                task_status.started()
-                async for event in events:
-                    told.send.send_nowait(event)
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(listen)
-            yield client, told
-            nursery.cancel_scope.cancel()
 
 
 async def read(client: Client, uri: str) -> str:
@@ -83,7 +35,10 @@ async def test_what_a_server_announces(
     service: Callable[..., Any], sources: list[dict[str, Any]], knowledge: Store, era: str
 ) -> None:
     with trio.fail_after(BOUND):
-        async with service(*sources) as served, told_of(served, era, DOCUMENT, COMING) as (client, told):
+        async with (
+            service(*sources) as served,
+            subscribed(served, era, {DOCUMENT, COMING}, lists_first=True) as (client, told),
+        ):
             assert await read(client, DOCUMENT) == "# SSL\n"
             for number in range(2):
                 knowledge.put("docker", "ssl-setup", b"# SSL %d\n" % number)
@@ -99,7 +54,10 @@ async def test_what_a_server_announces(
 
 async def test_what_no_source_announces_is_looked_at(service: Callable[..., Any], local: Path, era: str) -> None:
     with trio.fail_after(BOUND):
-        async with service({**folder("local", local), "ttl": 0.1}) as served, told_of(served, era, FILE) as (_, told):
+        async with (
+            service({**folder("local", local), "ttl": 0.1}) as served,
+            subscribed(served, era, {FILE}, lists_first=True) as (_, told),
+        ):
             client = _
             assert await read(client, FILE)
             (local / "src/config.ts").write_text("another")
@@ -112,7 +70,10 @@ async def test_who_leaves_is_told_no_more(
 ) -> None:
     other = "mcp-server+kb+resource://knowledge/docker/document/install"
     with trio.fail_after(BOUND):
-        async with service(*sources) as served, told_of(served, "legacy", DOCUMENT, other) as (client, told):
+        async with (
+            service(*sources) as served,
+            subscribed(served, "legacy", {DOCUMENT, other}, lists_first=True) as (client, told),
+        ):
             await client.unsubscribe_resource(DOCUMENT)
             knowledge.put("docker", "ssl-setup", b"another")
             knowledge.put("docker", "install", b"another")
@@ -139,7 +100,7 @@ async def test_a_source_that_answers_late_joins_the_list(
     with trio.fail_after(BOUND):
         async with (
             service(folder("local", local), mcp("late", [sys.executable, "-c", start], tools="off")) as served,
-            told_of(served, "legacy") as (client, told),
+            subscribed(served, "legacy", set(), lists_first=True) as (client, told),
         ):
             before = {resource.uri for resource in (await client.list_resources()).resources}
             assert FILE in before
