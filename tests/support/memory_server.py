@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import mcp_types as types
 import trio
 
@@ -91,7 +90,7 @@ class MemoryServer:
 
     def _send(self, message: types.JSONRPCMessage) -> None:
         if self.inbox.ended.is_set():
-            raise anyio.BrokenResourceError
+            raise trio.BrokenResourceError
         self.inbox.take(message)
 
     async def _serve(self, incoming: trio.MemoryReceiveChannel[types.JSONRPCMessage]) -> None:
@@ -103,7 +102,7 @@ class MemoryServer:
                     await trio.sleep(self.delays.get(request.method, 0))
                     try:
                         self._answer(request)
-                    except anyio.BrokenResourceError:
+                    except trio.BrokenResourceError:
                         return
                 case types.JSONRPCNotification() as notification:
                     self.sent.append((notification.method, notification.params or {}))

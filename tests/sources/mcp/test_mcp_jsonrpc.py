@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-import anyio
 import mcp_types as types
 import pytest
 import trio
@@ -28,7 +27,7 @@ class Wire:
     def __init__(self, nursery: trio.Nursery, room: float = math.inf) -> None:
         self.inbox = Inbox()
         self.ending: BbfsError | None = None
-        self.to_wire, self.from_peer = anyio.create_memory_object_stream[tuple[Any, Any]](room)
+        self.to_wire, self.from_peer = trio.open_memory_channel[tuple[Any, Any]](room)
         self.notifications: list[tuple[str, Mapping[str, Any]]] = []
         self.closed = trio.Event()
         self.peer = Peer(
@@ -204,7 +203,7 @@ async def test_broken_outgoing_stream_fails_a_request(wire: Wire) -> None:
 async def test_pipe_gets_lines_in_order_and_messages_come_without_a_stream(nursery: trio.Nursery) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    backlog, pieces = anyio.create_memory_object_stream[bytes](math.inf)
+    backlog, pieces = trio.open_memory_channel[bytes](math.inf)
     inbox, outbox = Inbox(), Outbox(writing, backlog)
     notified: list[str] = []
     with backlog, pieces:
@@ -239,7 +238,7 @@ async def test_what_a_server_does_not_read_waits_within_bounds(
     monkeypatch.setattr("bbfs.sources.mcp.transport.messages.UNSENT_BYTES", 1 << 20)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    backlog, pieces = anyio.create_memory_object_stream[bytes](math.inf)
+    backlog, pieces = trio.open_memory_channel[bytes](math.inf)
     inbox, outbox = Inbox(), Outbox(writing, backlog)
     with backlog, pieces:
         Peer(

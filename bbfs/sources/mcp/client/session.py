@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
 import mcp_types as types
 import trio
 from mcp.shared.exceptions import MCPError
@@ -138,7 +137,7 @@ class Peer:
                         reason = {"requestId": number, "reason": "caller cancelled"}
                         await self.notify("notifications/cancelled", reason)
                 raise
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise ConnectionClosed from None
         finally:
             del self._pending[number]
@@ -194,7 +193,7 @@ class Peer:
 
     async def _send_if_open(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         if not self._closed:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await self._transport.send(message, headers or {})
 
 

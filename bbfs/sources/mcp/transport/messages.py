@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
-import anyio
 import mcp_types as types
 import trio
-from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
@@ -404,7 +402,7 @@ class Transport(Protocol):
     async def send(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send a JSON-RPC message. headers: for a transport that has them.
 
-        Raises anyio's errors of a closed or broken stream.
+        Raises trio's errors of a closed or broken channel.
         """
         ...
 
@@ -420,7 +418,7 @@ class Outbox:
     waiting: pieces in the backlog or being written from it.
     """
 
-    def __init__(self, descriptor: int, backlog: MemoryObjectSendStream[bytes]) -> None:
+    def __init__(self, descriptor: int, backlog: trio.MemorySendChannel[bytes]) -> None:
         self._descriptor = descriptor
         self._backlog = backlog
         self.waiting = 0
@@ -428,12 +426,12 @@ class Outbox:
         self.closed = False
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a message and a line feed. Raises anyio's errors of a closed or broken stream, also for a message that
+        """Write a message and a line feed. Raises trio's errors of a closed or broken channel, also for a message that
         would be over the bounds of the backlog."""
         await trio.lowlevel.checkpoint_if_cancelled()
         data = encoded(message) + b"\n"
         if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):
-            raise anyio.BrokenResourceError
+            raise trio.BrokenResourceError
         if not self.waiting and not self.closed:
             data = data[self._write(data) :]
             if not data:

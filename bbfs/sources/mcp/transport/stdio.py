@@ -16,9 +16,7 @@ from math import inf
 from subprocess import PIPE
 from typing import Any
 
-import anyio
 import trio
-from anyio.streams.memory import MemoryObjectReceiveStream
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor
@@ -75,7 +73,7 @@ class Stdio:
         """Start the server; at the end, kill it and all it started. Raises Unreachable."""
         mark = f"{leftovers.mark_of_this_process()}{next(_numbers)}."
         process = await self._spawn(mark)
-        backlog, outgoing = anyio.create_memory_object_stream[bytes](inf)
+        backlog, outgoing = trio.open_memory_channel[bytes](inf)
         assert process.stdin is not None
         self._outbox = Outbox(process.stdin.fileno(), backlog)  # type: ignore[attr-defined]
         # No await between the spawn and this `try`: a cancellation there would leave the process behind.
@@ -162,7 +160,7 @@ class Stdio:
             text = line[: 1000 + 4 * self._redact.longest].decode("utf-8", "replace")
             self._log.info("on stdout, not a JSON-RPC message: %s", self._redact.cut(text, 200))
 
-    async def _write(self, process: trio.Process, outgoing: MemoryObjectReceiveStream[bytes]) -> None:
+    async def _write(self, process: trio.Process, outgoing: trio.MemoryReceiveChannel[bytes]) -> None:
         assert process.stdin is not None
         async for data in outgoing:
             try:
