@@ -289,6 +289,7 @@ class SqliteSource(FaultSource):
                 connection.execute("ROLLBACK")
                 return
             journal = Path(f"{self._path}-journal")
+            journal.unlink(missing_ok=True)  # a killed program may leave an empty one, which SQLite passes over
             journal.mkdir()
             connection.execute("ROLLBACK")
             self._quiet.wait(seconds)
