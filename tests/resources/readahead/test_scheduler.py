@@ -9,6 +9,7 @@ from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, 
 from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.inventory import Inventory
+from bbfs.resources.readahead.scheduler import FORGOTTEN_AFTER
 from bbfs.resources.readahead.windows import IDLE
 
 DIRECTORY = "mcp-server+docs/x/d"
@@ -217,6 +218,22 @@ async def test_random_access_by_name_builds_a_listing_once_for_each_order(
         await settled()
         assert len(source.loaded) == 7
         assert len(built) == 2
+
+
+async def test_a_single_access_builds_no_order_until_another_one_follows(
+    nursery: trio.Nursery, built: list[tuple[str, ...]]
+) -> None:
+    source = completing_source(content_ttl=1000.0, listing_ttl=10_000.0)
+    async with World(nursery, source) as world:
+        for number in (50, 100, 150):
+            await world.kernel.cat(path(number))
+            assert built == []
+            world.clock.advance(FORGOTTEN_AFTER + 1)
+        for number in (0, 1, 2):
+            await world.kernel.cat(path(number))
+        await settled()
+        assert len(built) == 1
+        assert len(source.loaded) > 6, "the first of the three counts"
 
 
 @pytest.mark.parametrize("change", ["list_changed", "refresh", "expiry"])
