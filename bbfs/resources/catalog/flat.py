@@ -55,7 +55,9 @@ class FlatCatalog(Catalog):
         self._handler = handler
         self._context = context
         self.written = context.written
-        self._held = Inventory(source.id, source.base_prefix, lambda uri: self._unlisted.take(uri))
+        self._held = Inventory(
+            source.id, source.base_prefix, lambda uri: self._unlisted.take(uri) if self._unlisted else None
+        )
         self._problems = ProblemLog(source.id, context.clock)
         self._listing = ("list", source.id), self._refresh, source.policy.timeout  # the arguments of its flight
         self._ttl = 0.0
@@ -135,7 +137,7 @@ class FlatCatalog(Catalog):
         place = self._cached(self._place, path)
         if place is None:
             return None
-        beyond = self._templated.cached_children(path)
+        beyond = self._templated.cached_children(path) if self._templates else {}
         return None if beyond is None and completed else self._held.view(place, path, beyond or {})
 
     def large(self, path: Path) -> LargeEntries | None:
@@ -158,7 +160,8 @@ class FlatCatalog(Catalog):
 
     def names_lease(self, path: Path) -> Lease | None:
         place = self._held.tree.lookup(path) if self._held.tree is not None else None
-        return self._lease if isinstance(place, Directory) and not self._templated.completes(path) else None
+        completes = bool(self._templates) and self._templated.completes(path)
+        return self._lease if isinstance(place, Directory) and not completes else None
 
     def _node(self, root: Directory, path: Path) -> Node:
         directory = root
@@ -244,7 +247,7 @@ class FlatCatalog(Catalog):
         if place is None:
             place = await self._asked(self._place, path)
         beyond: Children = {}
-        if completed:
+        if completed and self._templates:
             try:
                 beyond = await self._templated.children(path)
             except BbfsError:
