@@ -55,10 +55,14 @@ class Contents:
 
     def size_now(self, record: Record) -> tuple[int, float] | None:
         """Return the size in bytes and its validity in seconds, or None if only the source can tell."""
+        now = self._clock()
+        size = record.learnt_size(now)
+        if size is not None or record.metadata.size is None:
+            return size
         source = self._roots.of(record)
         if source.misstates_sizes and record.digest is None:
             return None  # `cp` and `tar` would report a file that changed while they read it
-        return record.cached_size(self._clock(), source.data.policy.listing_ttl)
+        return record.declared_size(now, source.data.policy.listing_ttl)
 
     def last_size(self, record: Record) -> int | None:
         """Return the size in bytes that a load, or else the source, told last, however old it is; None if neither."""

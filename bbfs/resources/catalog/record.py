@@ -182,20 +182,21 @@ class Record:
         """
         return now < self.awaited_until or (not self.invalidated and now < self.changed_at + seconds)
 
-    def cached_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
-        """Return the size in bytes with the seconds for which it holds, or None if only a load can tell.
+    def learnt_size(self, now: float) -> tuple[int, float] | None:
+        """Return the learnt size in bytes with the seconds for which it holds: as long as its content is fresh."""
+        if self.size is None or self.fetched_at is None or not self.fresh(now):
+            return None
+        return self.size, self.fetched_at + self.ttl - now
 
-        A learnt size holds as long as its content is fresh. The source's own size holds while its description is
-        fresh; once a content was seen, only if it is the size of that, for another size is another version.
+    def declared_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
+        """Return the source's own size in bytes with the seconds for which it holds: while its description is fresh.
+
+        Once a content was seen, it holds only if it is the size of that, for another size is another version.
         """
-        if self.size is not None and self.fetched_at is not None and self.fresh(now):
-            return self.size, self.fetched_at + self.ttl - now
-        declared = self.metadata.size
-        if declared is not None and (self.digest is None or self.size == declared):
-            left = self.listed_at + listing_ttl - now
-            if left > 0:
-                return declared, left
-        return None
+        declared, left = self.metadata.size, self.listed_at + listing_ttl - now
+        if declared is None or left <= 0 or (self.digest is not None and self.size != declared):
+            return None
+        return declared, left
 
     def best_size(self) -> int:
         """Return the size for a listing while the true one is not known: the learnt, else the declared, else 0.
