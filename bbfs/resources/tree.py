@@ -208,9 +208,9 @@ class Tree:
 
     def opened_as_file(self, path: Path, node: Node) -> bool:
         """Return whether opening a directory means a call, whose name could also lead on; for a moment it is a file."""
-        source, below = self.place(path)
         if node.kind != "directory" or node.candidate is None or not node.candidate.on_open:
             return False
+        source, below = self.place(path)
         source.catalog.open_as_file(below)
         return True
 
