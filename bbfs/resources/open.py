@@ -138,10 +138,9 @@ async def resource_manager(
     async with AsyncExitStack() as stack:
         at_end = partial(stack.push_async_callback, end.run)
         at_end(partial(in_thread, metadata.close))
-        disk = await _disk_cache(store, config.disk_bytes)
+        disk = await _disk_cache(store, config.disk_bytes, composition.spools)
         if disk is not None:
             at_end(partial(in_thread, disk.close))
-            disk.lend(composition.spools)
         at_end(partial(_close_handlers, composition.handlers))
         if (embedder := composition.embedder) is not None:
             at_end(embedder.aclose)
@@ -164,9 +163,7 @@ async def resource_manager(
                 has_other_users=has_other_users,
             )
             try:
-                for handler in composition.handlers:
-                    await manager.add(handler.source, handler)
-                await manager.start()
+                await _start(manager, composition.handlers)
                 yield manager
             finally:
                 connections.cancel_scope.cancel()  # a server may announce more than can be written
@@ -188,6 +185,12 @@ class _End:
             await step()
 
 
+async def _start(manager: ResourceManager, handlers: Iterable[Handler]) -> None:
+    for handler in handlers:
+        await manager.add(handler.source, handler)
+    await manager.start()
+
+
 async def _close_handlers(handlers: Iterable[Handler]) -> None:
     """Close all handlers at once."""
     async with trio.open_nursery() as nursery:
@@ -203,12 +206,14 @@ async def _close(source_id: str, handler: CanClose) -> None:
         log.exception("%s: could not be closed", source_id)
 
 
-async def _disk_cache(store: Path | None, max_bytes: int) -> DiskCache | None:
-    """Open the disk cache. Return None if the configuration has none or the directory is unusable."""
+async def _disk_cache(store: Path | None, max_bytes: int, spools: Spools) -> DiskCache | None:
+    """Open the disk cache, and lend it to the spools. Return None if there is none or the directory is unusable."""
     if store is None or max_bytes == 0:
         return None
     try:
-        return await trio.to_thread.run_sync(DiskCache, contents_path(store), max_bytes)
+        disk = await trio.to_thread.run_sync(DiskCache, contents_path(store), max_bytes)
     except (OSError, sqlite3.Error) as error:
         log.warning("contents are not kept on disk: %s", error)
         return None
+    disk.lend(spools)
+    return disk
