@@ -30,8 +30,6 @@ SECONDS = 10
 MAX_RESULT = 16 << 20
 """Bytes of a result, unless the job says another limit."""
 _AT_ONCE = min(2, os.cpu_count() or 1)
-_IDLE = 30.0
-"""Seconds after which a worker without a job ends."""
 _LAST_WORDS = 1.0
 """Seconds to take what a process has said that has ended."""
 _PIECE = 1 << 16
@@ -52,11 +50,12 @@ class WorkerPool:
     """The worker processes of one daemon. A job starts a process if all are busy; the end of the event loop ends all
     processes.
 
-    size: workers at once. memory: limit for each (bytes).
+    size: workers at once. memory: limit for each (bytes). rest: seconds after which a worker without a job ends.
     """
 
-    def __init__(self, size: int = _AT_ONCE, memory: int = MEMORY) -> None:
+    def __init__(self, size: int = _AT_ONCE, memory: int = MEMORY, rest: float = 30.0) -> None:
         self._size = size
+        self._rest_for = rest
         self._memory = memory
         self._turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
         self._room = trio.CapacityLimiter(size)
@@ -122,7 +121,7 @@ class WorkerPool:
     async def _expire(self, worker: "_Worker", wanted: trio.Event) -> None:
         """End a worker that is not wanted for a while, or when the event loop ends."""
         try:
-            with trio.move_on_after(_IDLE):
+            with trio.move_on_after(self._rest_for):
                 await wanted.wait()
         finally:
             if not wanted.is_set():

@@ -60,10 +60,9 @@ def test_no_worker_outlives_the_loop() -> None:
     assert children() == before
 
 
-async def test_an_idle_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_IDLE", 0.01)
+async def test_an_idle_worker_ends() -> None:
     before = children()
-    await markdown(WorkerPool(), b"x")
+    await markdown(WorkerPool(rest=0.01), b"x")
     ended = await trio.to_thread.run_sync(lambda: any(not children() - before for _ in waits(10)))
     assert ended
 

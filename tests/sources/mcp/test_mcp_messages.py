@@ -121,9 +121,8 @@ def test_events(size: int, end: bytes) -> None:
 @pytest.mark.parametrize(
     "line", [b"data\n", b"data:\n", b"event: " + b"x" * 20_000, b"id:" + b"x" * 20_000], ids=lambda line: line[:8]
 )
-def test_fields_of_events_are_bounded(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.sources.mcp.transport.events._MAX_LINES", 1000)
-    parser = EventParser()
+def test_fields_of_events_are_bounded(line: bytes) -> None:
+    parser = EventParser(most_lines=1000)
     with pytest.raises(ProtocolViolation):
         [list(parser.feed(line)) for _ in range(2000)]
 

@@ -8,8 +8,6 @@ from bbfs.model.errors import ProtocolViolation
 
 _LONGEST_FIELD = 1 << 14
 """Bytes of a line that is not data."""
-_MAX_LINES = 1_000_000
-"""Lines of data of one event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +21,11 @@ class Event:
 class EventParser:
     """Parses chunks (HTML Standard, section 9.2.6) into pieces of data and the ends of events.
 
-    Its memory is bounded. Raises ProtocolViolation for a field that is too long.
+    Its memory is bounded. Raises ProtocolViolation for a field that is too long. most_lines: of data of one event.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_lines: int = 1_000_000) -> None:
+        self._most_lines = most_lines
         self._line = bytearray()
         self._in_data = self._after_return = False
         self._type = ""
@@ -56,8 +55,8 @@ class EventParser:
         field, colon, value = self._line.removeprefix(_BOM).partition(b":")
         if field == b"data" and (colon or is_end):
             self._lines += 1
-            if self._lines > _MAX_LINES:
-                raise ProtocolViolation(f"the server sent an event of more than {_MAX_LINES} lines")
+            if self._lines > self._most_lines:
+                raise ProtocolViolation(f"the server sent an event of more than {self._most_lines} lines")
             yield (b"\n" if self._lines > 1 else b"") + value.removeprefix(b" ")
             self._in_data = not is_end
         elif is_end:
