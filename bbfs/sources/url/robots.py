@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import httpx2
 import trio
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 from protego import Protego
 
 from bbfs.model.errors import Denied, ProtocolViolation
@@ -30,14 +29,6 @@ _UNAVAILABLE = frozenset(range(400, 500)) - {408, 425, 429}
 """Statuses that mean that there are no rules (RFC 9309, section 2.3.1.3). Others are errors and allow nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """rules: None allows everything. until: when to load them again, in trio's clock."""
-
-    rules: Protego | None
-    until: float
-
-
 class Robots:
     """The rules of all sites that a source leads to. agent: the name for which rules are looked up.
 
@@ -48,7 +39,7 @@ class Robots:
         self._heeded = heeded
         self._client = client
         self._agent = agent
-        self._rules: LRUCache[str, _Rules] = LRUCache(_SITES)
+        self._rules: TTLCache[str, Protego] = TTLCache(_SITES, KEPT, trio.current_time)
         self._asking: LRUCache[str, trio.Lock] = LRUCache(_SITES)
 
     async def allow(self, url: str) -> None:
@@ -56,21 +47,19 @@ class Robots:
         if not self._heeded:
             return
         site = origin(httpx2.URL(url))
-        rules = self._rules.get(site)
-        if rules is None or trio.current_time() >= rules.until:
-            asking = self._asking[site] = self._asking.get(site) or trio.Lock()
-            async with asking:
-                rules = self._rules.get(site)
-                if rules is None or trio.current_time() >= rules.until:
-                    rules = self._rules[site] = _Rules(await self._ask(site), trio.current_time() + KEPT)
-        if rules.rules is not None and not rules.rules.can_fetch(url, self._agent):
+        asking = self._asking[site] = self._asking.get(site) or trio.Lock()
+        async with asking:
+            rules = self._rules.get(site)
+            if rules is None:
+                rules = self._rules[site] = await self._ask(site)
+        if not rules.can_fetch(url, self._agent):
             raise Denied(f"{shown_url(url)}: robots.txt asks to leave it alone (option robots)")
 
-    async def _ask(self, site: str) -> Protego | None:
+    async def _ask(self, site: str) -> Protego:
         said = bytearray()
         async with self._client.stream(f"{site}/robots.txt", accept=_UNAVAILABLE) as stream:
             if not 200 <= stream.status < 300:
-                return None
+                return Protego.parse("")  # everything is allowed
             async for piece in stream:
                 said += piece
                 if len(said) >= _LIMIT:
