@@ -4,12 +4,12 @@ import os
 import stat
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import trio
 
+from bbfs.model.digest import digest_of
 from bbfs.model.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import shown
 from bbfs.sources.api.document import DocumentNode, Documents, is_beneath, parse
@@ -38,7 +38,7 @@ class _Seen:
     unchanged. size: of the document (bytes). conditions: headers for the next conditional request.
     """
 
-    digest: bytes
+    digest: str
     data: bytes | None = field(default=None, compare=False, repr=False)
     size: int = field(default=0, compare=False)
     error: BbfsError | None = field(default=None, compare=False)
@@ -46,11 +46,7 @@ class _Seen:
 
     @classmethod
     def failed(cls, error: BbfsError) -> "_Seen":
-        return cls(_digest(str(error).encode()), error=error)
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
+        return cls(digest_of(str(error).encode()), error=error)
 
 
 def _tried(interpret: Callable[[DocumentNode], T], root: DocumentNode) -> T | BbfsError:
@@ -98,7 +94,7 @@ class DocumentReader:
         self._last: tuple[dict[str, _Seen], Any] | None = None
         # With the number of values, by digest. Kept until all documents are read: parsing a large one may outlast the
         # deadline of a request.
-        self._parsed: dict[bytes, tuple[Any, int]] = {}
+        self._parsed: dict[str, tuple[Any, int]] = {}
 
     async def read(self, interpret: Callable[[DocumentNode], T]) -> T:
         """Return the result of `interpret`, which runs in a thread; the earlier result if no document has changed.
@@ -189,15 +185,15 @@ class DocumentReader:
     async def _get(self, url: str, before: _Seen | None) -> _Seen:
         if self._root is not None:
             data = await trio.to_thread.run_sync(self._file, url, limiter=self._limiter, abandon_on_cancel=True)
-            return _Seen(_digest(data), data, len(data))
+            return _Seen(digest_of(data), data, len(data))
         conditions = before.conditions if before is not None else {}
         response = await self._client.get(
             url, headers={**self._headers, **conditions}, accept=_NOT_MODIFIED, max_body=self._max_document
         )
         if response.status in _NOT_MODIFIED and before is not None:
             return before
-        digest = _digest(response.body)
-        validators = Validators.of(response.headers, digest.hex())
+        digest = digest_of(response.body)
+        validators = Validators.of(response.headers, digest)
         return _Seen(
             digest,
             response.body,

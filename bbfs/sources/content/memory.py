@@ -1,6 +1,6 @@
 """Contents in memory: the whole bytes of one version of a resource."""
 
-from hashlib import blake2b
+from bbfs.model.digest import digest_of
 
 
 class MemoryContent:
@@ -22,7 +22,7 @@ class MemoryContent:
     def version(self) -> str:
         """128 bits of BLAKE2b over the bytes, in hex; computed when first asked for."""
         if self._version is None:
-            self._version = blake2b(self.data, digest_size=16).hexdigest()
+            self._version = digest_of(self.data)
         return self._version
 
     def read(self, offset: int, length: int) -> bytes:

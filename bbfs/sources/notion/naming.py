@@ -5,9 +5,9 @@ ambiguous if another item has it, if it is empty, if it is the name of another f
 """
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from urllib.parse import quote, unquote
 
+from bbfs.model.digest import digest_of
 from bbfs.model.errors import NotFound, NotSupported
 from bbfs.sources.notion.values import NotionItem, as_id
 
@@ -83,6 +83,6 @@ def title_of(item: NotionItem) -> str:
 
 
 def _apart(title: str, extension: str, id: str, used: set[str]) -> str:
-    digest = blake2b(id.encode(), digest_size=16).hexdigest()
+    digest = digest_of(id.encode())
     names = (f"{title}~{digest[:length]}{extension}" for length in range(8, len(digest) + 1, 4))
     return next((name for name in names if name not in used), f"{title}~{id}{extension}")

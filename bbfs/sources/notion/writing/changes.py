@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from hashlib import blake2b
 from typing import Any, TypeAlias
 
+from bbfs.model.digest import digest_of
 from bbfs.model.errors import NotSupported, Rejected
 from bbfs.sources.notion.markdown import Block, blocks_text
 from bbfs.sources.notion.writing.blocks import CHILDREN, TEXTS, children_of, is_empty, same
@@ -164,7 +164,7 @@ def _key(block: Block) -> str:
     """Return a text that equal blocks have."""
     below = [_key(child) for child in block.children if not is_empty(child)]
     own = block.id if block.type in CHILDREN else None
-    return blake2b(json.dumps([block.type, block.data, own, below], sort_keys=True).encode()).hexdigest()
+    return digest_of(json.dumps([block.type, block.data, own, below], sort_keys=True).encode())
 
 
 def _changeable(old: Block, new: Block) -> bool:
