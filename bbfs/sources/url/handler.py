@@ -5,6 +5,7 @@ in an llms.txt or a sitemap as the robots.txt of their site allows. Of a page it
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from importlib.util import find_spec
 from typing import Any
@@ -53,8 +54,7 @@ class UrlHandler:
         self.source = source
         self._options = options = parse_options(UrlOptions, source)
         refuse_secrets_in_urls(source)
-        llms_txt, llms_path = llms_txt_place(options, source)
-        where = Where(options.urls, llms_txt, llms_path, options.sitemap, options.markdown, options.max_urls)
+        where = Where(options, *llms_txt_place(options, source))
         credentials = Credentials(source, options.headers, where.named)
         self._headers = credentials.for_url
         self._client = WebClient(
@@ -93,15 +93,15 @@ class UrlHandler:
     async def list(self) -> Listing:
         """Return all pages. Loads the llms.txt and the sitemap, if there are any, and no page."""
         try:
-            found = await self._search.all()
+            pages, problem = await self._search.all()
         except NotFound as error:  # a missing list does not mean that its pages are gone
             raise Unreachable(str(error)) from error
-        self._pages = found.pages
-        for uri in (self._validators.keys() | self._large.keys()) - found.pages.keys():
+        self._pages = pages
+        for uri in (self._validators.keys() | self._large.keys()) - pages.keys():
             self._validators.pop(uri, None)
             self._large.pop(uri, None)
-        resources = tuple([self._listed(uri, page) async for uri, page in InTurns(found.pages.items())])
-        return Listing(resources, problem=found.problem)
+        resources = tuple([self._listed(uri, page) async for uri, page in InTurns(pages.items())])
+        return Listing(resources, problem=problem)
 
     def _listed(self, uri: str, page: WebPage) -> ResourceMetadata:
         mime_type = expected_type(page, uri)
@@ -186,10 +186,8 @@ class UrlHandler:
         said: dict[str, Any] = properties(page.url, stream.url, stream.headers)
         if page.rendering:
             said = {**said, "charset": "utf-8", "rendered_from": page.url}
-        return ResourceMetadata(
-            uri=source_uri(self.source.base_prefix, native_uri),
-            native_uri=native_uri,
-            name=page_name(native_uri) or native_uri,
+        return replace(
+            self._listed(native_uri, page),
             mime_type=mime_type,
             content_type=content_type_of(mime_type),
             modified_ns=modified_ns(stream.headers),

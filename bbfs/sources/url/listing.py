@@ -14,6 +14,7 @@ from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import shown_url
 from bbfs.sources.options import open_regular
+from bbfs.sources.url.options import UrlOptions
 from bbfs.sources.url.pages import WebPage, may_be_html, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import read_sitemap
 
@@ -28,29 +29,26 @@ MAX_TEXT = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The places of pages. llms_txt: URL; llms_path: a file. markdown: whether to list renderings."""
+    """The places of pages. llms_txt: URL; llms_path: a file."""
 
-    urls: tuple[str, ...] = ()
-    llms_txt: str | None = None
-    llms_path: str | None = None
-    sitemap: str | None = None
-    markdown: bool = False
-    max_urls: int = 50_000
+    options: UrlOptions
+    llms_txt: str | None
+    llms_path: str | None
 
     @property
     def named(self) -> frozenset[str]:
         """The URLs of the configuration, sitemap included."""
-        return frozenset(url for url in (*self.urls, self.llms_txt, self.sitemap) if url is not None)
+        return frozenset(url for url in (*self.options.urls, self.llms_txt, self.options.sitemap) if url is not None)
 
     def named_pages(self) -> dict[str, WebPage]:
         """Return the pages that the configuration names."""
-        urls = (*self.urls, *((self.llms_txt,) if self.llms_txt else ()))
+        urls = (*self.options.urls, *((self.llms_txt,) if self.llms_txt else ()))
         return {url: WebPage(url, named=True) for url in urls}
 
     @property
     def is_complete(self) -> bool:
         """Return whether all pages are known without a request."""
-        return not (self.llms_txt or self.llms_path or self.sitemap)
+        return not (self.llms_txt or self.llms_path or self.options.sitemap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,6 @@ class Link:
     description: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPages:
-    """The result of a search. pages: by native URI, in the order found. problem: in words, the missing part."""
-
-    pages: Mapping[str, WebPage]
-    problem: str | None = None
-
-
 class Search:
     """A search for pages. headers: return the headers of a request for a URL."""
 
@@ -79,9 +69,12 @@ class Search:
         self._headers = headers
         self._threads = trio.CapacityLimiter(1)
 
-    async def all(self) -> FoundPages:
-        """Find all pages. Raises BbfsError if an llms.txt or a sitemap cannot be loaded."""
-        where = self._where
+    async def all(self) -> tuple[Mapping[str, WebPage], str | None]:
+        """Return all pages by native URI, in the order found, and in words what is missing, or None.
+
+        Raises BbfsError if an llms.txt or a sitemap cannot be loaded.
+        """
+        where, options = self._where, self._where.options
         pages = where.named_pages()
         problems: list[str] = []
         if where.llms_txt is not None:
@@ -92,17 +85,17 @@ class Search:
             path, alone = where.llms_path, self._threads
             text = await trio.to_thread.run_sync(_file, path, abandon_on_cancel=True, limiter=alone)
             await self._add_links(pages, problems, text, None)
-        if where.sitemap is not None:
-            await self._add_sitemap(pages, problems, where.sitemap)
-        if len(pages) > where.max_urls:
-            problems.append(f"more than {where.max_urls} URLs (option max_urls)")
-            pages = dict(islice(pages.items(), where.max_urls))
+        if options.sitemap is not None:
+            await self._add_sitemap(pages, problems, options.sitemap)
+        if len(pages) > options.max_urls:
+            problems.append(f"more than {options.max_urls} URLs (option max_urls)")
+            pages = dict(islice(pages.items(), options.max_urls))
         lengths = accumulate(map(len, pages))
         fitting = sum(1 for _ in takewhile(lambda length: length <= MAX_TEXT, lengths))
         if fitting < len(pages):
             problems.append(f"URLs of more than {MAX_TEXT} characters")
             pages = dict(islice(pages.items(), fitting))
-        return FoundPages(await with_renderings(pages) if where.markdown else pages, "; ".join(problems) or None)
+        return await with_renderings(pages) if options.markdown else pages, "; ".join(problems) or None
 
     async def _add_links(self, pages: dict[str, WebPage], problems: list[str], text: bytes, base: str | None) -> None:
         unusable = 0
@@ -110,7 +103,7 @@ class Search:
             link = link_in(line)
             if link is None:
                 continue
-            if len(pages) > self._where.max_urls:
+            if len(pages) > self._where.options.max_urls:
                 break  # which `all` tells
             url = page_url(link.url, base)
             if url is None:
@@ -123,7 +116,7 @@ class Search:
             problems.append(f"llms.txt: {unusable} links are no web addresses")
 
     async def _add_sitemap(self, pages: dict[str, WebPage], problems: list[str], sitemap: str) -> None:
-        found = await read_sitemap(self._client, sitemap, self._headers, self._where.max_urls)
+        found = await read_sitemap(self._client, sitemap, self._headers, self._where.options.max_urls)
         unusable = 0
         async for entry in InTurns(found.entries):
             url = page_url(entry.url)
