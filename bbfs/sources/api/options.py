@@ -121,15 +121,12 @@ def refuse_secrets_in_urls(source: DataSource) -> None:
         value = as_given(source, key)
         is_document = key == "document" and isinstance(value, str)
         shown_of_it = urljoin(document_url(source, value), ".") if is_document else str(value)
-        if any(secret in shown_of_it for secret in made_of_references(value)) and _is_url(key, value):
+        is_shown = key != "document" or "://" in str(value)
+        if is_shown and any(secret in shown_of_it for secret in made_of_references(value)):
             raise ConfigError(
                 f"sources[{source.id}].config.{key}: made from a reference, its value would show in paths; what is "
                 "secret belongs in auth or headers"
             )
-
-
-def _is_url(key: str, value: object) -> bool:
-    return key != "document" or "://" in str(value)
 
 
 def document_url(source: DataSource, document: str) -> str:
