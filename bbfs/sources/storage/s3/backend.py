@@ -86,7 +86,7 @@ class S3Backend(WebBackend):
         """Return the objects and prefixes below a directory, and the object that has its name."""
         failures: list[BbfsError] = []
         own: list[StoredItem] = []
-        found: list[ListedItems] = []
+        listed = ListedItems(())
 
         async def look() -> None:
             # An object whose key is the prefix of others is the content of their directory.
@@ -97,21 +97,17 @@ class S3Backend(WebBackend):
             except BbfsError as error:
                 failures.append(error)
 
-        async def pages() -> None:
-            try:
-                found.append(await self._pages(path))
-            except BbfsError as error:
-                failures.append(error)
-
         async with trio.open_nursery() as nursery:
             if self._key(path):
                 nursery.start_soon(look)
-            nursery.start_soon(pages)
+            try:
+                listed = await self._pages(path)
+            except BbfsError as error:
+                failures.append(error)
         if failures and own and isinstance(failures[0], NotFound):
             raise NotADirectory(self._what(path))
         if failures:
             raise failures[0]
-        listed = found[0]
         return ListedItems((*own, *listed.items), listed.problem)
 
     async def _pages(self, path: Names) -> ListedItems:
