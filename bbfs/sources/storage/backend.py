@@ -9,7 +9,16 @@ from typing import IO, Any, Literal, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, Busy, ConfigError, NotSupported, Outdated
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    ConfigError,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    NotSupported,
+    Outdated,
+)
 from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
@@ -254,6 +263,17 @@ class RemoteBackend(StorageBackend):
     def _what(self, path: Names) -> str:
         """Return the URI of an object for a message."""
         return shown(self._place.native_uri((*self._place.above, *path)))
+
+    def _require_usable(self, names: Names, path: Names) -> None:
+        """Raise NotFound, with a path in its text, for names that a library or a server would resolve."""
+        if any(name in ("", ".", "..") for name in names):
+            raise NotFound(f"{self._what(path)}: no name that can be asked for")
+
+    def _of_kind(self, item: StoredItem, *, is_directory: bool) -> StoredItem:
+        """Return an item. Raise NotADirectory, IsADirectory for one of the other kind."""
+        if is_directory != (item.kind == "directory"):
+            raise NotADirectory(self._what(item.path)) if is_directory else IsADirectory(self._what(item.path))
+        return item
 
     def _collected(self, path: Names) -> Collected:
         return Collected(self._place, path, self._limit)

@@ -21,7 +21,6 @@ from bbfs.model.errors import (
     IsADirectory,
     LoginRequired,
     NoSpace,
-    NotADirectory,
     NotEmpty,
     NotFound,
     NotSupported,
@@ -286,8 +285,8 @@ class FileServerBackend(FilesystemBackend):
         there = self._found(fs, to)
         if there is not None and not replace:
             raise Exists(f"{self._what(to)}: is there already")
-        if there is not None and is_directory != (there.kind == "directory"):
-            raise NotADirectory(self._what(to)) if is_directory else IsADirectory(self._what(to))
+        if there is not None:
+            self._of_kind(there, is_directory=is_directory)
         with self._changing(fs, path):
             if there is not None and is_directory:
                 fs.drop_directory(self._path(to))  # empty; only some servers rename to it
@@ -304,8 +303,7 @@ class FileServerBackend(FilesystemBackend):
         found = self._found(fs, path)
         if found is None:
             raise NotFound(self._what(path))
-        if is_directory != (found.kind == "directory"):
-            raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
+        self._of_kind(found, is_directory=is_directory)
 
     @contextmanager
     def _changing(self, fs: Any, path: Names, refused: type[BbfsError] = Denied) -> Iterator[None]:

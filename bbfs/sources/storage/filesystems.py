@@ -153,10 +153,7 @@ class FilesystemBackend(LibraryBackend):
 
     async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         entry = await self._call(path, lambda fs: self._info(fs, path))
-        item = described(path, entry)
-        if is_directory != (item.kind == "directory"):
-            raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
-        return item
+        return self._of_kind(described(path, entry), is_directory=is_directory)
 
     def _info(self, fs: Any, path: Names) -> Any:
         if self._place.scheme != "sftp":
@@ -242,8 +239,7 @@ class FilesystemBackend(LibraryBackend):
 
     def _path(self, path: Names) -> str:
         names = (*self._place.prefix, *path)
-        if any(name in ("", ".", "..") for name in path):
-            raise NotFound(f"{self._what(path)}: no name of a file")
+        self._require_usable(path, path)
         if self._place.scheme == "memory":
             names = (self._place.authority, *names)
         return "/".join(names) if self._place.scheme == "github" else "/" + "/".join(names)

@@ -51,7 +51,6 @@ _ERRORS: dict[str, type[BbfsError]] = {
 }
 _STATUSES = STORAGE_ERRORS | {407: LoginRequired}
 _STATUS = re.compile(r"status code: (\d{3})")
-_UNUSABLE = ("", ".", "..")
 _LAST_OF_CHAIN = ("/computemetadata/", "/metadata/identity", "api-version=2019-08-01&resource=")
 """Parts of requests to the metadata services, which are asked when nothing else gives credentials."""
 _NO_TOKEN = ("token request", "get-access-token", "credential error")
@@ -208,8 +207,7 @@ class ObjectBackend(LibraryBackend):
         names = (*self._prefix, *path)
         if not names:
             raise IsADirectory(f"{self._what(path)}: is no object")
-        if any(name in _UNUSABLE for name in names):
-            raise NotFound(f"{self._what(path)}: no name that can be asked for")
+        self._require_usable(names, path)
         return "/".join(names)
 
     def _translated(self, error: Exception, what: str) -> BbfsError:

@@ -55,7 +55,6 @@ _ERRORS = STORAGE_ERRORS | {407: LoginRequired}
 _MULTI_STATUS, _NOT_ALLOWED, _NO_PARENT = 207, 405, 409
 _PIECE = 256 << 10
 """Bytes of a content that are read and sent at a time. The time-out of a request bounds each."""
-_UNUSABLE = ("", ".", "..")
 
 
 class WebDavBackend(WebBackend):
@@ -109,9 +108,7 @@ class WebDavBackend(WebBackend):
         await self._describe(path, "0", take, is_directory=is_directory)
         if not found:
             raise ProtocolViolation(f"{self._what(path)}: the server answers without a description")
-        if is_directory != (found[0].kind == "directory"):
-            raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
-        return dataclasses.replace(found[0], path=path)
+        return self._of_kind(dataclasses.replace(found[0], path=path), is_directory=is_directory)
 
     async def _describe(
         self, path: Names, depth: str, take: Callable[[StoredItem], bool], *, is_directory: bool = True
@@ -261,8 +258,7 @@ class WebDavBackend(WebBackend):
 
     def _url(self, path: Names, is_directory: bool) -> str:
         names = (*self._prefix, *path)
-        if any(name in _UNUSABLE for name in names):
-            raise NotFound(f"{self._what(path)}: no name that can be asked for")
+        self._require_usable(names, path)
         end = "/" if is_directory and names else ""
         return f"{self._base}/{'/'.join(quote(name, safe='', errors='surrogateescape') for name in names)}{end}"
 
