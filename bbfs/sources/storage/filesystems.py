@@ -34,7 +34,7 @@ from bbfs.sources.http.statuses import STATUS_ERRORS
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archives.members import stays_inside
 from bbfs.sources.storage.backend import LibraryBackend, ListedItems, StoredItem
-from bbfs.sources.storage.options import Configured, expand
+from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
 _PACKAGES = {
@@ -218,20 +218,14 @@ class FilesystemBackend(LibraryBackend):
             kind = import_module("fsspec.implementations.github").GithubFileSystem
             login = {"username": auth.username or "x-access-token", "token": auth.token} if auth.token else {}
             return kind(owner, repository, reference or None, timeout=(self._timeout, self._timeout), **login, **common)
-        url = urlsplit(f"{place.scheme}://{place.authority}")
-        username = auth.username or url.username
-        if place.scheme == "ftp":
-            return import_module("bbfs.sources.storage.ftp").connect(
-                self._note, self._limit + _FEW, host=url.hostname, port=url.port or 21, username=username,
-                password=auth.password, timeout=self._timeout, encoding=options.encoding, tls=options.tls, **common,
-            )  # fmt: skip
-        source = self._configured.source
-        known_hosts = expand(source, options.known_hosts) if options.known_hosts else None
-        key_file = expand(source, options.key_file) if options.key_file else None
-        sftp = import_module("bbfs.sources.storage.sftp.filesystem")
-        return sftp.connect(
-            self._note, url.hostname or "", url.port, username, auth.password, auth.passphrase, known_hosts,
-            key_file, self._timeout, self._at_once,
+        if place.scheme == "sftp":
+            sftp = import_module("bbfs.sources.storage.sftp.filesystem")
+            return sftp.connect(self._note, self._configured, self._at_once)
+        url = urlsplit(f"ftp://{place.authority}")
+        return import_module("bbfs.sources.storage.ftp").Ftp(
+            self._note, self._limit + _FEW, host=url.hostname, port=url.port or 21,
+            username=auth.username or url.username, password=auth.password, timeout=self._timeout,
+            encoding=options.encoding, tls=options.tls, **common,
         )  # fmt: skip
 
     def _note(self, fs: Any) -> None:

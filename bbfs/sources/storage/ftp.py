@@ -57,8 +57,11 @@ class _BoundedTls(_Bounded, ftplib.FTP_TLS):
     pass
 
 
-class _Ftp(FTPFileSystem):
-    """The file system of fsspec over such a connection. started: gets it before it connects."""
+class Ftp(FTPFileSystem):
+    """The file system of fsspec over such a connection. It connects when it is made, and raises errors of ftplib.
+
+    started: gets it before it connects. most: lines of a listing.
+    """
 
     def __init__(self, started: Callable[[Any], None], most: int, **options: Any) -> None:
         self._started, self._most = started, most
@@ -122,7 +125,7 @@ class _Ftp(FTPFileSystem):
 class _Upload:
     """A new file. old: the entry of the file that it replaces."""
 
-    fs: _Ftp
+    fs: Ftp
     path: str
     target: str
     old: Any
@@ -139,8 +142,3 @@ class _Upload:
             self.fs.ftp.voidresp()  # the server has ended the connection for data, and says why by the other one
             raise
         return self.fs.info(self.path)
-
-
-def connect(started: Callable[[Any], None], most: int, **options: Any) -> FTPFileSystem:
-    """Connect. started: gets the file system before it connects. most: lines of a listing. Raises errors of ftplib."""
-    return _Ftp(started, most, **options)

@@ -1,10 +1,9 @@
 """The options of a storage source: its URL, taken apart, and the options and secrets of its scheme."""
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
@@ -43,11 +42,7 @@ class StorageOptions(SourceOptions):
         return {("config",): cls, **own}
 
 
-class SchemeTable(SourceOptions):
-    """The base of the options and secrets of one scheme."""
-
-
-class S3Options(SchemeTable):
+class S3Options(SourceOptions):
     """Options of S3. The AWS configuration of the environment and of the profile counts for those that are absent."""
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^?#@]+$")
@@ -64,7 +59,7 @@ class S3Options(SchemeTable):
     """Your account pays for requests and data."""
 
 
-class S3Auth(SchemeTable):
+class S3Auth(SourceOptions):
     access_key: str | None = None
     """Id of the access key."""
     secret_key: str | None = None
@@ -73,19 +68,19 @@ class S3Auth(SchemeTable):
     """The token of temporary credentials."""
 
 
-class GcsOptions(SchemeTable):
+class GcsOptions(SourceOptions):
     anonymous: bool = False
     """Do not sign requests."""
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^/?#@]+/?$")
     """URL of another server than Google's."""
 
 
-class GcsAuth(SchemeTable):
+class GcsAuth(SourceOptions):
     service_account: str | None = None
     """The JSON text of the key of a service account."""
 
 
-class AzureOptions(SchemeTable):
+class AzureOptions(SourceOptions):
     account: str | None = None
     """The storage account. Without it, the account that the environment names."""
     anonymous: bool = False
@@ -94,7 +89,7 @@ class AzureOptions(SchemeTable):
     """URL of another server than Microsoft's."""
 
 
-class AzureAuth(SchemeTable):
+class AzureAuth(SourceOptions):
     access_key: str | None = None
     """The key of the account."""
     sas_token: str | None = None
@@ -103,18 +98,14 @@ class AzureAuth(SchemeTable):
     """A bearer token."""
 
 
-class NoOptions(SchemeTable):
-    pass
-
-
-class Password(SchemeTable):
+class Password(SourceOptions):
     username: str | None = None
     """The user name."""
     password: str | None = None
     """The password."""
 
 
-class SftpOptions(SchemeTable):
+class SftpOptions(SourceOptions):
     known_hosts: str | None = None
     """A file with the keys of hosts, beside `~/.ssh/known_hosts`."""
     key_file: str | None = None
@@ -126,21 +117,21 @@ class SftpAuth(Password):
     """The passphrase of private keys."""
 
 
-class FtpOptions(SchemeTable):
+class FtpOptions(SourceOptions):
     tls: bool = False
     """Encrypt the connection (`AUTH TLS`)."""
     encoding: str = "utf-8"
     """The encoding of names."""
 
 
-class GithubAuth(SchemeTable):
+class GithubAuth(SourceOptions):
     username: str | None = None
     """The user of the token."""
     token: str | None = None
     """A personal access token."""
 
 
-class ZipOptions(SchemeTable):
+class ZipOptions(SourceOptions):
     encoding: str | None = None
     """The encoding of names that the archive does not declare as UTF-8, and that are not valid UTF-8. Without it, code
     page 437."""
@@ -150,8 +141,8 @@ class ZipOptions(SchemeTable):
 class Scheme:
     """The options of a scheme. path_only: its URLs have no authority."""
 
-    options: type[SchemeTable]
-    auth: type[SchemeTable]
+    options: type[SourceOptions]
+    auth: type[SourceOptions]
     path_only: bool = False
 
 
@@ -159,14 +150,14 @@ SCHEMES: dict[str, Scheme] = {
     "s3": Scheme(S3Options, S3Auth),
     "gs": Scheme(GcsOptions, GcsAuth),
     "az": Scheme(AzureOptions, AzureAuth),
-    "webdav": Scheme(NoOptions, Password),
-    "webdavs": Scheme(NoOptions, Password),
+    "webdav": Scheme(SourceOptions, Password),
+    "webdavs": Scheme(SourceOptions, Password),
     "sftp": Scheme(SftpOptions, SftpAuth),
     "ftp": Scheme(FtpOptions, Password),
-    "github": Scheme(NoOptions, GithubAuth),
-    "memory": Scheme(NoOptions, NoOptions),
-    "zip": Scheme(ZipOptions, NoOptions, path_only=True),
-    "tar": Scheme(NoOptions, NoOptions, path_only=True),
+    "github": Scheme(SourceOptions, GithubAuth),
+    "memory": Scheme(SourceOptions, SourceOptions),
+    "zip": Scheme(ZipOptions, SourceOptions, path_only=True),
+    "tar": Scheme(SourceOptions, SourceOptions, path_only=True),
 }
 
 
@@ -180,7 +171,6 @@ class Configured:
     options: Any
     auth: Any = field(repr=False)
     file: str | None = None
-    refused: ClassVar[str] = "secrets belong into the table auth, not into the URL"
 
 
 def configure(source: DataSource) -> Configured:
@@ -218,7 +208,7 @@ def _remote(scheme: str, rest: str, where: str) -> Place:
         if not re.fullmatch(r"[^:@/]+:[^:@/]+(@.+)?", authority):
             raise ConfigError(f"{where}: expected github://OWNER:REPOSITORY@REFERENCE/PATH")
     elif ":" in userinfo:
-        raise ConfigError(f"{where}: {Configured.refused}")
+        raise ConfigError(f"{where}: secrets belong into the table auth, not into the URL")
     elif scheme in ("s3", "gs", "az"):
         if at or not _BUCKET.fullmatch(authority):
             raise ConfigError(f"{where}: {scheme}:// is followed by the name of a bucket")
@@ -239,8 +229,3 @@ def _check_port(url: str, where: str) -> None:
     except ValueError:
         pass  # reported below, without the value
     raise ConfigError(f"{where}: no host, or a port that is none")
-
-
-def expand(source: DataSource, path: str) -> str:
-    """Return a path of the options as an absolute one."""
-    return os.fspath(local_path(source, path))

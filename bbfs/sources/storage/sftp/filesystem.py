@@ -12,11 +12,14 @@ from itertools import count
 from queue import Empty, LifoQueue
 from threading import Lock, Thread, local
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
 from bbfs.model.errors import BbfsError, ConfigError, Denied, LoginRequired
+from bbfs.sources.options import local_path
+from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.sftp.requests import Attributes, Requests
 from bbfs.sources.storage.sftp.ssh_config import Host, host_of
 
@@ -307,29 +310,24 @@ def _entry(said: Attributes) -> dict[str, Any]:
     return {"type": kinds.get(stat.S_IFMT(said.mode or 0), "file"), "size": said.size, "mtime": modified}
 
 
-def connect(
-    started: Callable[[Any], None],
-    host: str,
-    port: int | None,
-    username: str | None,
-    password: str | None,
-    passphrase: str | None,
-    known_hosts: str | None,
-    key_file: str | None,
-    timeout: float,
-    sessions: int,
-) -> SFTPFileSystem:
-    """Connect. started: gets the file system before it connects. timeout: seconds for each step and each answer.
+def connect(started: Callable[[Any], None], configured: Configured, sessions: int) -> SFTPFileSystem:
+    """Connect. started: gets the file system before it connects.
 
-    sessions: of the connection, at most. A server may allow fewer.
+    sessions: of the connection, at most. A server may allow fewer. The time-out of the source (seconds) is for each
+    step and each answer.
 
     `~/.ssh/config` gives the options that are None, if it has them. Raises Denied, ConfigError and the errors of
     paramiko.
     """
-    for option, file in (("known_hosts", known_hosts), ("key_file", key_file)):
-        if file is not None and not os.path.isfile(file):
-            raise ConfigError(f"options.{option}: {file}: no such file")
-    place = host_of(host, port, username)
+    source, auth, timeout = configured.source, configured.auth, configured.source.policy.timeout
+    files: dict[str, str] = {}
+    for option in ("known_hosts", "key_file"):
+        if given := getattr(configured.options, option):
+            file = files[option] = local_path(source, given)
+            if not os.path.isfile(file):
+                raise ConfigError(f"options.{option}: {file}: no such file")
+    url = urlsplit(f"sftp://{configured.place.authority}")
+    place = host_of(url.hostname or "", url.port, auth.username or url.username)
     return _Sftp(
         place.name,
         place=place,
@@ -337,10 +335,10 @@ def connect(
         sessions=sessions,
         port=place.port or 22,
         username=place.user,
-        password=password,
-        passphrase=passphrase,
-        key_filename=[key_file] if key_file is not None else list(place.keys) or None,
-        known_hosts=[known_hosts] if known_hosts is not None else place.known_hosts,
+        password=auth.password,
+        passphrase=auth.passphrase,
+        key_filename=[files["key_file"]] if "key_file" in files else list(place.keys) or None,
+        known_hosts=[files["known_hosts"]] if "known_hosts" in files else place.known_hosts,
         timeout=timeout,
         banner_timeout=timeout,
         auth_timeout=timeout,
