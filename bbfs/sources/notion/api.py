@@ -4,8 +4,8 @@ In this version a database has one or more data sources, which have the columns 
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 import trio
@@ -62,19 +62,15 @@ class NotionApi:
         self._large = trio.Lock()
 
     async def _request(self, method: str, path: str, **more: Any) -> WebResponse:
-        with self._noting_refusals():
-            return await self._client.request(method, self._base + path, **more)
-
-    @contextmanager
-    def _noting_refusals(self) -> Iterator[None]:
         try:
-            yield
+            response = await self._client.request(method, self._base + path, **more)
         except LoginRequired as error:
             if self.refusal is None:
                 log.warning("Notion refuses the token (auth.token): %s", error)
             self.refusal = str(error)
             raise
         self.refusal = None
+        return response
 
     async def item(self, id: str, kind: Kind | None = None) -> NotionItem:
         """Return the page, database or data source with an id. kind: its kind, if known."""
@@ -202,14 +198,10 @@ class NotionApi:
         options: dict[str, Any] = {"json": body} if body is not None else {}
         if headers is not None:
             options["headers"] = headers
-        url = self._base + path
-        sent = self._client.stream(url, method, accept=_REFUSALS, max_body=_ANSWER.size, **options)
-        with self._noting_refusals():
-            async with sent as stream:
-                response = WebResponse(stream.status, stream.url, stream.headers, await stream.read())
-                if response.status in _REFUSALS:
-                    raise _REFUSALS[response.status](f"Notion: {await _words(response)}")
-                return mapping(await response.json(_ANSWER))
+        response = await self._request(method, path, accept=_REFUSALS, max_body=_ANSWER.size, **options)
+        if response.status in _REFUSALS:
+            raise _REFUSALS[response.status](f"Notion: {await _words(response)}")
+        return mapping(await response.json(_ANSWER))
 
     async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[NotionItem]]:
         async with self.received(path) as received, aclosing(self._pages("POST", path, received, body)) as pages:
