@@ -452,8 +452,8 @@ def _conditions(expected: Expected) -> dict[str, str]:
     """Return the headers that let an API refuse a conflict (RFC 9110, section 13.1). Many ignore them."""
     if expected.exists is False:
         return {"if-none-match": "*"}
-    etag = strong_etag({"etag": expected.etag or ""}) or ""
-    return {"if-match": etag} if etag.isascii() and etag.isprintable() and etag else {}
+    etag = strong_etag({"etag": expected.etag or ""})
+    return {} if etag is None else {"if-match": etag}
 
 
 def _properties(operation: Operation) -> dict[str, Any]:
