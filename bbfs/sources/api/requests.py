@@ -30,8 +30,8 @@ from bbfs.sources.api.security import Keyring
 from bbfs.sources.api.writing.plan import Sending
 from bbfs.sources.bounded.received import Received
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.spool import Spool
-from bbfs.sources.http.client import WebClient, WebStream
+from bbfs.sources.content.spool import Spool, spooled
+from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.statuses import STATUS_ERRORS, STORED, not_stored, status_line
 
 T = TypeVar("T")
@@ -242,7 +242,7 @@ class ApiRequests:
                         break
                 else:
                     return got, bytes(held)
-            return got, await self._spooled(stream, bytes(held))
+            return got, await spooled(self._spool, bytes(held), stream, self._limiter)
 
     async def send(self, api: Api, sending: Sending, url: str, body: bytes, conditions: Mapping[str, str]) -> None:
         """Send an operation that writes, and return once the API says that it is done. Raise BbfsError.
@@ -276,14 +276,6 @@ class ApiRequests:
             pairs = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in known.query]
             url += ("&" if "?" in url else "?") + "&".join(pairs)
         return url, headers
-
-    async def _spooled(self, stream: WebStream, beginning: bytes) -> Content:
-        """Return a body of any length, in memory or on disk. beginning: the part that was read already."""
-        with self._spool() as spool:
-            await trio.to_thread.run_sync(spool.write, beginning, limiter=self._limiter)
-            async for piece in stream:
-                await trio.to_thread.run_sync(spool.write, piece, limiter=self._limiter)
-            return await trio.to_thread.run_sync(spool.content, limiter=self._limiter)
 
     async def parsed(self, work: Callable[[], T], size: int) -> T:
         """Call `work` on so many bytes of text, in a thread if they are many."""

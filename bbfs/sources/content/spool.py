@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import tempfile
+from collections.abc import AsyncIterable, Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,7 @@ import trio
 
 from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, TooLarge
+from bbfs.model.values import Content
 from bbfs.sources.content.fd import Descriptor, of_program, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -126,6 +128,28 @@ class Spool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+async def spooled(
+    make: Callable[[], Spool], beginning: bytes, pieces: AsyncIterable[bytes], limiter: trio.CapacityLimiter
+) -> Content:
+    """Return a body of any length as a content. beginning: what was read already. limiter: for the threads that write.
+
+    No thread is abandoned when cancelled: it would write to a closed spool. A short body needs none.
+    """
+    with make() as spool:
+        held, size = [beginning], len(beginning)
+        async for piece in pieces:
+            held.append(piece)
+            size += len(piece)
+            if size > IN_MEMORY:
+                await trio.to_thread.run_sync(spool.write, b"".join(held), limiter=limiter)
+                held, size = [], 0
+        if not spool.size and size <= IN_MEMORY:
+            spool.write(b"".join(held))
+            return spool.content()
+        await trio.to_thread.run_sync(spool.write, b"".join(held), limiter=limiter)
+        return await trio.to_thread.run_sync(spool.content, limiter=limiter)
 
 
 class Spools:

@@ -19,7 +19,7 @@ from bbfs.sources import Services
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import BLOCK, Blocks, RangedContent
-from bbfs.sources.content.spool import IN_MEMORY
+from bbfs.sources.content.spool import spooled
 from bbfs.sources.http.client import WebClient, WebStream
 from bbfs.sources.http.headers import (
     Validators,
@@ -202,7 +202,7 @@ class UrlHandler:
         if validator is None or size is None or not self._is_large(stream):
             if stream.status == HTTPStatus.PARTIAL_CONTENT:
                 raise ProtocolViolation(f"{shown_url(page.url)}: answers with a part that was not requested")
-            return await self._whole(stream)
+            return await spooled(self._spool, b"", stream, self._threads)
         large = self._large[native_uri] = LargeBody(size, validator, mime_type)
         first = bytearray()
         stream.limit = size
@@ -219,24 +219,6 @@ class UrlHandler:
 
     def _is_large(self, stream: WebStream) -> bool:
         return is_pinned(stream) and (whole_size(stream) or 0) > self._options.max_memory
-
-    async def _whole(self, stream: WebStream) -> Content:
-        """Return the body, in memory or on disk."""
-        with self._spool() as spool:
-            held: list[bytes] = []
-            size = 0
-            async for piece in stream:
-                held.append(piece)
-                size += len(piece)
-                if size > IN_MEMORY:
-                    # Not abandoned when cancelled: the thread would write to a closed spool.
-                    await trio.to_thread.run_sync(spool.write, b"".join(held), limiter=self._threads)
-                    held, size = [], 0
-            if spool.size:
-                await trio.to_thread.run_sync(spool.write, b"".join(held), limiter=self._threads)
-                return await trio.to_thread.run_sync(spool.content, limiter=self._threads)
-            spool.write(b"".join(held))
-            return spool.content()
 
     async def _rendering(self, page: WebPage, stream: WebStream, mime_type: str | None) -> tuple[Content, str]:
         if mime_type not in _HTML and content_type_of(mime_type) != "text":
