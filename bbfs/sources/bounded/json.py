@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import accumulate
 from typing import Any
 
-from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.model.errors import ProtocolViolation, Rejected, TooLarge
+from bbfs.model.redaction import shown
 
 SHORT = 1 << 17
 """Bytes of a document that may be parsed on the event loop: some milliseconds."""
@@ -64,6 +66,20 @@ def parse_json(data: bytes | bytearray, bounds: JsonBounds = DEFAULT) -> Any:
         raise ProtocolViolation(f"no JSON: {exc}") from exc
 
 
+def parse_written(data: bytes, bounds: JsonBounds = DEFAULT) -> Any:
+    """Return the value of a document that a user writes. Numbers with a fraction are Decimals, which keep their digits.
+
+    Raises Rejected, also for an object with a name twice.
+    """
+    try:
+        check_json(data, bounds)
+        return json.loads(data.decode(), parse_float=Decimal, parse_constant=_refuse, object_pairs_hook=_object)
+    except TooLarge as error:
+        raise Rejected(str(error)) from None
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise Rejected(f"no JSON: {shown(str(error))}") from None  # with line and column
+
+
 def check_json(data: bytes | bytearray, bounds: JsonBounds = DEFAULT) -> int:
     """Return an upper bound of the number of values in a JSON document. Raises TooLarge if a bound is hit."""
     if len(data) > bounds.size:
@@ -105,6 +121,14 @@ def _outside_strings(data: bytes | bytearray) -> Iterator[bytes]:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"a name twice: {next(name for name in names if names.count(name) > 1)}")
+    return found
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from bbfs.model.errors import BbfsError, NotSupported, Rejected
+from bbfs.model.errors import NotSupported, Rejected
 from bbfs.model.redaction import shown
 from bbfs.sources.api.writing.schemas import Steps
-from bbfs.sources.bounded.json import JsonBounds, check_json
+from bbfs.sources.bounded.json import JsonBounds, parse_written
 
 BOUNDS = JsonBounds(size=4 << 20, values=100_000)
 """Bounds of a document that is written, and of the one that it replaces. It is parsed in about 50 ms."""
@@ -20,28 +20,10 @@ _ABSENT = object()
 
 def parsed(data: bytes) -> Any:
     """Return the object or array of a document; numbers with a fraction are Decimals. Raise Rejected."""
-    try:
-        check_json(data, BOUNDS)
-        value = json.loads(data.decode(), parse_float=Decimal, parse_constant=_refuse, object_pairs_hook=_object)
-    except BbfsError as error:
-        raise Rejected(str(error)) from None
-    except (ValueError, ArithmeticError, RecursionError) as error:
-        raise Rejected(f"no JSON: {shown(str(error))}") from None  # with line and column
+    value = parse_written(data, BOUNDS)
     if not isinstance(value, dict | list):
         raise Rejected("a document is a JSON object or array")
     return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"a name twice: {next(name for name in names if names.count(name) > 1)}")
-    return found
 
 
 def same(one: Any, other: Any) -> bool:

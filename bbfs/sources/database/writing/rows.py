@@ -1,14 +1,12 @@
 """Rows that are written, as JSON objects whose names are columns. Pure."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from bbfs.model.errors import BbfsError, Rejected
-from bbfs.sources.bounded.json import check_json
-from bbfs.sources.database.names import shown
+from bbfs.model.errors import Rejected
+from bbfs.sources.bounded.json import parse_written
 
 LARGEST_WRITTEN = 4 << 20
 """Bytes of one row as JSON."""
@@ -34,26 +32,12 @@ def same(one: Any, other: Any) -> bool:
 def parsed(text: str) -> Row:
     """Return the row of a text. Raise Rejected."""
     try:
-        check_json(text.encode())
-        values = json.loads(text, parse_float=Decimal, parse_constant=_refuse, object_pairs_hook=_object)
-    except BbfsError as error:
-        raise Rejected(f"no row: {error}") from None
-    except (ValueError, ArithmeticError, RecursionError) as error:
-        raise Rejected(f"a row is a JSON object, {shown(str(error))}") from None
+        values = parse_written(text.encode())
+    except Rejected as error:
+        raise Rejected(f"a row is a JSON object: {error}") from None
     if not isinstance(values, dict):
         raise Rejected("a row is a JSON object: a value for each column")
     return Row(text, values)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"and JSON has no {constant}")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("and this one has a name twice")
-    return found
 
 
 def floats(value: Any) -> Any:
