@@ -11,7 +11,7 @@ import trio
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotFound, NotSupported
 from bbfs.model.uri_templates.expand import expand_template
-from bbfs.model.values import Change, Expected, Part, ResourceMetadata
+from bbfs.model.values import Change, Part, ResourceMetadata
 from bbfs.resources.catalog.base import is_directory
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.contents import Contents
@@ -19,7 +19,7 @@ from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots, Tree
-from bbfs.resources.writing.writer import Writer, record_state
+from bbfs.resources.writing.writer import Writer
 from bbfs.serving.changes import Bus
 
 LOADS_AT_ONCE = 64
@@ -172,11 +172,6 @@ class ByUri:
         return [results[position] for position in range(len(asked))]
 
     # -- writing -----------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def state_of(record: Record) -> Expected:
-        """Return the state of a resource as it was last shown, for a write that replaces exactly this."""
-        return record_state(record)
 
     async def relist(self, source: Source, changed: Path | None = None) -> None:
         """Let the next lookup find what has changed, in other mounts as well.

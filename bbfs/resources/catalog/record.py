@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError
-from bbfs.model.values import Part, ResourceMetadata
+from bbfs.model.values import Expected, Part, ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
 
 if TYPE_CHECKING:
@@ -161,6 +161,12 @@ class Record:
     def on_open(self) -> bool:
         """Return whether each open loads it, and nothing else does. A part was loaded with its resource, once."""
         return (self if self.parent is None else self.parent).metadata.on_open
+
+    @property
+    def state(self) -> Expected:
+        """The state that a write replaces: the last one that the mount has shown, if that is still thought true."""
+        etag = self.metadata.etag
+        return Expected(exists=True, etag=etag, version=None if etag is not None or self.invalidated else self.digest)
 
     def fresh(self, now: float) -> bool:
         """Return whether the last content may be served without asking the source."""

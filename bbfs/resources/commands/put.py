@@ -144,7 +144,7 @@ async def _state(manager: ResourceManager, source: Source, native_uri: str) -> E
     _, record = manager.by_uri.record_of(source_uri(source.data.base_prefix, native_uri))
     is_listed = bool(record.path) and not record.provisional
     is_there = is_listed or await manager.contents.exists(record)
-    return manager.by_uri.state_of(record) if is_there else Expected(exists=False)
+    return record.state if is_there else Expected(exists=False)
 
 
 def _listed(source: Source, native_uri: str) -> Path | None:

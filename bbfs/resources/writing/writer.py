@@ -396,10 +396,3 @@ class Writer:
             self.pending.drop(item.id)  # somebody has dropped it meanwhile
         except OSError as error:
             log.error("a pending write could not be described in %s: %s", self.pending.directory, error.strerror)
-
-
-def record_state(record: Record) -> Expected:
-    """Return the state that a write replaces: the last one that the mount has shown, if that is still thought true."""
-    etag = record.metadata.etag
-    version = record.digest if etag is None and not record.invalidated else None
-    return Expected(exists=True, etag=etag, version=version)

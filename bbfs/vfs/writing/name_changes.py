@@ -28,7 +28,6 @@ from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Pa
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.temporary import is_temporary
-from bbfs.resources.writing.writer import record_state
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import Names, of_draft, stated
@@ -236,7 +235,7 @@ class NameChanges:
     async def _remove_stored(self, source: Source, record: Record | None, below: Path) -> None:
         if record is None:
             raise NotSupported("/".join(below))
-        await self._writer.names.remove(source, record.metadata.native_uri, record_state(record), below)
+        await self._writer.names.remove(source, record.metadata.native_uri, record.state, below)
 
     @staticmethod
     async def _filled_for_its_users(draft: Draft) -> None:

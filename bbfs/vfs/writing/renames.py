@@ -14,7 +14,6 @@ from bbfs.resources.catalog.record import Node, Path, Record, record_node
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.temporary import is_kept
-from bbfs.resources.writing.writer import record_state
 from bbfs.sources.content.buffer import content_digest
 from bbfs.vfs.writing.drafts import Drafts, writable
 
@@ -125,7 +124,7 @@ class Renames:
         if record is None:
             raise NotSupported("/".join(path))
         if draft is None:
-            draft = self._drafts.begin(path, below, record.metadata.native_uri, record, record_state(record))
+            draft = self._drafts.begin(path, below, record.metadata.native_uri, record, record.state)
             draft.modified_ns = record.modified_ns
             self._drafts.own_inode(draft)
         async with draft.lock:
@@ -247,7 +246,7 @@ class Renames:
         elif draft is not None:
             record, expected = there.record, draft.expected
         else:
-            record, expected = there.record, Expected() if there.record is None else record_state(there.record)
+            record, expected = there.record, Expected() if there.record is None else there.record.state
         if record is None:
             return await self._tree.native_uri_for(rename.source, rename.to_below), Expected(exists=False)
         return record.metadata.native_uri, expected

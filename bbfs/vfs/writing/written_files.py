@@ -15,7 +15,6 @@ from bbfs.model.errors import BbfsError, IsADirectory, NotFound, NotSupported, O
 from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.writing.writer import record_state
 from bbfs.vfs.file_handles import Attributes, NewAttributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import Names, of_draft
@@ -111,7 +110,7 @@ class WrittenFiles:
         if present != version.removesuffix(STAND_IN):
             self._contents.send_on(record)
             raise Outdated("/".join(path))
-        draft = self._drafts.begin(path, below, record.metadata.native_uri, record, record_state(record))
+        draft = self._drafts.begin(path, below, record.metadata.native_uri, record, record.state)
         draft.version, draft.modified_ns = version, record.modified_ns
         if record.digest is None:  # no program has read it yet, and its first load tells another inode version
             draft.base_size = record.best_size()
