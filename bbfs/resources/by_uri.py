@@ -19,7 +19,6 @@ from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots, Tree
-from bbfs.resources.writing.writer import Writer
 from bbfs.serving.changes import Bus
 
 LOADS_AT_ONCE = 64
@@ -49,7 +48,6 @@ class ByUri:
         contents: Contents,
         loader: ContentLoader,
         publisher: Publisher,
-        writer: Writer,
         changes: Bus[Change],
         changed: Callable[[Source, Iterable[Path]], None],
         clock: Callable[[], float],
@@ -59,7 +57,6 @@ class ByUri:
         self._contents = contents
         self._loader = loader
         self._publisher = publisher
-        self._writer = writer
         self._changes = changes
         self._changed = changed
         self._clock = clock

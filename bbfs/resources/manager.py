@@ -172,7 +172,6 @@ class ResourceManager:
             self.contents,
             self._loader,
             self._publisher,
-            self.writer,
             self.changes,
             self._notify,
             self.clock,
