@@ -17,7 +17,7 @@ from programs import run
 from repository import SERVERS, TESTS
 
 BOUND = 30.0
-BOUNDS = {"cold": 40, "warm": 8, "ls": 43, "overwrite": 48, "save by rename": 56, "remove": 36}
+BOUNDS = {"cold": 40, "warm": 8, "ls": 43, "overwrite": 52, "save by rename": 60, "remove": 39}
 """Modules that a walk may touch. `overwrite` is the first one that asks its source, so a listing is on its way."""
 CALLS = {"overwrite": 800, "save by rename": 1150, "remove": 330}
 """Calls of functions that a walk may make; each time that a coroutine goes on counts as one."""
