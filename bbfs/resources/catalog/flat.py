@@ -353,7 +353,8 @@ class FlatCatalog(Catalog):
         first = was is None
         before = self._templates
         self._lease.end()
-        await self._templated.install(listing.templates)
+        if listing.templates or before:
+            await self._templated.install(listing.templates)
         self._templates = listing.templates
         directories = self._templated.directories if listing.templates else None
         told, changes = await self._held.update(listing.resources, at, directories, refold=before != listing.templates)

@@ -366,7 +366,8 @@ class Templated:
 
     def expire(self) -> list[Path]:
         """Invalidate completed names and absences. Return the paths that were absent."""
-        self._completions.clear()
+        if self._templates:
+            self._completions.clear()
         absent = [record for record in self._unlisted.values() if self._absent(record)]
         for record in absent:
             record.error = None
