@@ -234,9 +234,7 @@ async def _serve(
             nursery.start_soon(interrupts.run)
             nursery.start_soon(queue.run, files.held_below, files.locks)
             nursery.start_soon(manager.keep_flushing)
-            neighbours = Neighbours(path)
-            manager.changes.subscribe(neighbours.changed)
-            nursery.start_soon(neighbours.run)
+            nursery.start_soon(Neighbours(manager.changes, path).run)
             nursery.start_soon(_report, manager, service)
             address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
             if address is not None:

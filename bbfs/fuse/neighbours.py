@@ -15,6 +15,7 @@ from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
+from bbfs.serving.changes import Bus
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +30,18 @@ WITHIN = 2.0
 
 
 class Neighbours:
-    """The other mounts of this user. own: the path of this one; None for a command that writes without a mount."""
+    """The other mounts of this user, told of the changes on a bus.
 
-    def __init__(self, own: str | None = None) -> None:
+    own: the path of this mount; None for a command that writes without a mount.
+    """
+
+    def __init__(self, changes: Bus[Change], own: str | None = None) -> None:
+        changes.subscribe(self._changed)
         self._own = own
         self._paths: dict[Path, None] = {}
         self._filled = trio.Event()
 
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         """Tell the others soon of a change that this process has made itself."""
         if not change.own:
             return

@@ -148,9 +148,7 @@ class Trees:
             opening = lazy.opening
             sources = opening.resource_manager(config, opening.compose(_lazy(config)), index=opening.index_path())
             manager = await self._stack.enter_async_context(sources)
-            neighbours = lazy.neighbours.Neighbours()
-            manager.changes.subscribe(neighbours.changed)
-            self._stack.push_async_callback(neighbours.tell_all)
+            self._stack.push_async_callback(lazy.neighbours.Neighbours(manager.changes).tell_all)
             self._direct = DirectTree(manager)
         return self._direct
 
