@@ -29,8 +29,10 @@ Examples:
 """
 COMMAND_TIMEOUT = 30.0
 """Seconds for one command."""
+ENDS_WITHIN = 10.0
+"""Seconds for the programs of the mount to end after it."""
 _LOOK_EVERY = 0.5
-"""Seconds between two looks whether the mount is still there."""
+"""Seconds between two looks at the mount, or at what is left."""
 
 DOCUMENTS = {
     "guides/brewing.md": """# Brewing coffee
@@ -120,7 +122,19 @@ def _remove(folder: Path, keep: bool) -> None:
     elif keep:
         click.echo(f"The documents are kept in {folder}")
     else:
-        shutil.rmtree(folder)
+        remove_busy(folder)
+
+
+def remove_busy(folder: Path) -> None:
+    """Remove a folder in which programs that are ending may still make and remove files. Raise OSError."""
+    until = time.monotonic() + ENDS_WITHIN
+    while True:
+        try:
+            return shutil.rmtree(folder)
+        except OSError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_LOOK_EVERY)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from scripted import PROGRAM, ScriptedServer
 
 from bbfs.cli import options
 from bbfs.cli.commands import mount as mount_command
+from bbfs.cli.demo import remove_busy
 from bbfs.cli.operands import mounted
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.messages import ATTRIBUTE
@@ -463,6 +464,17 @@ def test_the_demo_shows_its_session_and_leaves_nothing(fuse: None, process: Proc
     assert "The change was there after" in shown
     assert shown.endswith("nothing is left behind.\n")
     assert not list(tmp_path.glob("bbfs-demo-*"))
+
+
+def test_the_demo_removes_its_folder_while_a_program_ends_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "cache").mkdir(parents=True)
+    script = "while number=$((number + 1)); do : > cache/$number; [ $number != 2000 ] || echo; done"
+    with subprocess.Popen(["timeout", "1", "sh", "-c", script], cwd=folder, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        remove_busy(folder)
+    assert not folder.exists()
 
 
 def test_on_a_terminal_the_demo_stays_until_ctrl_c(fuse: None, tmp_path: Path) -> None:
