@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -461,6 +462,32 @@ async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(t
                     with pytest.raises(BbfsError):
                         await Program(world).cat(name)
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S20.1", "S32")
+@pytest.mark.parametrize("change", ["save", "unlink", "rename"])
+async def test_nothing_from_before_a_change_comes_back_after_a_kill(tmp_path: Path, change: str) -> None:
+    """The cache of a killed mount is as it was when the change was answered: what is written behind is not there."""
+    source = Totalling()
+    source.contents = {"test://a.txt": b"old", "test://b.txt": b"b", "test://all.txt": b"oldb"}
+    name, killed = f"{FLAT}/a.txt", tmp_path / "killed"
+    with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
+        async with trio.open_nursery() as nursery:
+            async with World(nursery, source, disk=disk) as world:
+                program = Program(world)
+                assert [await program.cat(each) for each in (name, f"{FLAT}/b.txt")] == [b"old", b"b"]
+                await world.manager.flush()
+                await {
+                    "save": lambda: program.save(name, b"new"),
+                    "unlink": lambda: program.unlink(name),
+                    "rename": lambda: program.rename(name, f"{FLAT}/c.txt"),
+                }[change]()
+                (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
+                shutil.copytree(tmp_path / "cache", killed)
+            nursery.cancel_scope.cancel()
+    with closing(DiskCache(killed, max_bytes=1 << 20)) as disk:
+        found = {name: disk.read(fingerprint, f"test://{name}.txt", 1 << 20) for name in ("a", "b", "c")}
+    assert {name for name, cached in found.items() if cached is not None and cached.parts} == {"b"}
 
 
 @pytest.mark.semantics("S20.1")

@@ -250,6 +250,12 @@ class DiskCache:
                 single = [uri for uri in uris if uri is not None]
                 self._index.expire(source, None if len(single) < len(uris) else single)
 
+    def remove(self, keys: Iterable[Key]) -> None:
+        """Remove resources, so that nothing is cached of them."""
+        with self._guarded(), self._index.changing():
+            for key in keys:
+                self._unlink(self._index.remove(*key))
+
     def clear(self, source: str | None = None) -> None:
         """Remove all contents, or those of one source."""
         with self._guarded(), self._index.changing():

@@ -152,6 +152,12 @@ class DiskIndex:
             gone.add(digest)
         return [*gone, *self.collect(beside - gone)]
 
+    def remove(self, source: str, uri: str) -> list[str]:
+        """Drop a resource. Return the contents that are gone."""
+        had = self.digests(source, uri)
+        self._forget_resource(source, uri)
+        return self.collect(had)
+
     def forget_source(self, source: str) -> list[str]:
         """Drop a source. Return the contents that are gone."""
         rows = self._db.execute("SELECT DISTINCT digest FROM part WHERE source = ?", (source,)).fetchall()

@@ -318,7 +318,12 @@ class ContentLoader:
         if self._disk is not None and source.data.policy.disk:
             parts = (part,) if part is not None and isinstance(part.content, MemoryContent) else ()
             ttl = source.data.policy.content_ttl if parts else 0.0
-            self._disk.keep((source.fingerprint, uri), Cached(parts, now, ttl))
+            self._disk.overwrite((source.fingerprint, uri), Cached(parts, now, ttl))
+
+    async def settle(self) -> None:
+        """Wait until nothing from before the changes so far is on disk, where the mount after a kill would find it."""
+        if self._disk is not None:
+            await self._disk.settle()
 
     def distrust(self, source: Source, uri: str) -> None:
         """Accept nothing from other machines that was requested before now."""

@@ -107,6 +107,7 @@ class DiskTier:
         # Invalidated and not yet in the index, each with a number that tells it from a later invalidation.
         self._expired: dict[tuple[str, str | None], int] = {}
         self._numbers = count()
+        self._overwritten: set[Key] = set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -160,6 +161,23 @@ class DiskTier:
         if not self._scheduled:
             self._scheduled = True
             self._nursery.start_soon(self._flush_later)
+
+    def overwrite(self, key: Key, cached: Cached) -> None:
+        """Cache what the mount has written under a key. The disk has what was before until `settle`."""
+        self.keep(key, cached)
+        if self._disk.absent(*key) is not True:
+            self._overwritten.add(key)
+
+    async def settle(self) -> None:
+        """Remove from the disk what was before the writes so far: a mount that is killed leaves it to the next one."""
+        if not self._overwritten:
+            return
+        keys, self._overwritten = self._overwritten, set()
+        with trio.move_on_after(DISK_PATIENCE):
+            async with self._writing:  # a flush under way may have taken a content from before
+                await trio.to_thread.run_sync(self._disk.remove, keys, abandon_on_cancel=True, limiter=self._threads)
+            return
+        log.warning("the disk cache does not answer")
 
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
         """Write contents over the memory budget. Return them as files, or None if that fails."""
