@@ -63,7 +63,8 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Usual]:
         "filesystem": [NODE, FILESYSTEM, folder],
         "git": [GIT, "--repository", repository],
         "time": [TIME, "--local-timezone", "UTC"],
-        "fetch": [FETCH, "--allow-private-ips"],
+        # With node on its PATH, it would install packages from npm for itself.
+        "fetch": ["/usr/bin/env", "PATH=/nonexistent", FETCH, "--allow-private-ips"],
         "sequential-thinking": [NODE, THINKING],
     }
     web = ThreadingHTTPServer(("127.0.0.1", 0), Page)

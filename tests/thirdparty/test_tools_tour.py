@@ -43,6 +43,7 @@ def home() -> Iterator[State]:
         "npx": f'shift; name=$1; shift; case $name in {cases} esac; exec "$@"',
         "uvx": f'name=$1; shift; exec {FETCH.parent}/$name "$@"',
         "bbfs": f'exec {sys.executable} -m bbfs "$@"',
+        "node": "exit 1",  # with one on the PATH, the server of web pages would install packages from npm for itself
     }
     for name, script in scripts.items():
         (home / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
