@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 LOCK = threading.Lock()
 
@@ -24,7 +24,7 @@ def note(log: BinaryIO, side: str, line: bytes) -> dict[str, Any]:
     return message
 
 
-def forward(source: BinaryIO, target: BinaryIO, log: BinaryIO, side: str, handshake: bool) -> None:
+def forward(source: IO[bytes], target: BinaryIO, log: BinaryIO, side: str, handshake: bool) -> None:
     for line in source:
         message = note(log, side, line)
         if handshake and message.get("method") == "server/discover":

@@ -202,20 +202,14 @@ def _is_other_json(data: bytes) -> bool:
 
 def mcp_messages(data: bytes) -> None:
     """A message is the same in whatever pieces it comes, and whether or not its long texts are cut out."""
-    before = messages.LONG, messages._SCANNED
-    plain = _message([data])
-    messages.LONG, messages._SCANNED = 24, 4
-    try:
-        cut = _message(pieces(data))
-        is_plain = data.isascii() and b"\\" not in data  # other mistakes in a long text may be mended in another way
-        assert not is_plain or None in (plain, cut) or plain == cut, (plain, cut)
-    finally:
-        messages.LONG, messages._SCANNED = before
+    plain = _message(messages.MessageReader(1 << 20, Spool), [data])
+    cut = _message(messages.MessageReader(1 << 20, Spool, long=24, scanned=4), pieces(data))
+    is_plain = data.isascii() and b"\\" not in data  # other mistakes in a long text may be mended in another way
+    assert not is_plain or None in (plain, cut) or plain == cut, (plain, cut)
 
 
-def _message(fed: Any) -> str | None:
+def _message(reader: messages.MessageReader, fed: Any) -> str | None:
     """Return the messages in pieces of bytes, or None for none and for a text that is lost."""
-    reader = messages.MessageReader(1 << 20, Spool)
     with refused(ProtocolViolation, TooLarge):
         for piece in fed:
             reader.feed(piece)

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -105,7 +104,8 @@ def test_a_changed_local_file_is_a_new_inode(mounted: Mounts, programs: type[Pro
     root = tmp_path / "folder"
     root.mkdir()
     mount = mounted(folder("local", root, ttl=0))
-    for size, way in product((100, 3_000_000), ("replaced", "rewritten")):
+    # A large file that is rewritten in place may be gone for a reader: the kernel need not keep all of its pages.
+    for size, way in ((100, "replaced"), (100, "rewritten"), (3_000_000, "replaced")):
         file, path = root / f"{way}-{size}", mount / f"bb-filesystem+local+file/{way}-{size}"
         old, new = ("0123456789" * size)[:size], ("abcdefghi\n" * size)[: size + 5]
         file.write_text(old)
@@ -120,7 +120,6 @@ def test_a_changed_local_file_is_a_new_inode(mounted: Mounts, programs: type[Pro
             file.write_text(new)
         assert run("cat", path).text == new
         assert inode(path) != before
-        # The kernel has all of the old one from the first `cat`.
         assert reader.rest() == old
 
 
