@@ -464,6 +464,28 @@ async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(t
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.semantics("S23", "S32")
+async def test_a_rewrite_of_pages_that_the_kernel_has_replaces_no_later_version() -> None:
+    """The program reads what the kernel has from before, while the source is down; then it rewrites the file."""
+    source = WritableFlat(writable("mcp-server+docs"))
+    source.contents = {"test://a.txt": b"old"}
+    async with trio.open_nursery() as nursery, World(nursery, source) as world:
+        program = Program(world)
+        assert await program.cat(f"{FLAT}/a.txt") == b"old"
+        record = world.manager.tree.cached((*FLAT.split("/"), "a.txt")).record
+        source.contents["test://a.txt"] = b"theirs"
+        record.invalidate()
+        source.down = Unreachable("down")
+        handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
+        source.down = None
+        await program.writes.set_attributes(program.files.core.files[handle].ino, handle, NewAttributes(size=0))
+        await program.writes.write(handle, 0, b"old, and more")
+        with pytest.raises(Conflict):
+            await program.close(handle)
+        assert source.contents == {"test://a.txt": b"theirs"}
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.semantics("S20.1", "S32")
 @pytest.mark.parametrize("change", ["save", "unlink", "rename"])
 async def test_nothing_from_before_a_change_comes_back_after_a_kill(tmp_path: Path, change: str) -> None:

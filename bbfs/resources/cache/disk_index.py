@@ -81,6 +81,15 @@ class DiskIndex:
             raise
         self._db.execute("COMMIT")
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Let all statements see one state: another process may evict something between two of them."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
+
     def version(self) -> int:
         """Return a number that changes with each write by another connection (sqlite.org/pragma.html, data_version)."""
         return self._db.execute("PRAGMA data_version").fetchone()[0]
@@ -93,16 +102,17 @@ class DiskIndex:
     def find(self, source: str, uri: str) -> tuple[list[PartHeader], float, float, str | None, bool] | None:
         """Return the fields of a resource's `Cached`, with headers instead of parts."""
         key = (source, as_text(uri))
-        row = self._db.execute(
-            "SELECT fetched_at, ttl, etag, stale FROM resource WHERE source = ? AND uri = ?", key
-        ).fetchone()
-        if row is None:
-            return None
-        parts = self._db.execute(
-            "SELECT digest, size, native_uri, mime_type, content_type, name FROM part JOIN content USING (digest)"
-            " WHERE source = ? AND uri = ? ORDER BY position",
-            key,
-        ).fetchall()
+        with self._reading():
+            row = self._db.execute(
+                "SELECT fetched_at, ttl, etag, stale FROM resource WHERE source = ? AND uri = ?", key
+            ).fetchone()
+            if row is None:
+                return None
+            parts = self._db.execute(
+                "SELECT digest, size, native_uri, mime_type, content_type, name FROM part JOIN content USING (digest)"
+                " WHERE source = ? AND uri = ? ORDER BY position",
+                key,
+            ).fetchall()
         return [PartHeader(*part) for part in parts], row[0], row[1], row[2], bool(row[3])
 
     def put(self, source: str, uri: str, cached: Cached, used_at: float) -> None:
