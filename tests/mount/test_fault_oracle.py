@@ -23,6 +23,15 @@ LATE = replace(
     GOOD, states=(FIRST, STRANGE, RENAMED), seen=(Seen(1.1, "l0", 0), Seen(1.3, "l0", 1)), late=frozenset({"rename"})
 )
 """The stranger's change came between a comparison by the mount and its rename. Meanwhile another program looked."""
+AFTER_A_KILL = History(
+    (FIRST, STRANGE),
+    (
+        Event("p0", 0, "read", "l0", 2.0, 2.1, read=("s.l0", "s.1")),
+        Event("p1", 0, "read", "l0", 4.0, 4.1, read=("s.l0",)),
+    ),
+    kills=(3.0,),
+)
+"""The mount that was killed had read what the stranger wrote, and the next one serves what is on disk."""
 APPEND = Event("w0", 0, "append", "a0", 1.0, 2.0, wrote=("w0.0",))
 MOVE = Event("w0", 0, "move", "l0", 1.0, 2.0, "l1", "EIO", "rename")
 HALVES = (State(0.0, "a0", ("s.a0", "half of w0.0", "w1.2"), "mount"),)
@@ -45,6 +54,7 @@ HALVES = (State(0.0, "a0", ("s.a0", "half of w0.0", "w1.2"), "mount"),)
         ),
         replace(GOOD, events=(SAVE, replace(READ, began=1.1, ended=1.2))),
         LATE,
+        AFTER_A_KILL,
         History((FIRST,), (MOVE,), asked=(Asked(1.5, "l1", ("s.l0",)),)),
         History(HALVES, (replace(APPEND, error="EIO", stage="close"),), (Pending("a0", ("w0.0",), "EIO"),)),
     ],
@@ -66,6 +76,8 @@ BAD: Mapping[str, History] = {
     "half of w0.0 is at the source": History(HALVES, (APPEND,)),
     "which it has never seen": History((FIRST, STRANGE, SAVED), (SAVE,), seen=(Seen(1.1, "l0", 0),)),
     "the state 0; the state 1 was had": replace(GOOD, events=(SAVE, replace(READ, read=("s.l0",)))),
+    "the state 0; the state 1 was had by p0": replace(AFTER_A_KILL, kills=(1.9,)),
+    "the state 1 was had by w0": replace(GOOD, events=(SAVE, replace(READ, began=4.0, read=("s.l0",))), kills=(3.0,)),
     "which the source never had": replace(GOOD, events=(SAVE, replace(READ, read=("w9.9",)))),
     "torn: half": replace(GOOD, events=(SAVE, replace(READ, read=None, torn="half"))),
     "pending write of l0: torn": History((FIRST,), (), (Pending("l0", None, None),)),

@@ -97,6 +97,7 @@ class History:
 
     ledgers: names of files of which no record is ever lost. sees: whether the source notes what it tells the mount.
     late: requests of the mount that state no version: what they replace is compared in a step of its own before.
+    kills: when the daemon was killed.
     """
 
     states: Sequence[State]
@@ -108,6 +109,7 @@ class History:
     last: Mapping[str, Records | None] = field(default_factory=dict[str, Records | None])
     sees: bool = True
     late: frozenset[str] = frozenset()
+    kills: Sequence[float] = ()
 
 
 def problems(history: History) -> list[str]:
@@ -324,12 +326,16 @@ class _Oracle:
     # -- reads -------------------------------------------------------------------------------------------------------
 
     def _reads(self) -> Iterator[str]:
-        """A program reads no older state than another program has had or written before."""
-        least: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
+        """A program reads no older state than another program has had or written before.
+
+        The next mount after a kill may not have what another client wrote and a program has read, but has what the
+        mount itself has written.
+        """
+        least: dict[str, list[tuple[float, int, Event]]] = defaultdict(list)
         events = sorted(self._history.events, key=lambda each: each.ended)
         for event in events:
             for name, position in self._had(event):
-                least[name].append((event.ended, position, str(event)))
+                least[name].append((event.ended, position, event))
         for event in events:
             if event.action == "read" and (event.read is not None or event.error == "ENOENT") and not event.interrupted:
                 yield from self._stale(event, least[event.name])
@@ -354,9 +360,16 @@ class _Oracle:
                     yield event.name, position
                     return
 
-    def _stale(self, event: Event, least: Sequence[tuple[float, int, str]]) -> Iterator[str]:
-        states = self._states[event.name]
-        known = [(position, who) for at, position, who in least if at < event.began]
+    def _stale(self, event: Event, least: Sequence[tuple[float, int, Event]]) -> Iterator[str]:
+        states, killed = (
+            self._states[event.name],
+            max((at for at in self._history.kills if at < event.began), default=0),
+        )
+        known = [
+            (position, str(who))
+            for at, position, who in least
+            if at < event.began and (who.action != "read" or at > killed)
+        ]
         bound, who = max(known, default=(-1, ""))
         position = self._position(event.name, event.read, event.ended + _MOMENT)
         if position is None or position < bound:

@@ -59,6 +59,7 @@ class Round:
         self.told: list[dict[str, Any]] = []
         self.attempts: list[Attempt] = []
         self.notes: list[str] = []
+        self._killed: list[float] = []
 
     def close(self) -> None:
         """End the mount and the source. Raise ExceptionGroup for what the mount leaves behind."""
@@ -93,6 +94,7 @@ class Round:
             self.source.start()
             return
         self._generation(1)
+        self._killed.append(time.monotonic())
         self._mounted.kill()
         self._mount()
         self._generation(1)
@@ -170,6 +172,7 @@ class Round:
             last,
             self.source.sees,
             self.source.late,
+            self._killed,
         )
 
     def _last(self) -> dict[str, Any]:

@@ -472,9 +472,11 @@ async def test_a_rewrite_of_pages_that_the_kernel_has_replaces_no_later_version(
     async with trio.open_nursery() as nursery, World(nursery, source) as world:
         program = Program(world)
         assert await program.cat(f"{FLAT}/a.txt") == b"old"
-        record = world.manager.tree.cached((*FLAT.split("/"), "a.txt")).record
+        node = world.manager.tree.cached((*FLAT.split("/"), "a.txt"))
+        assert node is not None
+        assert node.record is not None
         source.contents["test://a.txt"] = b"theirs"
-        record.invalidate()
+        node.record.invalidate()
         source.down = Unreachable("down")
         handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
         source.down = None
