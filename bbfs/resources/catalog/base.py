@@ -38,7 +38,7 @@ Shown = Node | str
 SERVED_STALE = 1.0
 """Seconds for which the kernel may cache a stale answer that is being refreshed."""
 Stored = tuple[list[Remembered], tuple[float, Listing] | None]
-"""What an earlier mount had learnt of resources, and its listing of the source with the time of that, if any."""
+"""The rows of resources that an earlier mount has stored; and its listing with the time of its fetch, or None."""
 LOGGED_EVERY = 60.0
 """Seconds between two logged problems of a source."""
 

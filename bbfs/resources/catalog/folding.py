@@ -25,7 +25,7 @@ from bbfs.model.uri_paths import (
 PORTION = 1000
 """Names that are compared before other tasks get their turn."""
 TOLD_APART = 1000
-"""Changed paths that are told one by one; of more, their directories are."""
+"""Changed paths that are notified singly. Beyond it, their directories are notified instead."""
 Leaf: TypeAlias = str
 """A resource in the tree: its native URI."""
 Children: TypeAlias = "dict[str, Directory | Leaf] | Buckets[Directory | Leaf]"
@@ -345,7 +345,7 @@ def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[
 
 
 class ChangedPaths:
-    """The changed paths of a listing; of more than `TOLD_APART`, the directories that they are at or below.
+    """The changed paths of a listing. Beyond `TOLD_APART` paths, it keeps the directories above them instead.
 
     Adding a path takes the same time and memory, however many there are.
     """
