@@ -1,5 +1,6 @@
 """What is remembered across mounts, and that losing it never harms."""
 
+import json
 import logging
 import os
 import sqlite3
@@ -97,7 +98,8 @@ def test_annotations_may_be_any_mapping(path: Path) -> None:
     store.close()
 
 
-TEXT = st.text(st.characters(exclude_categories=()))
+# A parser of JSON makes one character of two surrogates that belong together; single ones stay.
+TEXT = st.text(st.characters(exclude_categories=())).map(lambda text: json.loads(json.dumps(text)))
 
 
 @given(uris=st.lists(TEXT, min_size=1, max_size=4, unique=True), title=TEXT)
