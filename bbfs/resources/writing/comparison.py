@@ -1,5 +1,6 @@
-"""Compares what a source has with the state that a write replaces.
+"""Compares what a source has with the state that a write replaces, where the source does not compare itself.
 
+A handler with `detects_conflicts` compares and stores in one step, and raises Conflict itself.
 The version of a resource after a write is the one in the answer to the write, never that of a later look: another
 program may have replaced the resource in between. Where an answer has no version, the digest of the bytes stands for
 it. Then one load gives the bytes to compare and the ETag for the condition of the next write, so that no change of
