@@ -951,6 +951,25 @@ def test_a_kill_at_any_step_of_applying_loses_nothing_and_it_goes_on(tmp_path: P
     assert step > 20
 
 
+@pytest.mark.semantics("S39.5")
+def test_what_a_killed_apply_has_stored_is_applied_for_a_list_from_before(scratch: Scratch) -> None:
+    """A source that answers late may be listed without it."""
+    was_stored: set[bool] = set()
+    ended, step = False, 0
+    while not ended:
+        step += 1
+        mine, there = Path(scratch.upper, f"made {step}"), Path(scratch.lower, f"made {step}")
+        mine.write_text("new")
+        chosen = changes(scratch)
+        ended = applied_until(scratch, step)
+        if mine.exists():
+            was_stored.add(there.exists())
+            assert [each.error for each in settling.apply(scratch, chosen)] == [None], step
+            assert not mine.exists()
+        assert there.read_text() == "new"
+    assert was_stored == {False, True}
+
+
 @pytest.mark.semantics("S39")
 def test_an_interrupt_ends_what_is_under_way_and_begins_no_other(scratch: Scratch) -> None:
     names = [f"{number:03}" for number in range(400)]

@@ -17,7 +17,7 @@ from bbfs.fuse.scratch import copying, entries
 from bbfs.fuse.scratch.bases import REMOVAL, Attempt, Base, Notes, version_in
 from bbfs.fuse.scratch.changes import Change
 from bbfs.fuse.scratch.directory import FULL, Scratch, remove_tree
-from bbfs.fuse.scratch.entries import Marks, directory, names_of, status, type_of
+from bbfs.fuse.scratch.entries import Identity, Marks, directory, names_of, status, type_of
 from bbfs.model.errors import BbfsError, Conflict
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.temporary import new_keeping_name
@@ -118,6 +118,7 @@ class Layers:
         self._notes = Notes.of(scratch)
         self._note_lock = threading.Lock()
         self._pending = PendingStore(pending_path()).ids()
+        self._resumed: dict[str, Identity] = {}
         self._umask = os.umask(0o077)
         os.umask(self._umask)
 
@@ -216,6 +217,7 @@ class Layers:
                 if type_of(mine) == type_of(there) and entries.is_same(name, upper, lower, mine, there):
                     os.unlink(name, dir_fd=upper)
                     self._note(path, name, lower)
+                    self._resumed[path] = attempt.identity
         self._parents.close()
 
     # -- the lower layer ---------------------------------------------------------------------------------------------
@@ -225,6 +227,11 @@ class Layers:
         with self._parents.of(change.path) as (upper, lower, name):
             if lower is None:
                 raise OSError(errno.ENOENT, "the directory above it is not applied")
+            if change.identity is not None and self._resumed.get(change.path) == change.identity:
+                if change.old is not None:
+                    self._check_old(change.old)
+                    self._remove_old(change.old)
+                return  # the source has it by an apply that was killed; the list is from before that
             self._require_listed(change, name, upper)
 
             def check() -> None:
