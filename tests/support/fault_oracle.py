@@ -120,12 +120,18 @@ def problems(history: History) -> list[str]:
 def folder_problems(history: History, appended: Iterable[tuple[str, str]]) -> list[str]:
     """Return what must not be in a folder without a journal, from its first and last states.
 
-    appended: names and records that a stranger has appended there.
+    appended: names and records that a stranger has appended there. A rewrite in place that a kill has interrupted may
+    leave its file empty, as on a disk: of such files, nothing is expected.
     """
+    halved = {each.name for each in history.events if each.action == "rewrite" and each.interrupted}
+    states = [each for each in history.states if each.name not in halved]
+    events = [each for each in history.events if each.name not in halved]
+    shown = {name: records for name, records in history.last.items() if name not in halved}
+    history = replace(history, states=states, events=events, last=shown)
     oracle = _Oracle(replace(history, pending=()))
     last = {state.name: set(state.records or ()) for state in history.states}
     done = [(each.name, each.wrote[-1]) for each in history.events if each.error is None and each.wrote]
-    kept = [(name, record) for name, record in (*done, *appended) if name in history.ledgers]
+    kept = [(name, record) for name, record in (*done, *appended) if name in history.ledgers - halved]
     lost = [f"{name}: {record} was acknowledged and is lost" for name, record in kept if record not in last[name]]
     return [*oracle.torn(), *lost, *oracle.last()]
 
