@@ -1,7 +1,10 @@
 """What may be served from the tiers below memory, and what must not be."""
 
+import itertools
 import threading
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,8 @@ from bbfs.model.errors import NotFound, TooLarge, Unreachable
 from bbfs.model.values import Part
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
-from bbfs.resources.loading.tiers import UNEXPIRED
+from bbfs.resources.cache.tier import Cached
+from bbfs.resources.loading.tiers import SETTLING_PATIENCE, UNEXPIRED, DiskTier
 from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
@@ -270,3 +274,31 @@ async def test_a_flood_of_changes_waits_for_the_disk_in_bounded_memory(
         async with await remounted(world, source, nursery, disk) as again:
             assert await again.kernel.cat(A) == b"newer"
     assert max(portions) <= UNEXPIRED
+
+
+@pytest.mark.semantics("S20.1")
+async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_pause(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    part = Part(None, None, MemoryContent(b"old"))
+    with closing(DiskCache(tmp_path / "cache", 1 << 20)) as disk:
+        tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 1.0)
+        key = ("s", "x://a")
+        tier.keep(key, Cached((part,), 1.0, 10.0))
+        await tier.flush()
+        numbers = itertools.count()
+
+        def put(entries: Any) -> bool:  # a load ends while the disk writes those before it
+            trio.from_thread.run_sync(tier.keep, ("s", f"x://{next(numbers)}"), Cached((part,), 1.0, 10.0))
+            return write(entries)
+
+        write, disk.put = disk.put, put  # type: ignore[method-assign]
+        tier.keep(("s", "x://b"), Cached((part,), 1.0, 10.0))
+        nursery.start_soon(tier.flush)
+        await settled()
+        tier.overwrite(key, Cached((), 2.0, 0.0))
+        with trio.fail_after(SETTLING_PATIENCE):
+            await tier.settle()
+        found = disk.read(*key, 1 << 20)
+        assert found is None or not found.parts
+        nursery.cancel_scope.cancel()

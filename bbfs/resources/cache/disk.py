@@ -253,8 +253,11 @@ class DiskCache:
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove resources, so that nothing is cached of them."""
         with self._guarded(), self._index.changing():
-            for key in keys:
-                self._unlink(self._index.remove(*key))
+            gone = [digest for key in keys for digest in self._index.remove(*key)]
+            try:
+                self._unlink(gone)
+            except OSError as error:
+                self._complain("contents could not be removed from the disk cache", error)
 
     def clear(self, source: str | None = None) -> None:
         """Remove all contents, or those of one source."""

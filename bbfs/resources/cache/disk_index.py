@@ -165,7 +165,7 @@ class DiskIndex:
     def remove(self, source: str, uri: str) -> list[str]:
         """Drop a resource. Return the contents that are gone."""
         had = self.digests(source, uri)
-        self._forget_resource(source, uri)
+        self._forget_resource(source, as_text(uri))
         return self.collect(had)
 
     def forget_source(self, source: str) -> list[str]:

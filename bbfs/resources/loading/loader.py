@@ -236,7 +236,7 @@ class ContentLoader:
             raise ProtocolViolation("answered no content")
         source.error = None
         contents = self._publisher.loaded(load, loaded, now, ttl)
-        if not (loaded.once or load.is_overwritten) and _can_be_kept(loaded.parts):
+        if load.may_be_kept and not loaded.once and _can_be_kept(loaded.parts):
             etag = loaded.metadata.etag if loaded.metadata is not None and loaded.is_versioned else None
             cached = Cached(loaded.parts, now, ttl, etag, load.invalidated)
             for tier in self._tiers:
@@ -246,7 +246,7 @@ class ContentLoader:
     async def _from_others(self, load: Load) -> Cached | None:
         """Return what another machine has loaded, or None: this machine has claimed the resource then."""
         found = await self._shared.claim(load) if self._shared is not None else None
-        if found is not None and self._disk is not None:
+        if found is not None and self._disk is not None and load.may_be_kept:
             self._disk.put(load, replace(found, stale=load.invalidated))
         return found
 

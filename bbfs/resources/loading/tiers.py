@@ -33,6 +33,8 @@ UNEXPIRED = 10_000
 """Invalidations that may wait to be written one by one; with more, whole sources become stale on disk."""
 DISK_PATIENCE = 5.0
 """Seconds that a reader waits for the disk before it asks the source."""
+SETTLING_PATIENCE = 1.0
+"""Seconds that a program waits for the disk after a change that the source has made."""
 
 
 class Load:
@@ -41,7 +43,7 @@ class Load:
     The record cannot note that: it may be replaced or dropped meanwhile.
     """
 
-    __slots__ = ("_invalidated", "_invalidations", "_writes", "key", "on_disk", "record", "source")
+    __slots__ = ("_invalidated", "_invalidations", "_writes", "_written_at", "key", "on_disk", "record", "source")
 
     def __init__(self, source: Source, record: Record) -> None:
         self.source = source
@@ -56,6 +58,7 @@ class Load:
         self._invalidated = False
         self._invalidations = self.record.invalidations
         self._writes = self.record.writes
+        self._written_at = self.source.written_at(self.key[1])
 
     def invalidate(self) -> None:
         self._invalidated = True
@@ -68,6 +71,11 @@ class Load:
     def is_overwritten(self) -> bool:
         """Return whether the mount has written the resource since: what comes may be from before."""
         return self._writes != self.record.writes
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Return whether a tier may keep what comes: the mount has changed neither the resource nor what makes it."""
+        return not self.is_overwritten and self._written_at == self.source.written_at(self.key[1])
 
 
 class Tier(Protocol):
@@ -165,19 +173,20 @@ class DiskTier:
     def overwrite(self, key: Key, cached: Cached) -> None:
         """Cache what the mount has written under a key. The disk has what was before until `settle`."""
         self.keep(key, cached)
-        if self._disk.absent(*key) is not True:
+        if self._writing.locked() or self._disk.absent(*key) is not True:  # what is being written may be from before
             self._overwritten.add(key)
 
     async def settle(self) -> None:
         """Remove from the disk what was before the writes so far: a mount that is killed leaves it to the next one."""
-        if not self._overwritten:
+        if not self._overwritten and not self._writing.locked():
             return
-        keys, self._overwritten = self._overwritten, set()
-        with trio.move_on_after(DISK_PATIENCE):
-            async with self._writing:  # a flush under way may have taken a content from before
+        with trio.move_on_after(SETTLING_PATIENCE):
+            async with self._writing:
+                keys = frozenset(self._overwritten)
                 await trio.to_thread.run_sync(self._disk.remove, keys, abandon_on_cancel=True, limiter=self._threads)
+                self._overwritten -= keys
             return
-        log.warning("the disk cache does not answer")
+        log.warning("the disk cache does not answer: it has contents from before a change")
 
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
         """Write contents over the memory budget. Return them as files, or None if that fails."""
@@ -209,9 +218,9 @@ class DiskTier:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write all contents and invalidations up to now."""
-        async with self._writing:
-            while self._unwritten or self._expired:
+        """Write all contents and invalidations up to now. Between two batches, others have the lock."""
+        while self._unwritten or self._expired:
+            async with self._writing:
                 expired = dict(self._expired)
                 batch = dict(list(self._unwritten.items())[:BATCH])
                 work = partial(_write, self._disk, list(expired), list(batch.items()))

@@ -112,22 +112,18 @@ class SourceChanges:
         Once it has returned, no mount serves what was before, not even one that begins after a kill. look: called every
         `look_every` seconds meanwhile.
         """
-
-        async def settled() -> T:
-            value = await request()
-            await self._loader.settle()
-            return value
-
         self._count += 1
         key, timeout = ("write", source.data.id, self._count), source.data.policy.timeout + size / SLOWEST
         with source.waiters:
-            flight = self._flights.begin(key, settled, timeout)
+            flight = self._flights.begin(key, request, timeout)
             while True:
                 with trio.move_on_after(look_every):
                     value: T = await self._flights.outcome(key, flight)
-                    return value
+                    break
                 if look is not None:
                     look()
+        await self._loader.settle()
+        return value
 
     async def change(
         self, source: Source, what: str, request: Callable[[], Awaitable[None]], paths: list[Path]

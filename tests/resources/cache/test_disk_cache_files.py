@@ -8,6 +8,7 @@ import sys
 import time
 from glob import glob
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -73,6 +74,19 @@ def test_equal_bytes_are_kept_once_and_go_with_the_last_resource(disk: DiskCache
     disk.clear("s 2")
     assert files(directory) == {digest_of(b"changed"): 7}
     assert disk.usage()[0] == charge(7)
+
+
+def test_what_is_removed_is_not_read_though_its_file_cannot_be_removed(
+    disk: DiskCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = [("s", "x://\udce9"), ("s", "x://b")]
+    for number, key in enumerate(keys):
+        part = Part(None, None, MemoryContent(b"%d" % number))
+        disk.put([(key, Cached((part,), 1.0, 10.0))])
+    monkeypatch.setattr(Path, "unlink", Mock(side_effect=PermissionError("no")))
+    disk.remove(keys)
+    assert [disk.read(*key, 1 << 20) for key in keys] == [None, None]
+    assert "could not be removed" in caplog.text
 
 
 def test_what_changed_is_stale_until_it_is_put_again(disk: DiskCache) -> None:
