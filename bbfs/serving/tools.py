@@ -1,4 +1,4 @@
-"""What the tools of the servers share: reading arguments, results of failures, and JSON Schemas of answers."""
+"""Parts that the tools of both servers share: reading arguments, results of failures, and JSON Schemas of answers."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar

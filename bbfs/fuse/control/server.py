@@ -53,7 +53,7 @@ _GREETING = {"bbfs": "control", "version": VERSION}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may take.
+    """The bounds of the clients of a control socket.
 
     requests: of one client under way at once, its watches included. queued: messages that wait for a client to read
     them. stuck_after: seconds after which a client that reads nothing is disconnected.

@@ -1,4 +1,4 @@
-"""What the mount has changed in the catalog of one source: names, and the descriptions of written resources.
+"""The changes of the mount to the catalog of one source: names, and the descriptions of written resources.
 
 A change lies over the catalog until a listing that began after it shows what the source has. So a change shows at once
 and costs no listing. Between two awaits a task is alone.

@@ -50,7 +50,7 @@ class Load:
         self.record = record
         self.key: Key = (source.fingerprint, record.metadata.native_uri)
         self.on_disk = source.data.policy.disk and not record.on_open
-        """Whether the disk cache may have it."""
+        """True if the disk cache may keep the content."""
         self.restart()
 
     def restart(self) -> None:
@@ -182,7 +182,8 @@ class DiskTier:
             return
         with trio.move_on_after(SETTLING_PATIENCE):
             async with self._writing:
-                keys = frozenset(self._overwritten)
+                if not (keys := frozenset(self._overwritten)):
+                    return
                 await trio.to_thread.run_sync(self._disk.remove, keys, abandon_on_cancel=True, limiter=self._threads)
                 self._overwritten -= keys
             return

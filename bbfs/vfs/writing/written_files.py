@@ -101,7 +101,7 @@ class WrittenFiles:
             await self._contents.learn(record)
 
     def _begin(self, path: Path, below: Path, node: Node, version: str, *, empties: bool) -> Draft:
-        """Begin to change a resource. version: of the inode that a program opens. empties: by that open."""
+        """Begin to change a resource. version: of the opened inode. empties: whether the open empties the file."""
         record = node.record
         if node.kind == "directory":
             raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))

@@ -1,4 +1,4 @@
-"""What waits to be written to the local index: loaded contents, and marks of documents that may differ.
+"""The queue of the local index: loaded contents, and marks of documents that may differ.
 
 Between two awaits a task is alone; nothing here locks.
 """
