@@ -240,7 +240,8 @@ async def _serve(
             if address is not None:
                 files.root_attributes[ATTRIBUTE] = os.fsencode(address)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
-            nursery.start_soon(_tune, adapter, path)
+            await adapter.greeted.wait()
+            _tune(path)
             gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
             service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
             ready()
@@ -282,9 +283,8 @@ async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
     done.cancel()
 
 
-async def _tune(adapter: _Adapter, path: str) -> None:
-    """Make the settings that need an existing mount."""
-    await adapter.greeted.wait()
+def _tune(path: str) -> None:
+    """Make the settings that the kernel resets when it greets the daemon."""
     try:
         mountpoint.read_further_ahead(path)
     except OSError as error:

@@ -35,6 +35,8 @@ CONNECTIONS = Path("/sys/fs/fuse/connections")
 _MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
 _MOST_LINKS = 40
 """Symbolic links that lead to each other, as many as the kernel follows."""
+GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED)
+"""The kernel's answers for a mount whose daemon is gone; ECONNREFUSED if it ended before it agreed on the protocol."""
 READ_AHEAD = 1024
 """KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
 
@@ -284,7 +286,7 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
         raise SilentMount(
             f"{path} does not answer: its daemon hangs, is stopped, or was killed and cannot end"
         ) from None
-    if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):
+    if lister.returncode in GONE:
         raise dead(path)
     if lister.returncode in (errno.EACCES, errno.EPERM):
         raise ForeignMount(f"{path} belongs to another user")

@@ -442,7 +442,7 @@ def test_a_mount_that_is_unmounted_meanwhile_is_passed_over(
     assert result.stderr.splitlines()[0] == f"bbfs: passed over: {tmp_path} has been unmounted"
 
 
-@pytest.mark.parametrize("number", [errno.ENOTCONN, errno.ECONNABORTED])
+@pytest.mark.parametrize("number", mountpoint.GONE)
 def test_a_mount_that_dies_meanwhile_is_passed_over(
     bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

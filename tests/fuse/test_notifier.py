@@ -117,3 +117,36 @@ def test_a_killed_daemon_frees_the_program_that_its_notification_waits_for(point
         daemon.wait(BOUND)
         daemon.stdin.close()
         daemon.stdout.close()
+
+
+UNGREETED = """
+import errno, os, struct, sys
+
+import pyfuse3
+
+from bbfs.fuse.notifications import devices
+
+others = devices()
+pyfuse3.init(pyfuse3.Operations(), sys.argv[1], {"fsname=bbfs", "subtype=bbfs"})
+(device,) = devices() - others
+_, _, unique = struct.unpack_from("=IIQ", os.read(device, 1 << 20))
+os.write(device, struct.pack("=IiQ", 16, -errno.ECONNABORTED, unique))  # as the notifier answers for a killed daemon
+print("refused", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.timeout(150)
+def test_a_mount_whose_daemon_never_agreed_on_the_protocol_is_dead(point: Path) -> None:
+    command = [sys.executable, "-c", UNGREETED, point]
+    daemon = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert daemon.stdin is not None
+    assert daemon.stdout is not None
+    try:
+        assert daemon.stdout.readline() == "refused\n"
+        assert mountpoint.is_dead(str(point))
+    finally:
+        daemon.kill()
+        daemon.wait(BOUND)
+        daemon.stdin.close()
+        daemon.stdout.close()

@@ -14,13 +14,13 @@ from bbfs.cli.operands.access import NoSuchSource
 from bbfs.cli.operands.location import inside_mount
 from bbfs.cli.operands.rule import components, path_by_rule, uri_by_rule
 from bbfs.cli.options import NoSources, SourceChoice, source_options
-from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.mountpoint import GONE, MountError
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, InvalidUri, LoginRequired, Unreachable
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
 
-_DOWN = (errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENOTCONN)
+_DOWN = (errno.EHOSTDOWN, errno.ETIMEDOUT, *GONE)
 _UNKNOWABLE = (NoSources, NoSuchSource, Unreachable, DeadlineExceeded, LoginRequired, MountError)
 """Errors that leave the listing of the source unknown; any other error is an answer."""
 

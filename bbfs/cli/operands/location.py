@@ -82,7 +82,7 @@ def control_address(mount: str) -> str:
             return scratches.control_of(scratch)
         return os.fsdecode(os.getxattr(mount, ATTRIBUTE))
     except OSError as error:
-        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+        if error.errno in mountpoint.GONE:
             raise mountpoint.dead(mount) from None
         if error.errno == errno.ENODATA:
             raise NotSupported(f"the daemon of {mount} has no control socket; its log says why") from None

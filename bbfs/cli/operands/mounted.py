@@ -34,8 +34,6 @@ A = TypeVar("A")
 _CHUNK = 1 << 20
 _FOLDERS = "bb-filesystem+"
 """The prefix of the names of local folders at the root."""
-_GONE = (errno.ENOTCONN, errno.ECONNABORTED)
-"""Answers of the kernel for a mount whose daemon is gone."""
 _URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="
 """Characters of a URI that stay as they are, beside letters, digits and `-._~` (RFC 3986, 2.2)."""
 _MANY = 20
@@ -113,7 +111,7 @@ class MountedTree:
         try:
             return self._exact(path)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in mountpoint.GONE:
                 raise
             why = await self.why(path, error)
             return TreeEntry(path, "file", error=f"{error.strerror}: {why}" if why else error.strerror)

@@ -1,6 +1,5 @@
 """The operands of a command: a path inside a mount, a bbfs URI, or a source with a path below it."""
 
-import errno
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -275,7 +274,7 @@ def _pass_over(mount: str, error: Exception) -> None:
     if isinstance(error, OSError):
         if mountpoint.mount_at(mount) is None:
             error = MountError(f"{mount} has been unmounted")
-        elif error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+        elif error.errno in mountpoint.GONE:
             error = mountpoint.dead(mount)
         else:
             raise error

@@ -101,6 +101,7 @@ _ERRORS: dict[int, type[BbfsError]] = {
             errno.EHOSTUNREACH,
             errno.ENETUNREACH,
             errno.ECONNABORTED,
+            errno.ECONNREFUSED,
             errno.ESHUTDOWN,
             errno.ETIMEDOUT,
         ),

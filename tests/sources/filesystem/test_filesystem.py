@@ -702,6 +702,7 @@ def test_errors_of_the_system() -> None:
         errno.EXDEV: Denied,
         errno.ESTALE: Unreachable,
         errno.ENOTCONN: Unreachable,
+        errno.ECONNREFUSED: Unreachable,
         errno.EHOSTDOWN: Unreachable,
         errno.EIO: BbfsError,
         errno.EMFILE: BbfsError,
