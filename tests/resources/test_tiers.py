@@ -208,6 +208,30 @@ async def test_what_is_over_the_memory_budget_is_served_from_disk(
         assert world.manager.memory.bytes <= 1000
 
 
+@pytest.mark.semantics("S20.1")
+async def test_what_is_over_the_memory_budget_is_not_kept_from_before_a_change(
+    nursery: trio.Nursery, disk: DiskCache
+) -> None:
+    large = b"from before" * 1000
+    source = flat(a=large)
+    source.hold("x://a")
+    async with World(nursery, source, memory=1000, disk=disk) as world:
+        read: list[bytes] = []
+
+        async def cat() -> None:
+            read.append(await world.kernel.cat(A))
+
+        nursery.start_soon(cat)
+        await until(lambda: source.loaded)
+        changed, _ = world.manager.by_uri.record_of("mcp-server+docs+x://a")
+        changed.note_written("x://a", world.clock())
+        source.release("x://a")
+        await until(lambda: read)
+        assert read == [large]
+        found = disk.read(changed.fingerprint, "x://a", 1 << 20)
+        assert found is None or not found.parts
+
+
 async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
     source = flat(a=b"bytes")
     async with World(nursery, source, disk=disk) as world:
@@ -277,15 +301,17 @@ async def test_a_flood_of_changes_waits_for_the_disk_in_bounded_memory(
 
 
 @pytest.mark.semantics("S20.1")
+@pytest.mark.parametrize("before", ["is on disk", "is being written"])
 async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_pause(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, tmp_path: Path, before: str
 ) -> None:
     part = Part(None, None, MemoryContent(b"old"))
     with closing(DiskCache(tmp_path / "cache", 1 << 20)) as disk:
         tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 1.0)
         key = ("s", "x://a")
         tier.keep(key, Cached((part,), 1.0, 10.0))
-        await tier.flush()
+        if before == "is on disk":
+            await tier.flush()
         numbers = itertools.count()
 
         def put(entries: Any) -> bool:  # a load ends while the disk writes those before it

@@ -190,18 +190,26 @@ class DiskTier:
         log.warning("the disk cache does not answer: it has contents from before a change")
 
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
-        """Write contents over the memory budget. Return them as files, or None if that fails."""
+        """Write contents over the memory budget. Return them as files, or None if that fails.
+
+        They are not kept under their key if the mount has changed the resource meanwhile: `settle` may have looked.
+        """
         disk, key = self._disk, load.key
         if not load.on_disk:
             return None
 
-        def work(stale: bool) -> Cached | None:
-            return disk.read(*key, 0) if disk.put([(key, replace(cached, stale=stale))]) else None
+        def work(stale: bool, kept: bool) -> Cached | None:
+            stored = disk.read(*key, 0) if disk.put([(key, replace(cached, stale=stale))]) else None
+            if not kept:
+                disk.remove([key])
+            return stored
 
-        self._forget_unwritten(key)
         async with self._writing:
-            # A later invalidation waits for the lock and is written after this.
-            return await trio.to_thread.run_sync(work, load.invalidated, abandon_on_cancel=True, limiter=self._threads)
+            # A later invalidation or change waits for the lock and is written after this.
+            if kept := load.may_be_kept:
+                self._forget_unwritten(key)
+            run = partial(work, load.invalidated, kept)
+            return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads)
 
     def _forget_unwritten(self, key: Key) -> None:
         unwritten = self._unwritten.pop(key, None)

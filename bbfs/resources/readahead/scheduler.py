@@ -130,6 +130,7 @@ class LoadAhead:
             return
         if now - ahead.latest > FORGOTTEN_AFTER and not ahead.streams.opened:
             ahead.streams.gathering.clear()
+            ahead.unfitting.clear()
             ahead.alone = None
         ahead.latest = now
         earlier, ahead.alone = ahead.alone, None

@@ -99,7 +99,9 @@ class NameChanges:
             try:
                 return await self._manager.go_on(go_on)
             except trio.Cancelled:
-                late += [self._names.child(*place) for place in places]
+                for place in places:
+                    with suppress(BbfsError):  # the directory has gone meanwhile, or the name is none
+                        late.append(self._names.child(*place))
                 shown = " to ".join("/".join(path) for path in late)
                 raise
         level = logging.WARNING
