@@ -201,9 +201,7 @@ class ResourceManager:
 
         hidden: it is there for those who ask for it by its name, and not among `sources`.
         """
-        context = CatalogContext(
-            self.clock, self._flights, lambda *change: self._notify(self.roots.by_id(data.id), *change)
-        )
+        context = self._context(partial(self.roots.by_id, data.id))
         if isinstance(handler, CanList):
             catalog: Catalog = FlatCatalog(data, handler, context)
         elif isinstance(handler, CanListDirectory):
@@ -222,15 +220,23 @@ class ResourceManager:
         if found is None or not found.is_local:  # a local source answers at once
             self._ahead.add(source)
         self.roots.add(source, hidden=hidden)
-        context.listed = partial(self._writeback.listed, source)
-        context.outdated = partial(self._writeback.outdated, source)
-        context.completed = partial(self._ahead.completed, source)
         await self._writeback.recall(source)
         if self.index is not None and not hidden:
             self.index.add(source)
         if isinstance(handler, CanWatch):
             handler.watch(partial(self._invalidation.announced, source))
         return source
+
+    def _context(self, source: Callable[[], Source]) -> CatalogContext:
+        """Return what a catalog uses of the daemon. source: returns the source that the catalog is made for."""
+        return CatalogContext(
+            self.clock,
+            self._flights,
+            notify=lambda paths, event: self._notify(source(), paths, event),
+            listed=lambda at, listing, changes: self._writeback.listed(source(), at, listing, changes),
+            outdated=lambda: self._writeback.outdated(source()),
+            completed=lambda directory: self._ahead.completed(source(), directory),
+        )
 
     async def add_view(self, view: SourceView) -> None:
         """Add a source that shows others, or what bbfs knows of them."""

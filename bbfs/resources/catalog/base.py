@@ -43,7 +43,7 @@ LOGGED_EVERY = 60.0
 """Seconds between two logged problems of a source."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CatalogContext:
     """The part of the daemon that a catalog uses: the clock (seconds since the epoch), the flights, callbacks.
 
