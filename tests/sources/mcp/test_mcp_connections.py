@@ -431,6 +431,64 @@ async def test_server_that_asks_for_input_without_end(memory: Make, start: Start
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
+def subscribed(server: MemoryServer) -> list[list[str]]:
+    """The URIs that each request so far subscribed to."""
+    return [
+        [params["uri"]] if "uri" in params else params["notifications"].get("resourceSubscriptions", [])
+        for method, params in server.sent
+        if method in ("resources/subscribe", "subscriptions/listen")
+    ]
+
+
+@ERAS
+@pytest.mark.semantics("S18.7")
+async def test_a_walk_through_thousands_of_resources_is_a_handful_of_subscriptions(
+    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+) -> None:
+    server = memory(modern=modern, subscribe=True)
+    manager = await start()
+    await listed(manager)
+    uris = [f"memory://{number}" for number in range(2000)]
+    for uri in uris:  # in 20 seconds
+        manager.connection("memory").interests.add(uri)
+        await manager.load_resource("memory", uri)
+        await trio.sleep(0.01)
+    asked = subscribed(server)
+    assert len(asked) <= (7 if modern else 5 * 64)
+    await trio.sleep(16)
+    asked = subscribed(server)
+    latest = asked[-1] if modern else [uri for uris in asked for uri in uris]
+    assert set(latest) >= set(uris[-256:])
+    unsubscribed = len(server.methods("resources/unsubscribe"))
+    assert len(latest) - unsubscribed == 256
+
+
+@ERAS
+@pytest.mark.semantics("S18.6", "S18.7")
+async def test_the_first_read_after_a_calm_second_comes_after_its_subscription_and_others_do_not_wait(
+    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+) -> None:
+    server = memory(modern=modern, subscribe=True)
+    server.delays = {"resources/subscribe": 0.05, "subscriptions/listen": 0.05}
+    manager = await start()
+    events = heard(manager)
+    await listed(manager)
+    await trio.sleep(2)
+    connection = manager.connection("memory")
+    began = trio.current_time()
+    for name in "ab":
+        connection.interests.add(f"memory://{name}")
+        await manager.load_resource("memory", f"memory://{name}")
+    assert trio.current_time() - began == pytest.approx(0.05)
+    assert (subscribed(server)[-1], events) == (["memory://a"], [])
+    await trio.sleep(1.1)
+    assert "memory://b" in subscribed(server)[-1]
+    assert events == [Change("memory", "missed", "memory://b")]
+    connection.interests.add("memory://c")
+    with trio.fail_after(1.1):
+        await connection.interests.confirmed()
+
+
 @ERAS
 @pytest.mark.semantics("S18.4")
 async def test_reconnecting_subscribes_again_and_tells_of_the_gap(

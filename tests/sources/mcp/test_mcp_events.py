@@ -43,19 +43,19 @@ async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Call
 def test_what_was_answered_before_its_changes_are_reported_is_named_once() -> None:
     begun: list[str | None] = []
     interests = Interests(begun.append)
-    interests.loaded("a")
-    interests.loaded("a")
-    interests.loaded("refused")
+    interests.requested("a")
+    interests.requested("a")
+    interests.requested("refused")
     interests.answered(listing=True, told=("a", "b"), asked=("a", "b", "refused"))
-    interests.loaded("b")
+    interests.requested("b")
     interests.answered(listing=True, told=("a", "b"), asked=("a", "b", "refused"))
     assert begun == ["a"]
     interests.disconnected()
-    interests.loaded("b")
+    interests.requested("b")
     interests.answered(listing=True, told=("b",), asked=("b",))
     assert begun == ["a", "b"]
     for number in range(3 * MAX_INTERESTS):
-        interests.loaded(str(number))
+        interests.requested(str(number))
     interests.answered(listing=True, told=map(str, range(3 * MAX_INTERESTS)), asked=None)
     assert len(begun) == 2 + MAX_INTERESTS
 

@@ -190,8 +190,8 @@ class MCPManager:
             raise NotFound("a URI that cannot be written in UTF-8")
         with trio.move_on_after(_SUBSCRIBED_FIRST):  # else the answer may miss a change, and is asked for again
             await connection.interests.answered_for(native_uri)
+        connection.interests.requested(native_uri)
         session, result = await connection.request("resources/read", {"uri": native_uri}, kind="read")
-        connection.interests.loaded(native_uri)
         ttl = ttl_seconds(result) if session.modern else None
         if loaded_size(result) >= _THREAD_FROM_CHARACTERS:
             return await trio.to_thread.run_sync(loaded, result, ttl), content_version(result)

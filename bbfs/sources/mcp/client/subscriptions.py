@@ -5,8 +5,10 @@ Notifications come on top of the time to live: a server that refuses them is not
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 
 import mcp_types as types
 import trio
@@ -19,20 +21,25 @@ from bbfs.sources.mcp.client.session import McpSession
 log = logging.getLogger("bbfs.mcp")
 
 MAX_INTERESTS = 256
-_GATHERING = 0.05
-"""Seconds between two streams: interests that come meanwhile are sent together."""
+_ASKED_EVERY, _ASKED_AT_LEAST = 1.0, 8.0
+"""Seconds between two requests for other subscriptions, doubling while the interests go on changing."""
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
-"""Seconds between two tries to listen, doubling."""
+"""Seconds between two tries after a failure, doubling."""
 _SUBSCRIBING_AT_ONCE = 8
+_SUBSCRIBED_TOGETHER = 64
+"""Resources that `resources/subscribe` names one by one before the next pause."""
 
 
 class Interests:
     """The latest `MAX_INTERESTS` native URIs whose changes bbfs wants to hear of, and what the server agreed to report.
 
     A connected server reports changes of `told`, and of its listing if `listing_told`. Synchronous, for one event loop.
-    begun: called with each URI whose content was answered before the server agreed to report its changes, and with None
-    for a listing.
+    begun: called with each URI whose content was requested before the server agreed to report its changes, and with
+    None for a listing.
     lists: the lists that make the listing: `resources`, perhaps `tools` and `prompts`.
+
+    The server is asked for other subscriptions at once after a calm second, and the more rarely the longer programs go
+    on to read other resources. So a walk through thousands of files is a handful of requests.
     """
 
     def __init__(self, begun: Callable[[str | None], None] = lambda uri: None) -> None:
@@ -48,6 +55,11 @@ class Interests:
         self._asked: frozenset[str] | None = frozenset()
         self._connected = False
         self._answered = trio.Event()
+        # In trio's clock: what is asked for right now, since when, when more may be asked for, and in which steps.
+        self._asking: frozenset[str] = frozenset()
+        self._asked_at = self._due = -inf
+        self._every = _ASKED_EVERY
+        self._hurried = trio.Event()
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -84,8 +96,8 @@ class Interests:
             del self._unreported[uri]
             self._begun(uri)
 
-    def loaded(self, uri: str) -> None:
-        """Note that the server has answered a content. A change before it agrees to report changes may be missed."""
+    def requested(self, uri: str) -> None:
+        """Note that a content is requested. A change before the server agrees to report changes may be missed."""
         if uri not in self.told:
             self._unreported[uri] = None
             if len(self._unreported) > MAX_INTERESTS:
@@ -101,18 +113,44 @@ class Interests:
             await self._answered.wait()
 
     async def answered_for(self, uri: str) -> None:
-        """Wait until a connected server has answered for a URI, if it is asked. Set a deadline."""
+        """Wait until a connected server has answered for a URI, if it is asked right now. Set a deadline."""
         while self._connected and uri in self._uris and self._asked is not None and uri not in self._asked:
+            if uri not in self._asking and trio.current_time() < self._due:
+                return
             await self._answered.wait()
 
     def disconnected(self) -> None:
         """Note that the server reports nothing until it is connected again."""
         self.listing_told, self.told, self._connected = False, frozenset(), False
+        self._asking, self._due, self._every = frozenset(), -inf, _ASKED_EVERY
 
     async def confirmed(self) -> None:
         """Wait until a connected server has answered for every URI. Set a deadline."""
         while not (self._connected and (self._asked is None or self._asked.issuperset(self._uris))):
+            self._due = min(self._due, self._asked_at + _ASKED_EVERY)
+            self._hurried.set()
+            self._hurried = trio.Event()
             await self._answered.wait()
+
+    def asking(self, uris: Iterable[str]) -> None:
+        """Note that the server is asked for these URIs now."""
+        self._asking = frozenset(uris)
+        if self._asking:
+            self._asked_at = trio.current_time()
+            self._due = self._asked_at + self._every
+
+    async def due(self, changed: trio.Event, *, left: bool = False) -> None:
+        """Wait until the interests have changed, and until the server may be asked again.
+
+        changed: the event `changed` of the interests that the server was asked for. left: some of them were left out.
+        """
+        if not left:
+            await changed.wait()
+        early = trio.current_time() < self._due
+        while trio.current_time() < self._due:
+            with trio.move_on_at(self._due):
+                await self._hurried.wait()
+        self._every = min(2 * self._every, _ASKED_AT_LEAST) if early and changed.is_set() else _ASKED_EVERY
 
 
 class Subscriptions:
@@ -176,17 +214,19 @@ class Subscriptions:
         pause = _FIRST_PAUSE
         while not self._refused:
             changed, wanted = self._interests.changed, self._interests.uris
-            await self._send("resources/unsubscribe", self._asked.difference(wanted))
-            await self._send("resources/subscribe", [uri for uri in wanted if uri not in self._asked])
+            latest = [uri for uri in reversed(wanted) if uri not in self._asked][:_SUBSCRIBED_TOGETHER]
+            superfluous = len(self._asked) + len(latest) - MAX_INTERESTS
+            self._interests.asking(latest)
+            await self._send("resources/unsubscribe", list(self._asked.difference(wanted))[: max(0, superfluous)])
+            await self._send("resources/subscribe", latest)
             self._agreed(bool(self._accepted))
             self._answered(self._accepted, self._asked)
-            if self._asked.issuperset(wanted):
-                pause = _FIRST_PAUSE
-                await changed.wait()
-            else:
-                with trio.move_on_after(pause):
-                    await changed.wait()
+            if not self._asked.issuperset(latest):
+                await trio.sleep(pause)
                 pause = min(_LAST_PAUSE, 2 * pause)
+                continue
+            pause = _FIRST_PAUSE
+            await self._interests.due(changed, left=not self._asked.issuperset(wanted))
 
     async def _send(self, method: str, uris: Iterable[str]) -> None:
         async with trio.open_nursery() as nursery:
@@ -222,7 +262,7 @@ class Subscriptions:
             current: _Stream | None = None
             pause = _FIRST_PAUSE
             while True:
-                changed, following, gathered = self._interests.changed, _Stream(), trio.current_time() + _GATHERING
+                changed, following = self._interests.changed, _Stream()
                 nursery.start_soon(self._hear, following)
                 with trio.move_on_after(self._timeout):
                     await following.answered.wait()
@@ -238,9 +278,8 @@ class Subscriptions:
                         self._on_gap()
                     current.scope.cancel()
                 current = following
-                await self._change_or_end(changed, current.ended)
+                await self._due_or_end(changed, current.ended)
                 if not current.ended.is_set():
-                    await trio.sleep_until(gathered)
                     continue
                 if trio.current_time() - following.opened > _LAST_PAUSE:
                     pause = _FIRST_PAUSE
@@ -249,6 +288,7 @@ class Subscriptions:
 
     async def _hear(self, stream: "_Stream") -> None:
         uris = self._interests.uris if self._subscribe else ()
+        self._interests.asking(uris)
         wanted = types.SubscriptionFilter(
             tools_list_changed="tools" in self._announced or None,
             prompts_list_changed="prompts" in self._announced or None,
@@ -275,16 +315,16 @@ class Subscriptions:
         if stream.opened is not None and not stream.scope.cancel_called:  # no wider one has taken its place
             self._interests.disconnected()
 
-    async def _change_or_end(self, changed: trio.Event, ended: trio.Event) -> None:
+    async def _due_or_end(self, changed: trio.Event, ended: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
 
-            async def first(event: trio.Event) -> None:
-                await event.wait()
+            async def first(wait: Callable[[], Awaitable[None]]) -> None:
+                await wait()
                 nursery.cancel_scope.cancel()
 
             if self._subscribe:
-                nursery.start_soon(first, changed)
-            nursery.start_soon(first, ended)
+                nursery.start_soon(first, partial(self._interests.due, changed))
+            nursery.start_soon(first, ended.wait)
 
 
 @dataclass(slots=True, eq=False)
