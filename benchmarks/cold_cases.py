@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import places
-from figures import Sheet
+from figures import Sheet, Unmeasurable
 from files import Shape, write_list
-from rounds import HERE, Budget, Measure, Place, Unmeasurable, answer, run, seconds, turn
+from rounds import HERE, Bench, Measure, Place, Sizes, answer, expect, run, seconds, turn
 
 CELL_BOUND = 30.0
+GROUP = "cold, 16 in flight"
 READ_GROUP = "upstream reads"
+CASES = ("grep -r", "cat of all", "tar", "cp -a", "ls -l", "rg", "xargs -P4 cat")
+AT_A_TIME, IN_SEQUENCE = "SDK client, 16 at a time", "SDK client, in sequence"
+RIVALS = ("rclone, HTTP", "fsspec", "mirage")
 AT_ONCE = "all, 16 readers"
 TEMPLATE_GROUP = "cold, completable template"
 BY_NAME, NEVER_LISTED, LISTED = "cat of all by name", "bbfs, never listed", "bbfs, after ls"
@@ -39,8 +43,35 @@ class Slow:
     def few(self) -> int:
         return max(1, round(self.count * self.share))
 
+    @property
+    def in_sequence(self) -> int:
+        """How many of the resources the SDK's client reads one after the other."""
+        return max(1, self.count // 10)
+
     def ideal(self, concurrency: int) -> float:
         return self.count * self.delay / concurrency
+
+
+def walk_group(concurrency: int) -> str:
+    return f"cold, {concurrency} in flight"
+
+
+def reader(concurrency: int) -> str:
+    return f"bbfs, {concurrency} in flight"
+
+
+def plan(sheet: Sheet, sizes: Sizes) -> None:
+    slow = Slow(sizes.slow)
+    for concurrency in sizes.concurrencies:
+        sheet.plan(walk_group(concurrency), CASES, ["ideal", "bbfs"])
+        if walk_group(concurrency) == GROUP:
+            sheet.plan(GROUP, [AT_ONCE], ["ideal", "bbfs", AT_A_TIME])
+            sheet.plan(GROUP, [AT_ONCE], [IN_SEQUENCE], share=slow.in_sequence / slow.count)
+            sheet.plan(GROUP, CASES, RIVALS, rival=True, share=slow.few / slow.count)
+    sheet.plan(TEMPLATE_GROUP, [BY_NAME], ["ideal", NEVER_LISTED, LISTED])
+    sheet.plan(READ_GROUP, CASES, [reader(concurrency) for concurrency in sizes.concurrencies], unit="a file")
+    for case, unit in ((TENTH, "extra, of those asked for"), (FIRST, "extra"), (REMOUNT, "requests")):
+        sheet.plan(READ_GROUP, [case], ["bbfs"], unit=unit)
 
 
 @dataclass(frozen=True)
@@ -51,17 +82,18 @@ class Programs:
     slow: Slow
 
     def measures(self) -> dict[str, Measure]:
-        return {
-            "grep -r": lambda place: run(["grep", "-r", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
-            "cat of all": lambda place: run(self.listed(place), bound=CELL_BOUND),
-            "tar": lambda place: run(
+        measures: tuple[Measure, ...] = (
+            lambda place: run(["grep", "-r", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
+            lambda place: run(self.listed(place), bound=CELL_BOUND),
+            lambda place: run(
                 ["tar", "-cf", "-", "-C", place.tree, "."], bound=CELL_BOUND, accepted=(0, 1), piped=True
             ),
-            "cp -a": self.copy,
-            "ls -l": lambda place: run(["ls", "-l", place.tree], bound=CELL_BOUND),
-            "rg": lambda place: run(["rg", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
-            "xargs -P4 cat": lambda place: run(self.listed(place, "-n", self.some(place), "-P", "4"), bound=CELL_BOUND),
-        }
+            self.copy,
+            lambda place: run(["ls", "-l", place.tree], bound=CELL_BOUND),
+            lambda place: run(["rg", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
+            lambda place: run(self.listed(place, "-n", self.some(place), "-P", "4"), bound=CELL_BOUND),
+        )
+        return dict(zip(CASES, measures, strict=True))
 
     def listed(self, place: Place, *options: str) -> list[str | Path]:
         names = self.scratch / ("few.list" if place.share < 1 else "all.list")
@@ -142,6 +174,12 @@ class Upstream:
     def reads(self, case: str) -> int:
         return settled(self.counters(case), self._slow.delay)
 
+    def read_all(self, case: str) -> int:
+        """As `reads`. Raises Unmeasurable: a program that has not read all resources measures nothing."""
+        count = self.reads(case)
+        expect("resources read at the server", min(count, self._slow.count), self._slow.count)
+        return count
+
 
 @dataclass(frozen=True)
 class Round:
@@ -151,6 +189,7 @@ class Round:
     number: int
     slow: Slow
     scratch: Path
+    rivals_too: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -159,20 +198,20 @@ class Round:
     def stage(self, group: str, ending: ExitStack) -> places.Stage:
         directory = self.scratch / f"mounts-{time.monotonic_ns()}"
         directory.mkdir()
-        return places.Stage(self.sheet, group, directory, ending)
+        return places.Stage(self.sheet, group, directory, ending, self.rivals_too)
 
-    def guarded(self, group: str, case: str, place: str, measure: Callable[[], None], unit: str = "s") -> None:
+    def guarded(self, group: str, case: str, place: str, measure: Callable[[], None]) -> None:
         """A failure is noted where the number would be."""
         if self.sheet.failed(group, case, place):
             return
         try:
             measure()
         except Unmeasurable as why:
-            self.sheet.fail(group, case, place, str(why), unit=unit)
+            self.sheet.fail(group, case, place, why)
 
     def walks(self, concurrency: int) -> None:
         """All programs, each on a cold source of its own, and how often each made the server read."""
-        group, measures = f"cold, {concurrency} in flight", Programs(self.scratch, self.slow).measures()
+        group, measures = walk_group(concurrency), Programs(self.scratch, self.slow).measures()
         order = list(measures)
         order = order[self.number % len(order) :] + order[: self.number % len(order)]
         for case in measures:
@@ -182,32 +221,30 @@ class Round:
 
             def walk(case: str) -> None:
                 place = Place("bbfs", upstream.tree(case))
-                self.sheet.add(self.number, group, case, "bbfs", measures[case](place))
-                self.count(case, f"bbfs, {concurrency} in flight", upstream.reads(case) / self.slow.count)
+                taken, reads = measures[case](place), upstream.read_all(case)
+                self.sheet.add(self.number, group, case, "bbfs", taken)
+                self.sheet.add(self.number, READ_GROUP, case, reader(concurrency), reads / self.slow.count)
 
             for case in order:
                 self.guarded(group, case, "bbfs", lambda case=case: walk(case))
-
-    def count(self, case: str, place: str, value: float) -> None:
-        self.sheet.add(self.number, READ_GROUP, case, place, value, unit="a file")
 
     def strays(self) -> None:
         """A random tenth, and the first 20 in order: what was read that nobody asked for."""
         some = random.Random(self.number).sample(self.names, max(1, self.slow.count // 10))
         first = self.names[: min(20, self.slow.count)]
-        cases = {TENTH: (some, "extra, of those asked for"), FIRST: (first, "extra")}
+        cases = {TENTH: some, FIRST: first}
         with ExitStack() as ending:
             upstream = Upstream(self.stage(READ_GROUP, ending), self.slow, list(cases), 16)
-            for case, (names, unit) in cases.items():
+            for case, names in cases.items():
                 chosen = write_list(self.scratch / "some.list", [Path(name).name for name in names])
 
-                def stray(case: str = case, asked: int = len(names), chosen: Path = chosen, unit: str = unit) -> None:
+                def stray(case: str = case, asked: int = len(names), chosen: Path = chosen) -> None:
                     run(["env", "-C", upstream.tree(case), "xargs", "-0", "-a", chosen, "cat"], bound=CELL_BOUND)
                     extra = upstream.reads(case) - asked
-                    value = extra if unit == "extra" else extra / asked
-                    self.sheet.add(self.number, READ_GROUP, case, "bbfs", value, unit=unit)
+                    expect("reads too few", min(extra, 0), 0)
+                    self.sheet.add(self.number, READ_GROUP, case, "bbfs", extra if case == FIRST else extra / asked)
 
-                self.guarded(READ_GROUP, case, "bbfs", stray, unit)
+                self.guarded(READ_GROUP, case, "bbfs", stray)
 
     def templates(self) -> None:
         """All files by name, in a directory of a completable template that no program has listed, and after an ls."""
@@ -218,7 +255,9 @@ class Round:
 
             def walk(name: str, find: Callable[[str], Path]) -> None:
                 place = Place(name, find(name))
-                self.sheet.add(self.number, group, BY_NAME, name, run(programs.listed(place), bound=CELL_BOUND))
+                taken = run(programs.listed(place), bound=CELL_BOUND)
+                upstream.read_all(name)
+                self.sheet.add(self.number, group, BY_NAME, name, taken)
 
             measures: dict[str, Callable[[], None]] = {
                 NEVER_LISTED: lambda: walk(NEVER_LISTED, upstream.unlisted_tree),
@@ -230,7 +269,7 @@ class Round:
 
     def remount(self) -> None:
         """What a second daemon asks for, after the first has listed and read everything."""
-        case, unit = REMOUNT, "requests"
+        case = REMOUNT
 
         def again() -> None:
             with ExitStack() as ending:
@@ -246,69 +285,72 @@ class Round:
                 run(programs.listed(Place("bbfs", tree)), bound=CELL_BOUND)
                 upstream.reads(case)
                 after = len(upstream.counters(case).read_bytes().splitlines())
-                self.sheet.add(self.number, READ_GROUP, case, "bbfs", after - before, unit=unit)
+                self.sheet.add(self.number, READ_GROUP, case, "bbfs", after - before)
 
-        self.guarded(READ_GROUP, case, "bbfs", again, unit)
+        self.guarded(READ_GROUP, case, "bbfs", again)
 
     def beside_client(self) -> None:
         """16 readers of the mount beside the SDK's client, in sequence and with 16 at a time."""
-        group = "cold, 16 in flight"
         command = places.server(1, self.slow.count, delay=self.slow.delay)
 
         def client(name: str, concurrency: int, limit: int) -> None:
-            options = ["--concurrency", str(concurrency), "--limit", str(limit), "--", *command]
-            said = answer([sys.executable, HERE / "client.py", "read", *options], bound=CELL_BOUND)
-            share = limit / self.slow.count
-            self.sheet.add(self.number, group, AT_ONCE, name, said["seconds"], share=share)
+            self.sheet.add(self.number, GROUP, AT_ONCE, name, by_client(command, concurrency, limit))
 
         def readers() -> None:
             with ExitStack() as ending:
-                upstream = Upstream(self.stage(group, ending), self.slow, [AT_ONCE], 16)
+                upstream = Upstream(self.stage(GROUP, ending), self.slow, [AT_ONCE], 16)
                 tree = upstream.tree(AT_ONCE)
                 chosen = write_list(self.scratch / "whole.list", [str(tree / Path(name).name) for name in self.names])
                 taken = seconds("reader.py", "parallel", chosen, "16", bound=CELL_BOUND)
-                self.sheet.add(self.number, group, AT_ONCE, "bbfs", taken)
+                upstream.read_all(AT_ONCE)
+                self.sheet.add(self.number, GROUP, AT_ONCE, "bbfs", taken)
 
-        self.sheet.add(self.number, group, AT_ONCE, "ideal", self.slow.ideal(16))
+        self.sheet.add(self.number, GROUP, AT_ONCE, "ideal", self.slow.ideal(16))
         measures: dict[str, Callable[[], None]] = {
             "bbfs": readers,
-            "SDK client, 16 at a time": lambda: client("SDK client, 16 at a time", 16, self.slow.count),
-            "SDK client, in sequence": lambda: client("SDK client, in sequence", 1, max(1, self.slow.count // 10)),
+            AT_A_TIME: lambda: client(AT_A_TIME, 16, self.slow.count),
+            IN_SEQUENCE: lambda: client(IN_SEQUENCE, 1, self.slow.in_sequence),
         }
         order = list(measures)
         for name in order[self.number % 3 :] + order[: self.number % 3]:
-            self.guarded(group, AT_ONCE, name, measures[name])
+            self.guarded(GROUP, AT_ONCE, name, measures[name])
 
     def rivals(self) -> None:
         """Each with a directory a program, of the same delay a file."""
-        group, measures = "cold, 16 in flight", Programs(self.scratch, self.slow).measures()
+        measures = Programs(self.scratch, self.slow).measures()
         folder, delay = self.scratch / "few", str(self.slow.delay)
         with ExitStack() as ending:
-            stage = self.stage(group, ending)
+            stage = self.stage(GROUP, ending)
             log = stage.directory / "http.log"
             web = [sys.executable, HERE / "slow_http.py", folder, "--delay", delay]
             process = ending.enter_context(places.running(web, stage.directory / "web", log))
             url = first_line(log, process)
+            mounts = (
+                places.rclone(":http:", *places.KEPT, "--http-url", url, "--checkers", "16"),
+                places.by_rival("fsspec_mount.py", folder, "--delay", delay),
+                places.by_rival("mirage_mount.py", folder, "--delay", delay),
+            )
             commands = {
-                "rclone, HTTP": (places.rclone(":http:", *places.KEPT, "--http-url", url, "--checkers", "16"), ""),
-                "fsspec": (places.by_rival("fsspec_mount.py", folder, "--delay", delay), ""),
-                "mirage": (places.by_rival("mirage_mount.py", folder, "--delay", delay), ""),
+                name: (mount, "")
+                for name, mount in zip(RIVALS, mounts, strict=True)
+                if not all(self.sheet.failed(GROUP, case, name) for case in measures)
             }
-            commands = {
-                name: of
-                for name, of in commands.items()
-                if not all(self.sheet.failed(group, case, name) for case in measures)
-            }
-            share = self.slow.few / self.slow.count
-            found = stage.places(list(measures), commands, dict.fromkeys(commands, share))
-            if found:
+            if found := stage.places(CASES, commands):
                 own = {
                     case: lambda place, number=number, measure=measure: measure(
                         Place(place.name, place.tree / f"d{number:03}", place.share)
                     )
                     for number, (case, measure) in enumerate(measures.items())
                 }
-                turn(self.sheet, group, self.number, own, found)
+                turn(self.sheet, GROUP, self.number, own, found)
+
+
+def by_client(command: Sequence[str | Path], concurrency: int, limit: int) -> float:
+    """Seconds that the SDK's client takes for the first resources of a server. Raises Unmeasurable."""
+    options = ["--concurrency", str(concurrency), "--limit", str(limit), "--", *command]
+    said = answer([sys.executable, HERE / "client.py", "read", *options], bound=CELL_BOUND)
+    expect("resources", said["count"], limit)
+    return said["seconds"]
 
 
 def first_line(log: Path, process: subprocess.Popen[bytes]) -> str:
@@ -320,17 +362,14 @@ def first_line(log: Path, process: subprocess.Popen[bytes]) -> str:
     return said.split(b"\n")[0].decode()
 
 
-def measure(
-    sheet: Sheet, scratch: Path, budget: Budget, slow: Slow, concurrencies: Sequence[int] = (16, 32, 64)
-) -> None:
-    """scratch: a directory on tmpfs."""
-    cases = len(Programs(scratch, slow).measures())
-    Shape(cases, slow.few).write(scratch / "few")
+def measure(bench: Bench) -> None:
+    slow, scratch = Slow(bench.sizes.slow), bench.memory
+    Shape(len(CASES), slow.few).write(scratch / "few")
     for name, count in (("all.list", slow.count), ("few.list", slow.few)):
         write_list(scratch / name, [Path(file).name for file in Shape(1, count).names()])
-    for number in budget.numbers():
-        one = Round(sheet, number, slow, scratch)
-        for concurrency in concurrencies:
+    for number in bench.budget.numbers():
+        one = Round(bench.sheet, number, slow, scratch, bench.rivals)
+        for concurrency in bench.sizes.concurrencies:
             one.walks(concurrency)
         one.beside_client()
         one.strays()

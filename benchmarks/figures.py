@@ -1,8 +1,18 @@
 """What a run has measured, and the figures made of it: medians, spreads, ratios round by round. Pure."""
 
+import math
 import statistics
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+
+class Unmeasurable(Exception):
+    """Why something has no number, in words for the table."""
+
+
+class Missing(Unmeasurable):
+    """A program is not on this machine."""
 
 
 @dataclass
@@ -10,7 +20,8 @@ class Cell:
     """What one place took for one case.
 
     values: one a round, in `unit`; None where the round has none. share: the part of the case's files that the place
-    was given, because all of them would have taken too long. reason: why there are no (more) values.
+    was given, because all of them would have taken too long. reason: why there are no (more) values; without values
+    and reason, no run has tried. rival: the place is a program of others, which may be missing. missing: it is.
     """
 
     group: str
@@ -20,6 +31,12 @@ class Cell:
     share: float = 1.0
     values: list[float | None] = field(default_factory=list)
     reason: str = ""
+    rival: bool = False
+    missing: bool = False
+
+    @property
+    def measured(self) -> bool:
+        return any(value is not None for value in self.values)
 
     def whole(self, round: int) -> float | None:
         """The value of a round, as if for all files."""
@@ -42,27 +59,62 @@ def summary(values: list[float]) -> Summary | None:
 
 
 class Sheet:
-    """The cells of a run, in the order in which they were first measured."""
+    """The cells of a run, in the order of the plan. Only a planned cell takes a figure: KeyError else."""
 
     def __init__(self) -> None:
         self.cells: dict[tuple[str, str, str], Cell] = {}
 
-    def cell(self, group: str, case: str, place: str, *, unit: str = "s", share: float = 1.0) -> Cell:
-        return self.cells.setdefault((group, case, place), Cell(group, case, place, unit, share))
-
-    def add(
-        self, round: int, group: str, case: str, place: str, value: float, *, unit: str = "s", share: float = 1.0
+    def plan(
+        self,
+        group: str,
+        cases: Sequence[str],
+        places: Sequence[str],
+        *,
+        unit: str = "s",
+        share: float = 1.0,
+        rival: bool = False,
     ) -> None:
-        cell = self.cell(group, case, place, unit=unit, share=share)
+        """Expect a figure of each case at each place."""
+        for case in cases:
+            for place in places:
+                self.cells[(group, case, place)] = Cell(group, case, place, unit, share, rival=rival)
+
+    def add(self, round: int, group: str, case: str, place: str, value: float) -> None:
+        """Raises ValueError: the value is no number."""
+        if not math.isfinite(value):
+            raise ValueError(f"{group}, {case}, {place}: {value}")
+        cell = self.cells[(group, case, place)]
         cell.values += [None] * (round + 1 - len(cell.values))
         cell.values[round] = value
 
-    def fail(self, group: str, case: str, place: str, reason: str, *, unit: str = "s", share: float = 1.0) -> None:
-        self.cell(group, case, place, unit=unit, share=share).reason = reason
+    def fail(self, group: str, case: str, place: str, why: Unmeasurable) -> None:
+        cell = self.cells[(group, case, place)]
+        cell.reason, cell.missing = str(why), isinstance(why, Missing)
+
+    def end(self, why: str) -> None:
+        """Give all cells that have neither a figure nor a reason this one."""
+        for cell in self.cells.values():
+            if not cell.measured and not cell.reason:
+                cell.reason = why
+
+    def unmeasured(self, excused: Collection[tuple[str, str]] = ()) -> list[str]:
+        """Return a line for each planned figure that is not there, or not of all rounds.
+
+        A rival that is missing has none, nor has a rival in a case (place and case) that is excused.
+        """
+        return [
+            f"{cell.group}, {cell.case}, {cell.place}: {cell.reason or 'not measured'}"
+            for cell in self.cells.values()
+            if (cell.reason or not cell.measured)
+            and not (cell.rival and (cell.missing or (cell.place, cell.case) in excused))
+        ]
+
+    def missing(self) -> list[str]:
+        """Return a line for each rival that is missing, with the reason."""
+        return sorted({f"{cell.place}: {cell.reason}" for cell in self.cells.values() if cell.rival and cell.missing})
 
     def failed(self, group: str, case: str, place: str) -> bool:
-        cell = self.cells.get((group, case, place))
-        return cell is not None and bool(cell.reason)
+        return bool(self.cells[(group, case, place)].reason)
 
     def groups(self) -> list[str]:
         return list(dict.fromkeys(cell.group for cell in self.cells.values()))
@@ -89,7 +141,7 @@ class Sheet:
         return summary([mine / other for mine, other in pairs if mine is not None and other])
 
     def as_json(self) -> list[dict[str, Any]]:
-        return [asdict(cell) for cell in self.cells.values()]
+        return [{key: of for key, of in asdict(cell).items() if of is not False} for cell in self.cells.values()]
 
     @classmethod
     def from_json(cls, cells: list[dict[str, Any]]) -> "Sheet":

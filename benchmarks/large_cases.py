@@ -6,13 +6,13 @@ which take some of them minutes.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import places
-from figures import Sheet
-from rounds import HERE, Budget, Measure, Place, Unmeasurable, run, seconds, turn
+from figures import Sheet, Unmeasurable
+from rounds import HERE, Bench, Measure, Place, Sizes, expect, held, run, seconds, turn
 
 GROUP = "large"
 CELL_BOUND = 40.0
@@ -22,7 +22,6 @@ CACHED, COLD, MAPPED, MEMORY = (
     "mmap, random 4 KB",
     "growth of the daemon",
 )
-LOOKS = 200_000
 ON_DISK = "bbfs, folder on disk"
 
 
@@ -39,74 +38,67 @@ def write(path: Path, size: int) -> None:
             file.write(piece)
 
 
-def resident(pid: int) -> float:
-    """MiB that a process has in memory."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+def plan(sheet: Sheet, _sizes: Sizes) -> None:
+    sheet.plan(GROUP, [CACHED, MAPPED], ["tmpfs", "bbfs, folder"])
+    sheet.plan(GROUP, [CACHED], ["rclone", "fsspec"], rival=True)
+    sheet.plan(GROUP, [COLD], ["the file itself", ON_DISK])
+    sheet.plan(GROUP, [COLD], ["rclone, disk"], rival=True)
+    sheet.plan(GROUP, [MEMORY], [ON_DISK], unit="MiB")
 
 
-def measure(sheet: Sheet, scratch: Path, disk: Path, budget: Budget, *, size: int = 1 << 30) -> None:
-    """scratch: a directory on tmpfs; disk: one on a disk; size: bytes, a multiple of 1 MiB."""
-    (scratch / "memory").mkdir()
-    write(scratch / "memory" / "large", size)
-    (disk / "large").mkdir()
-    write(disk / "large" / "large", size)
-    mounts = scratch / "mounts"
-    mounts.mkdir()
+def measure(bench: Bench) -> None:
+    sheet, size = bench.sheet, bench.sizes.large
+    memory, slow, mounts = bench.memory / "memory", bench.disk / "large", bench.memory / "mounts"
+    for directory in (memory, slow, mounts):
+        directory.mkdir()
+    write(memory / "large", size)
+    write(slow / "large", size)
 
     def evict(path: Path) -> None:
         run([sys.executable, HERE / "reader.py", "evict", path], bound=CELL_BOUND)
 
-    def first_time(place: Place) -> float:
-        evict(place.tree / "large")
-        evict(disk / "large" / "large")
+    def whole(place: Place) -> float:
         return seconds("reader.py", "whole", place.tree / "large", bound=CELL_BOUND)
 
-    cached: dict[str, Measure] = {
-        CACHED: lambda place: seconds("reader.py", "whole", place.tree / "large", bound=CELL_BOUND)
-    }
-    mapped: dict[str, Measure] = {
-        MAPPED: lambda place: seconds("reader.py", "mmap", place.tree / "large", str(LOOKS), bound=CELL_BOUND)
-    }
+    def first_time(place: Place) -> float:
+        evict(place.tree / "large")
+        evict(slow / "large")
+        return whole(place)
+
+    def looks(place: Place) -> float:
+        return seconds("reader.py", "mmap", place.tree / "large", str(bench.sizes.looks), bound=CELL_BOUND)
+
+    cached: dict[str, Measure] = {CACHED: whole}
+    mapped: dict[str, Measure] = {MAPPED: looks}
     from_disk: dict[str, Measure] = {COLD: first_time}
-    memory, slow = scratch / "memory", disk / "large"
     believed = {"name": "large", "type": "filesystem", "config": {"root": memory}, "ttl": "1h"}
     fresh = believed | {"config": {"root": slow}}
     below = "bb-filesystem+large+file"
     with ExitStack() as ending:
-        stage = places.Stage(sheet, GROUP, mounts, ending)
-        daemons: dict[str, int] = {}
-
-        def mount(
-            name: str, command: Callable[[Path], list[str | Path]], tree: str, cases: Sequence[str]
-        ) -> list[Place]:
-            """The place, or none, which is noted."""
-            try:
-                path, daemons[name] = stage.mount(name, command, below=tree)
-            except Unmeasurable as why:
-                for case in cases:
-                    sheet.fail(GROUP, case, name, str(why))
-                return []
-            return [Place(name, path)]
-
+        stage = places.Stage(sheet, GROUP, mounts, ending, bench.rivals)
         ours = [Place("tmpfs", memory)]
-        ours += mount("bbfs, folder", places.bbfs(scratch / "warm", [believed]), below, (CACHED, MAPPED))
-        rivals = mount("rclone", places.rclone(memory, *places.KEPT), "", (CACHED,))
-        rivals += mount("fsspec", places.by_rival("fsspec_mount.py", memory), "", (CACHED,))
-        on_disk = [Place("the file itself", slow)]
-        on_disk += mount(ON_DISK, places.bbfs(scratch / "cold", [fresh]), below, (COLD,))
-        rivals_on_disk = mount("rclone, disk", places.rclone(slow, *places.KEPT), "", (COLD,))
+        ours += stage.places(
+            [CACHED, MAPPED], {"bbfs, folder": (places.bbfs(bench.memory / "warm", [believed]), below)}
+        )
+        rival = {
+            "rclone": (places.rclone(memory, *places.KEPT), ""),
+            "fsspec": (places.by_rival("fsspec_mount.py", memory), ""),
+        }
+        rivals = stage.places([CACHED], rival)
+        bbfs = stage.places([COLD, MEMORY], {ON_DISK: (places.bbfs(bench.memory / "cold", [fresh]), below)})
+        rivals_on_disk = stage.places([COLD], {"rclone, disk": (places.rclone(slow, *places.KEPT), "")})
         for place in (*ours, *rivals):  # the first run, which is not measured
             try:
-                cached[CACHED](place)
+                expect("bytes", held(place.tree / "large"), (1, size))
+                whole(place)
             except Unmeasurable as why:
-                sheet.fail(GROUP, CACHED, place.name, f"the first run: {why}")
-        before = resident(daemons[ON_DISK]) if ON_DISK in daemons else 0.0
-        for number in budget.numbers():
+                sheet.fail(GROUP, CACHED, place.name, type(why)(f"the first run: {why}"))
+        before = [place.memory() for place in bbfs]
+        for number in bench.budget.numbers():
             first = number == 0
             turn(sheet, GROUP, number, cached, [*ours, *(rivals if first else [])])
             turn(sheet, GROUP, number, mapped, ours)
-            turn(sheet, GROUP, number, from_disk, [*on_disk, *(rivals_on_disk if first else [])])
-            if ON_DISK in daemons:
-                grown = resident(daemons[ON_DISK]) - before
-                sheet.add(number, GROUP, MEMORY, ON_DISK, grown, unit="MiB")
+            on_disk = [Place("the file itself", slow), *bbfs, *(rivals_on_disk if first else [])]
+            turn(sheet, GROUP, number, from_disk, on_disk)
+            for place, at_first in zip(bbfs, before, strict=True):
+                sheet.add(number, GROUP, MEMORY, place.name, place.memory() - at_first)

@@ -5,14 +5,14 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from figures import Sheet
-from rounds import HERE, Place, Unmeasurable, end, last_line, run
+from figures import Missing, Sheet, Unmeasurable
+from rounds import HERE, Place, end, last_line, run
 
 from bbfs.fuse import mountpoint as mounts
 
@@ -47,7 +47,7 @@ def running(command: Sequence[str | Path], home: Path, log: Path) -> Iterator[su
                 start_new_session=True,
             )
         except FileNotFoundError:
-            raise Unmeasurable("not installed") from None
+            raise Missing("not installed") from None
     try:
         yield process
     finally:
@@ -154,12 +154,13 @@ def ratarmount(archive: Path) -> Callable[[Path], list[str | Path]]:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the mounts of a group are set up: a directory of its own, and what ends them."""
+    """Where the mounts of a group are set up: a directory of its own, what ends them, and whether rivals take part."""
 
     sheet: Sheet
     group: str
     directory: Path
     ending: ExitStack
+    rivals: bool = True
 
     def mount(
         self, name: str, command: Callable[[Path], list[str | Path]], *, below: str = "", home: Path | None = None
@@ -174,19 +175,18 @@ class Stage:
         return mountpoint / below, pid
 
     def places(
-        self,
-        cases: Sequence[str],
-        commands: dict[str, tuple[Callable[[Path], list[str | Path]], str]],
-        shares: dict[str, float] | None = None,
+        self, cases: Sequence[str], commands: Mapping[str, tuple[Callable[[Path], list[str | Path]], str]]
     ) -> list[Place]:
         """Those that could be mounted; the others are noted as failed in all cases."""
         found: list[Place] = []
         for name, (command, below) in commands.items():
-            share = (shares or {}).get(name, 1.0)
+            cell = self.sheet.cells[(self.group, cases[0], name)]
             try:
+                if cell.rival and not self.rivals:
+                    raise Missing("left out")
                 tree, pid = self.mount(name, command, below=below)
-                found.append(Place(name, tree, share, pid))
+                found.append(Place(name, tree, cell.share, pid))
             except Unmeasurable as why:
                 for case in cases:
-                    self.sheet.fail(self.group, case, name, str(why), share=share)
+                    self.sheet.fail(self.group, case, name, why)
         return found

@@ -1,5 +1,6 @@
 """The page of results, docs/benchmarks/results.md, made of the figures of a run. Pure."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,15 @@ class Notes:
         return "\n".join(f"{number}. {reason.replace('|', '/')}" for reason, number in self._numbers.items())
 
 
+NOT_YET = "not measured yet: the next whole run measures it"
+
+
 def measured(cell: Cell | None, found: Summary | None, notes: Notes) -> str:
     """A cell of a table: the figure, or why there is none."""
     if cell is None:
         return ""
-    mark = f" {notes.mark(cell.reason)}" if cell.reason else ""
+    reason = cell.reason or ("" if found else NOT_YET)
+    mark = f" {notes.mark(reason)}" if reason else ""
     if found is None:
         return f"–{mark}"
     if cell.share < 1:
@@ -114,11 +119,26 @@ def against(group: str) -> tuple[str, ...]:
     return AGAINST.get(group, ("ideal",))
 
 
-def document(about: dict[str, Any], sheet: Sheet, goals: list[Goal], plots: list[str]) -> str:
+def lacking(sheet: Sheet, excused: Collection[tuple[str, str]]) -> list[str]:
+    """Say which figures the last run should have and has not, and which rivals were not there."""
+    tried = Sheet()
+    tried.cells = {key: cell for key, cell in sheet.cells.items() if cell.measured or cell.reason}
+    parts = {"Not measured": tried.unmeasured(excused), "Without these rivals": tried.missing()}
+    return [f"## {head}\n\n" + "\n".join(f"- {line}" for line in lines) for head, lines in parts.items() if lines]
+
+
+def document(
+    about: dict[str, Any],
+    sheet: Sheet,
+    goals: list[Goal],
+    excused: Collection[tuple[str, str]] = (),
+    plots: Sequence[str] = (),
+) -> str:
     """Return the page. about: facts of the run. plots: paths of the plots from the page."""
     parts = [
         HEAD,
         "\n".join(f"- {key}: {value}" for key, value in about.items()),
+        *lacking(sheet, excused),
         "## Goals\n\n" + goals_table(sheet, goals),
         *(f"![{Path(plot).stem}]({plot})" for plot in plots),
     ]

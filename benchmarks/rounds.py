@@ -15,16 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from figures import Sheet
+from figures import Missing, Sheet, Unmeasurable
 
 HERE = Path(__file__).parent
 TEMPORARY = re.compile(r"/[^ ‘’'\"]*bbfs-bench-[^/ ]+/")
 END_BOUND = 5.0
 """Seconds that a program that was told to end may take."""
-
-
-class Unmeasurable(Exception):
-    """Why something has no number, in words for the table."""
 
 
 def end(process: subprocess.Popen[Any], *, at_once: bool = False) -> None:
@@ -93,7 +89,7 @@ def run(
                 end(process, at_once=True)
                 raise
         except FileNotFoundError:
-            raise Unmeasurable(f"there is no program {command[0]}") from None
+            raise Missing(f"there is no program {command[0]}") from None
         finally:
             if sink is not None and sink.stdin is not None:
                 sink.stdin.close()
@@ -125,6 +121,26 @@ class Place:
     share: float = 1.0
     pid: int | None = None
 
+    def memory(self) -> float:
+        """MiB that the daemon has in memory."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+
+def held(tree: str | Path, *, bound: float = 60.0) -> tuple[int, int]:
+    """Return the number of files below a directory, and their bytes. Raises Unmeasurable."""
+    with tempfile.TemporaryFile() as output:
+        run(["find", tree, "-type", "f", "-printf", "%s\n"], bound=bound, output=output)
+        output.seek(0)
+        sizes = [int(line) for line in output]
+    return len(sizes), sum(sizes)
+
+
+def expect(what: str, found: object, wanted: object) -> None:
+    """Raises Unmeasurable: a program has seen or done something else than it was measured for."""
+    if found != wanted:
+        raise Unmeasurable(f"{what}: {found}, not {wanted}")
+
 
 Measure = Callable[[Place], float]
 
@@ -148,6 +164,47 @@ class Budget:
                 longest = max(longest, time.monotonic() - started)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything there is in a run."""
+
+    rounds: int = 5
+    directories: int = 100
+    files: int = 100
+    """Warm: directories, and files in each."""
+    slow: int = 1000
+    """Cold: resources."""
+    concurrencies: tuple[int, ...] = (16, 32, 64)
+    large: int = 1 << 30
+    looks: int = 200_000
+    """Large: bytes of the file, and pieces that are read through mmap(2)."""
+    listed: int = 100_000
+    many: int = 1_000_000
+    text: int = 64 << 20
+    spell: float = 5.0
+    """Scale: resources, bytes of the large text, seconds that one thing is watched."""
+    changes: int = 10
+    idle: float = 4.0
+    """Live: changes, and seconds without any."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a group measures with.
+
+    memory: an empty directory on tmpfs. disk: one on a disk. seconds: the part of the time that the group has. rivals:
+    whether programs of others take part.
+    """
+
+    sheet: Sheet
+    sizes: Sizes
+    memory: Path
+    disk: Path
+    budget: Budget
+    seconds: float
+    rivals: bool = True
+
+
 def processor_time(pid: int) -> float:
     """Return the seconds for which all threads of a process have run so far, to the nanosecond (clock_getres(2))."""
     return time.clock_gettime(~pid << 3 | 2)  # CPUCLOCK_SCHED of the kernel; Python has no clock_getcpuclockid(3)
@@ -164,6 +221,6 @@ def turn(sheet: Sheet, group: str, round: int, cases: dict[str, Measure], places
             if sheet.failed(group, case, place.name):
                 continue
             try:
-                sheet.add(round, group, case, place.name, measure(place), share=place.share)
+                sheet.add(round, group, case, place.name, measure(place))
             except Unmeasurable as why:
-                sheet.fail(group, case, place.name, str(why), share=place.share)
+                sheet.fail(group, case, place.name, why)

@@ -1,12 +1,15 @@
 """Everything that is measured, in one go: `python benchmarks/run.py [--only GROUP…] [--minutes N] [--quick] [--guard]`
 
-Groups: warm, cold, large, scale, live. Each gets its part of the time and begins no round that would exceed it, but has
-one whole round at least. What was measured goes to benchmarks/results.json, the tables and plots to docs/benchmarks;
-nothing else is written outside temporary directories, and all that is started is ended, also on a signal.
+Each group gets its part of the time and begins no round that would exceed it, but has one whole round at least. What a
+whole run has measured goes to benchmarks/results.json, the tables and plots to docs/benchmarks. Nothing else is written
+outside temporary directories, and all that is started is ended, also on a signal.
 
---quick tries the machinery with few files; its results go nowhere but to `--output DIRECTORY`. A rival that is not
-installed or fails is a line in the tables. The exit status is 1 when a group could not be measured at all, or with
---guard when a limit of goals.toml is broken.
+--quick tries each case once with few files. A part of a run and a quick one go nowhere but to `--output DIRECTORY`.
+--page measures nothing and writes the page again: a case that is newer than the last whole run is "not measured yet".
+
+The exit status is 1 when any planned figure is not there, for whatever reason; stderr and the page say which and why.
+What a rival lacks is no fault of a run if it is not installed, or if goals.toml excuses it. With --guard the exit
+status is also 1 when a limit of goals.toml is broken.
 """
 
 import argparse
@@ -20,8 +23,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -35,82 +38,72 @@ import report
 import scale_cases
 import warm_cases
 from figures import Sheet
-from rounds import HERE, Budget, Unmeasurable
+from rounds import HERE, Bench, Budget, Sizes
 
 from bbfs.fuse import mountpoint
 
+RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks" / "results.md"
-PARTS = {"warm": 0.34, "cold": 0.35, "large": 0.1, "scale": 0.17, "live": 0.04}
-"""What part of the time each group gets."""
-SLOW = cold_cases.Slow()
 TMPFS = Path("/dev/shm")
+QUICK = Sizes(
+    rounds=1, directories=5, files=10, slow=40, concurrencies=(16,), large=4 << 20, looks=1000, listed=2000, many=3000,
+    text=1 << 20, spell=0.5, changes=1, idle=0.2,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much of everything there is. warm: directories and files in each; large: bytes."""
+class Group:
+    """part: what part of the time it gets. plan: names the figures that `measure` has to give."""
 
-    warm: tuple[int, int] = (100, 100)
-    cold: cold_cases.Slow = SLOW
-    concurrencies: tuple[int, ...] = (16, 32, 64)
-    large: int = 1 << 30
-    listed: int = 100_000
-    many: int = 1_000_000
-    changes: int = 10
-    idle: float = 4.0
-    rounds: int = 5
+    part: float
+    plan: Callable[[Sheet, Sizes], None]
+    measure: Callable[[Bench], None]
 
 
-QUICK = Sizes((10, 10), cold_cases.Slow(60), (16,), 16 << 20, 2000, 5000, 2, 0.5, 2)
+GROUPS = {
+    "warm": Group(0.34, warm_cases.plan, warm_cases.measure),
+    "cold": Group(0.35, cold_cases.plan, cold_cases.measure),
+    "large": Group(0.1, large_cases.plan, large_cases.measure),
+    "scale": Group(0.17, scale_cases.plan, scale_cases.measure),
+    "live": Group(0.04, scale_cases.plan_live, scale_cases.measure_live),
+}
 
 
-def groups(sheet: Sheet, sizes: Sizes) -> dict[str, Callable[[Path, Path, Budget, float], None]]:
-    """What measures a group, given a directory on tmpfs, one on a disk, the rounds, and the seconds there are."""
-    directories, files = sizes.warm
-    return {
-        "warm": lambda memory, _disk, budget, _seconds: warm_cases.measure(
-            sheet, memory, budget, directories=directories, files=files
-        ),
-        "cold": lambda memory, _disk, budget, _seconds: cold_cases.measure(
-            sheet, memory, budget, sizes.cold, sizes.concurrencies
-        ),
-        "large": lambda memory, disk, budget, _seconds: large_cases.measure(
-            sheet, memory, disk, budget, size=sizes.large
-        ),
-        "scale": lambda memory, _disk, budget, seconds: scale_cases.measure(
-            sheet, memory, budget, listed=sizes.listed, many=sizes.many, seconds=seconds
-        ),
-        "live": lambda memory, _disk, _budget, _seconds: scale_cases.measure_live(
-            sheet, memory, changes=sizes.changes, idle=sizes.idle
-        ),
-    }
+def planned(sizes: Sizes, wanted: Sequence[str] = tuple(GROUPS)) -> Sheet:
+    sheet = Sheet()
+    for name in wanted:
+        GROUPS[name].plan(sheet, sizes)
+    return sheet
 
 
-def measure(sheet: Sheet, sizes: Sizes, wanted: list[str], minutes: float) -> list[str]:
-    """Run the groups; those that could not be measured at all."""
-    failed: list[str] = []
-    until, left = time.monotonic() + minutes * 60, sum(PARTS[name] for name in wanted)
-    for name, act in groups(sheet, sizes).items():
-        if name not in wanted:
-            continue
+def measure(sizes: Sizes, wanted: Sequence[str], minutes: float, *, rivals: bool = True) -> Sheet:
+    """Run the groups. The sheet has a figure or a reason in every cell."""
+    sheet = Sheet()
+    until, left = time.monotonic() + minutes * 60, sum(GROUPS[name].part for name in wanted)
+    for name in wanted:
+        group = GROUPS[name]
+        group.plan(sheet, sizes)
         # What one takes too long, the later ones have less.
         started = time.monotonic()
-        seconds = max(0.0, until - started) * PARTS[name] / left
-        left -= PARTS[name]
+        seconds = max(0.0, until - started) * group.part / left
+        left -= group.part
         on_tmpfs = TMPFS if TMPFS.is_dir() else None
         with (
             tempfile.TemporaryDirectory(prefix="bbfs-bench-", dir=on_tmpfs) as memory,
             tempfile.TemporaryDirectory(prefix="bbfs-bench-") as disk,
         ):
+            budget = Budget(sizes.rounds, started + seconds)
+            why = "not measured"
             try:
-                act(Path(memory), Path(disk), Budget(sizes.rounds, started + seconds), seconds)
-            except (OSError, RuntimeError, Unmeasurable, subprocess.SubprocessError, mountpoint.MountError):
+                group.measure(Bench(sheet, sizes, Path(memory), Path(disk), budget, seconds, rivals))
+            except Exception as error:  # noqa: BLE001 - without this group's figures the run fails; the others go on
                 traceback.print_exc()
-                failed.append(name)
+                why = f"{type(error).__name__}: {error}"
             finally:
                 sweep(Path(memory))
+            sheet.end(why)
         print(f"{name}: {time.monotonic() - started:.0f} s of {seconds:.0f} s", flush=True)
-    return failed
+    return sheet
 
 
 def sweep(directory: Path) -> None:
@@ -158,11 +151,22 @@ def draw(results: Path, directory: Path) -> list[Path]:
     return [Path(line) for line in done.stdout.splitlines()]
 
 
-def publish(sheet: Sheet, facts: dict[str, Any], results: Path, page: Path) -> None:
-    """Write the results, and the page of results with its plots beside it."""
+def write(sheet: Sheet, facts: dict[str, Any], results: Path, page: Path, *, drawn: bool = False) -> None:
+    """Write the results, and the page of results. Its plots are drawn first, or are those that are drawn already."""
     results.write_text(json.dumps({"about": facts, "cells": sheet.as_json()}, indent=1, ensure_ascii=False) + "\n")
-    plots = [path.name for path in draw(results, page.parent)]
-    page.write_text(report.document(facts, sheet, guard.load(), plots))
+    plots = sorted(page.parent.glob("*.svg"), reverse=True) if drawn else draw(results, page.parent)
+    names = [path.name for path in plots]
+    page.write_text(report.document(facts, sheet, guard.load(), guard.excused(), names))
+
+
+def write_again() -> None:
+    """Write the results and the page of the last whole run as they are planned and described now."""
+    kept = json.loads(RESULTS.read_text())
+    sheet, before = planned(Sizes()), Sheet.from_json(kept["cells"]).cells
+    for key, cell in sheet.cells.items():
+        if key in before:
+            cell.values, cell.reason, cell.missing = before[key].values, before[key].reason, before[key].missing
+    write(sheet, kept["about"], RESULTS, PAGE, drawn=True)
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -175,33 +179,45 @@ def stop(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def main() -> int:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--minutes", type=float, default=8.5)
     parser.add_argument("--rounds", type=int, help="at most; as many as there is time for are made")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--no-rivals", dest="rivals", action="store_false", help="leave out the programs of others")
     parser.add_argument("--guard", action="store_true")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the page again")
     parser.add_argument("--output", type=Path, help="a directory for results.json and results.md, instead of here")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    if options.page:
+        write_again()
+        return 0
     for ending in ENDING:
         signal.signal(ending, stop)
     sizes = QUICK if options.quick else Sizes()
     if options.rounds:
-        sizes = Sizes(**(vars(sizes) | {"rounds": options.rounds}))
-    sheet, started = Sheet(), time.monotonic()
-    failed = measure(sheet, sizes, options.only, options.minutes)
+        sizes = replace(sizes, rounds=options.rounds)
+    wanted, started = [name for name in GROUPS if name in options.only], time.monotonic()
+    sheet = measure(sizes, wanted, options.minutes, rivals=options.rivals)
     facts = about(time.monotonic() - started)
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
-        publish(sheet, facts, options.output / "results.json", options.output / PAGE.name)
-    elif not options.quick:
-        publish(sheet, facts, HERE / "results.json", PAGE)
+        write(sheet, facts, options.output / RESULTS.name, options.output / PAGE.name)
+    elif wanted == list(GROUPS) and options.rivals and not options.quick:
+        write(sheet, facts, RESULTS, PAGE)
     print(report.goals_table(sheet, guard.load()))
+    for line in sheet.missing():
+        print(f"run: no rival {line}", file=sys.stderr)
+    unmeasured = sheet.unmeasured(guard.excused())
     broken = guard.check(sheet, guard.load()) if options.guard else []
-    for line in [*(f"{name} could not be measured" for name in failed), *broken]:
+    for line in [*(f"no figure: {line}" for line in unmeasured), *broken]:
         print(f"run: {line}", file=sys.stderr)
-    return 1 if failed or broken else 0
+    return 1 if unmeasured or broken else 0
 
 
 if __name__ == "__main__":

@@ -7,47 +7,49 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from figures import Sheet
-from rounds import HERE, Budget, Unmeasurable, run
+from figures import Sheet, Unmeasurable
+from rounds import HERE, Bench, Sizes, run
 
 SCALE, LIVE = "scale", "live"
 LISTING, FIND, MEMORY = "list of 100 000", "find in a million", "memory with a million"
 STALL, LOOP = "stall by a 64 MB text, 99th percentile", "longest stall of the loop, a million"
+SEEN, LONGEST, IDLE = "a change seen, median", "a change seen, longest", "requests while idle"
+ERAS = ("protocol 2026-07-28", "protocol 2025-11-25")
 LEAST = 30.0
 """Seconds that each program has in any case."""
-Rows = list[tuple[str, str, float, str]]
-"""Case, place, value, unit."""
+Rows = list[tuple[str, str, float]]
+"""Case, place, value."""
 
 
 def of_listing(found: dict[str, float]) -> Rows:
-    return [(LISTING, "SDK client", found["sdk_s"], "s"), (LISTING, "bbfs", found["mount_s"], "s")]
+    return [(LISTING, "SDK client", found["sdk_s"]), (LISTING, "bbfs", found["mount_s"])]
 
 
 def of_million(found: dict[str, float]) -> Rows:
     loop = max(found[key] for key in found if key.endswith("delay_ms"))
     return [
-        (FIND, "tmpfs", found["tmpfs_find_s"], "s"),
-        (FIND, "bbfs", found["find_s"], "s"),
-        (MEMORY, "bbfs", found["rss_mb"], "MB"),
-        (LOOP, "bbfs", loop, "ms"),
+        (FIND, "tmpfs", found["tmpfs_find_s"]),
+        (FIND, "bbfs", found["find_s"]),
+        (MEMORY, "bbfs", found["rss_mb"]),
+        (LOOP, "bbfs", loop),
     ]
 
 
 def of_large(found: dict[str, float]) -> Rows:
-    return [(STALL, "bbfs", max(0.0, found["p99_beside_ms"] - found["p99_alone_ms"]), "ms")]
+    return [(STALL, "bbfs", max(0.0, found["p99_beside_ms"] - found["p99_alone_ms"]))]
 
 
 def of_live(found: dict[str, Any]) -> Rows:
     rows: Rows = []
     for era, rounds in found["eras"].items():
         delays = sorted(delay * 1000 for one in rounds for delay in one["delays"])
-        rows.append(("a change seen, median", f"protocol {era}", delays[len(delays) // 2], "ms"))
-        rows.append(("a change seen, longest", f"protocol {era}", delays[-1], "ms"))
-        idle = sum(sum(one["idle"].values()) for one in rounds)
-        rows.append(("requests while idle", f"protocol {era}", idle, ""))
+        rows.append((SEEN, f"protocol {era}", delays[len(delays) // 2]))
+        rows.append((LONGEST, f"protocol {era}", delays[-1]))
+        rows.append((IDLE, f"protocol {era}", sum(sum(one["idle"].values()) for one in rounds)))
     return rows
 
 
@@ -60,37 +62,47 @@ def ask(program: str, *arguments: str, scratch: Path, bound: float) -> dict[str,
     return json.loads(written.read_text())
 
 
+def plan(sheet: Sheet, _sizes: Sizes) -> None:
+    sheet.plan(SCALE, [LISTING], ["SDK client", "bbfs"])
+    sheet.plan(SCALE, [STALL], ["bbfs"], unit="ms")
+    sheet.plan(SCALE, [FIND], ["tmpfs", "bbfs"])
+    sheet.plan(SCALE, [MEMORY], ["bbfs"], unit="MB")
+    sheet.plan(SCALE, [LOOP], ["bbfs"], unit="ms")
+
+
+def plan_live(sheet: Sheet, _sizes: Sizes) -> None:
+    sheet.plan(LIVE, [SEEN, LONGEST], ERAS, unit="ms")
+    sheet.plan(LIVE, [IDLE], ERAS, unit="")
+
+
 def put(sheet: Sheet, number: int, group: str, rows: Rows) -> None:
-    for case, place, value, unit in rows:
-        sheet.add(number, group, case, place, value, unit=unit)
+    for case, place, value in rows:
+        sheet.add(number, group, case, place, value)
 
 
-def measure(sheet: Sheet, scratch: Path, budget: Budget, *, listed: int, many: int, seconds: float) -> None:
-    """The listing as often as there is time for, the others once. seconds: for all; half as many more are lent."""
-    parts = {
-        "listing": (of_listing, listed, LISTING, "s"),
-        "large": (of_large, 0, STALL, "ms"),
-        "million": (of_million, many, FIND, "s"),
+def measure(bench: Bench) -> None:
+    """The listing as often as there is time for, the others once. Half as much time again is lent."""
+    sizes = bench.sizes
+    spell = ["--spell", str(sizes.spell)]
+    parts: dict[str, tuple[Callable[[dict[str, float]], Rows], list[str], list[str]]] = {
+        "listing": (of_listing, ["--count", str(sizes.listed)], [LISTING]),
+        "large": (of_large, ["--text", str(sizes.text), *spell], [STALL]),
+        "million": (of_million, ["--count", str(sizes.many), *spell], [FIND, MEMORY, LOOP]),
     }
-    until = time.monotonic() + 1.5 * seconds
-    failed: set[str] = set()
-    for number in budget.numbers():
-        for part, (rows, count, case, unit) in parts.items():
-            if part in failed or (number and part != "listing"):
+    until = time.monotonic() + 1.5 * bench.seconds
+    for number in bench.budget.numbers():
+        for part, (rows, options, cases) in parts.items():
+            if bench.sheet.failed(SCALE, cases[0], "bbfs") or (number and part != "listing"):
                 continue
             bound = max(LEAST, until - time.monotonic())
-            options = ["--rounds", "1", *(["--count", str(count)] if count else [])]
             try:
-                put(sheet, number, SCALE, rows(ask("scale.py", part, *options, scratch=scratch, bound=bound)[part]))
-            except (Unmeasurable, KeyError) as why:
-                failed.add(part)
-                said = f"scale.py says nothing of {why}" if isinstance(why, KeyError) else str(why)
-                sheet.fail(SCALE, case, "bbfs", said, unit=unit)
+                found = ask("scale.py", part, *options, "--rounds", "1", scratch=bench.memory, bound=bound)[part]
+                put(bench.sheet, number, SCALE, rows(found))
+            except Unmeasurable as why:
+                for case in cases:
+                    bench.sheet.fail(SCALE, case, "bbfs", why)
 
 
-def measure_live(sheet: Sheet, scratch: Path, *, changes: int, idle: float) -> None:
-    options = ["--changes", str(changes), "--idle", str(idle), "--rounds", "1"]
-    try:
-        put(sheet, 0, LIVE, of_live(ask("live.py", *options, scratch=scratch, bound=120)))
-    except Unmeasurable as why:
-        sheet.fail(LIVE, "a change seen, median", "bbfs", str(why), unit="ms")
+def measure_live(bench: Bench) -> None:
+    options = ["--changes", str(bench.sizes.changes), "--idle", str(bench.sizes.idle), "--rounds", "1"]
+    put(bench.sheet, 0, LIVE, of_live(ask("live.py", *options, scratch=bench.memory, bound=120)))

@@ -12,15 +12,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import places
-from figures import Sheet
+from figures import Sheet, Unmeasurable
 from files import Shape, write_list
-from rounds import Budget, Measure, Place, Unmeasurable, run, turn
+from rounds import Bench, Measure, Place, Sizes, expect, held, run, turn
 
 GROUP = "warm"
 CELL_BOUND = 40.0
 MIRAGE_SHARE = 0.02
 OURS = ("tmpfs", "floor", "floor, no xattrs", "bbfs, MCP", "bbfs, folder")
 """Places that take part in all rounds."""
+RIVALS = ("rclone", "rclone, kept 1 h", "fsspec", "ratarmount")
 CASES = ("find", "ls -lR", "cat of all", "grep -r", "tar", "rsync -a")
 
 
@@ -48,38 +49,54 @@ def programs(scratch: Path, lists: Callable[[Place], Path]) -> dict[str, Measure
     return dict(zip(CASES, measures, strict=True))
 
 
-def warm_up(sheet: Sheet, place: Place, measures: dict[str, Measure]) -> None:
-    """List and read everything once. A place that cannot is left out of all cases."""
+def plan(sheet: Sheet, sizes: Sizes) -> None:
+    sheet.plan(GROUP, CASES, OURS)
+    sheet.plan(GROUP, CASES, RIVALS, rival=True)
+    sheet.plan(GROUP, CASES, ["mirage"], rival=True, share=few(sizes).count / shape(sizes).count)
+
+
+def shape(sizes: Sizes) -> Shape:
+    return Shape(sizes.directories, sizes.files)
+
+
+def few(sizes: Sizes) -> Shape:
+    return Shape(max(1, round(sizes.directories * MIRAGE_SHARE)), sizes.files)
+
+
+def warm_up(sheet: Sheet, group: str, place: Place, measures: dict[str, Measure], wanted: Shape) -> None:
+    """List and read everything once. A place that cannot, or has other files, is left out of all cases."""
     try:
         measures["ls -lR"](place)
         measures["cat of all"](place)
-        measures["find"](place)
+        expect("files and bytes", held(place.tree, bound=CELL_BOUND), (wanted.count, wanted.count * wanted.size))
     except Unmeasurable as why:
         for case in CASES:
-            sheet.fail(GROUP, case, place.name, f"the first run: {why}", share=place.share)
+            sheet.fail(group, case, place.name, type(why)(f"the first run: {why}"))
 
 
-def measure(sheet: Sheet, scratch: Path, budget: Budget, *, directories: int, files: int) -> None:
-    """scratch: a directory on tmpfs."""
-    shape = Shape(directories, files)
-    tree = scratch / "files"
-    shape.write(tree)
-    few = Shape(max(1, round(directories * MIRAGE_SHARE)), files)
-    few.write(scratch / "few")
+def measure(bench: Bench) -> None:
+    scratch, sheet, all_files, few_files = bench.memory, bench.sheet, shape(bench.sizes), few(bench.sizes)
+    # Beside the files, a folder that is mounted has .about.md.
+    tree = scratch / "folder" / "files"
+    all_files.write(tree)
+    few_files.write(scratch / "few")
     archive = scratch / "files.tar"
     with tarfile.open(archive, "w") as tar:
         tar.add(tree, arcname=".")
-    names = {place: write_list(scratch / place, of.names()) for place, of in (("all.list", shape), ("few.list", few))}
+    names = {
+        place: write_list(scratch / place, of.names())
+        for place, of in (("all.list", all_files), ("few.list", few_files))
+    }
     measures = programs(scratch, lambda place: names["few.list" if place.share < 1 else "all.list"])
     mounts = scratch / "mounts"
     mounts.mkdir()
-    folder = {"name": "warm", "type": "filesystem", "config": {"root": tree}, "ttl": "1h"}
-    serving = places.served("warm", places.server(directories, files))
+    folder = {"name": "warm", "type": "filesystem", "config": {"root": tree.parent}, "ttl": "1h"}
+    serving = places.served("warm", places.server(all_files.directories, all_files.files))
     commands = {
         "floor": (places.floor(tree), ""),
         "floor, no xattrs": (places.floor(tree, "--no-xattrs"), ""),
         "bbfs, MCP": (places.bbfs(scratch / "mcp", [serving]), "mcp-server+warm/bench/tree"),
-        "bbfs, folder": (places.bbfs(scratch / "folder", [folder]), "bb-filesystem+warm+file"),
+        "bbfs, folder": (places.bbfs(scratch / "folder-home", [folder]), "bb-filesystem+warm+file/files"),
         "rclone": (places.rclone(tree), ""),
         "rclone, kept 1 h": (places.rclone(tree, *places.KEPT), ""),
         "fsspec": (places.by_rival("fsspec_mount.py", tree), ""),
@@ -87,14 +104,10 @@ def measure(sheet: Sheet, scratch: Path, budget: Budget, *, directories: int, fi
         "mirage": (places.by_rival("mirage_mount.py", scratch / "few"), ""),
     }
     with ExitStack() as ending:
-        stage = places.Stage(sheet, GROUP, mounts, ending)
-        shares = {"mirage": few.count / shape.count}
-        for case in CASES:
-            for name in ("tmpfs", *commands):  # the order of the tables
-                sheet.cell(GROUP, case, name, share=shares.get(name, 1.0))
-        found = [Place("tmpfs", tree), *stage.places(CASES, commands, shares)]
+        stage = places.Stage(sheet, GROUP, mounts, ending, bench.rivals)
+        found = [Place("tmpfs", tree), *stage.places(CASES, commands)]
         for place in found:
-            warm_up(sheet, place, measures)
+            warm_up(sheet, GROUP, place, measures, few_files if place.share < 1 else all_files)
         ours = [place for place in found if place.name in OURS]
-        for number in budget.numbers(first_apart=True):
+        for number in bench.budget.numbers(first_apart=True):
             turn(sheet, GROUP, number, measures, ours if number else found)

@@ -3,24 +3,24 @@
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import cold_cases
-import large_cases
 import pytest
-import scale_cases
-import warm_cases
-from figures import Sheet, Summary
+import run as benchmarks
+import scale
+from figures import Missing, Sheet, Summary, Unmeasurable
 from files import Shape
-from guard import Goal, check, load
+from guard import Goal, check, excused, load
 from places import isolated, running
 from programs import wait_until
 from report import document, number, spread
 from repository import DOCS, ROOT
-from rounds import Budget, Place, Unmeasurable, end, run, turn
+from rounds import Bench, Budget, Place, Sizes, end, held, run, turn
 
 RATIO = Goal("warm", "find", "ours", "floor", at_most=1.2, at_least=None, guard=1.5)
 FASTER = Goal("warm", "find", "ours", "rival", at_most=None, at_least=3, guard=2)
@@ -29,6 +29,7 @@ FASTER = Goal("warm", "find", "ours", "rival", at_most=None, at_least=3, guard=2
 def sheet(*seconds: tuple[str, list[float]]) -> Sheet:
     made = Sheet()
     for place, values in seconds:
+        made.plan("warm", ["find"], [place], rival=place == "rival")
         for at, value in enumerate(values):
             made.add(at, "warm", "find", place, value)
     return made
@@ -50,13 +51,14 @@ def test_a_round_that_one_of_them_lacks_is_in_no_ratio() -> None:
 
 def test_seconds_for_a_share_of_the_files_are_scaled_up() -> None:
     made = sheet(("floor", [1]))
-    made.add(0, "warm", "find", "slow", 2, share=0.1)
+    made.plan("warm", ["find"], ["slow"], share=0.1)
+    made.add(0, "warm", "find", "slow", 2)
     assert made.ratio("warm", "find", "slow", "floor") == Summary(20, 20, 20, 1)
 
 
 def test_a_sheet_survives_json() -> None:
-    made = sheet(("floor", [1, 2]))
-    made.fail("warm", "find", "rival", "not installed")
+    made = sheet(("floor", [1, 2]), ("rival", []))
+    made.fail("warm", "find", "rival", Missing("not installed"))
     again = Sheet.from_json(json.loads(json.dumps(made.as_json())))
     assert again.cells == made.cells
     assert again.failed("warm", "find", "rival")
@@ -78,11 +80,12 @@ def test_the_guard_breaks_beyond_its_limit(goal: Goal, ours: float, theirs: floa
 
 
 def test_the_guard_breaks_where_ours_failed_and_not_where_a_rival_did() -> None:
-    made = sheet(("floor", [1]))
-    made.fail("warm", "find", "ours", "more than 40 s")
+    made = sheet(("floor", [1]), ("ours", []))
+    assert check(made, [RATIO]) == []
+    made.fail("warm", "find", "ours", Unmeasurable("more than 40 s"))
     assert check(made, [RATIO]) == ["warm, find, ours against floor: could not be measured, must be at most 1.5"]
-    made = sheet(("ours", [1]))
-    made.fail("warm", "find", "rival", "not installed")
+    made = sheet(("ours", [1]), ("rival", []))
+    made.fail("warm", "find", "rival", Missing("not installed"))
     assert check(made, [FASTER]) == []
     assert check(Sheet(), [RATIO]) == []
 
@@ -97,27 +100,76 @@ def test_the_goals_that_are_kept_can_be_read() -> None:
         assert goal.guard is None or goal.holds(limit, goal.guard)
 
 
-def test_every_goal_is_of_a_case_that_is_measured() -> None:
-    walks = {*cold_cases.Programs(Path(), cold_cases.Slow()).measures()}
-    known = {
-        "warm": {*warm_cases.CASES},
-        "upstream reads": walks | {cold_cases.TENTH, cold_cases.FIRST, cold_cases.REMOUNT},
-        cold_cases.TEMPLATE_GROUP: {cold_cases.BY_NAME},
-        "large": {large_cases.CACHED, large_cases.MAPPED, large_cases.COLD},
-        "scale": {scale_cases.LISTING, scale_cases.FIND, scale_cases.MEMORY, scale_cases.STALL, scale_cases.LOOP},
-        **{f"cold, {number} in flight": walks | {cold_cases.AT_ONCE} for number in (16, 32, 64)},
-    }
+def test_every_goal_and_every_excuse_is_of_a_figure_that_is_planned() -> None:
+    cells = benchmarks.planned(Sizes()).cells
     for goal in load():
-        assert goal.case in known[goal.group], goal
+        assert (goal.group, goal.case, goal.place) in cells, goal
+        assert goal.against is None or (goal.group, goal.case, goal.against) in cells, goal
+    assert excused() <= {(cell.place, cell.case) for cell in cells.values() if cell.rival}
+
+
+def test_a_figure_that_is_not_planned_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Sheet().add(0, "warm", "find", "ours", 1)
+    with pytest.raises(ValueError, match="nan"):
+        sheet(("ours", [float("nan")]))
+
+
+def test_what_was_not_measured_is_said_unless_a_rival_is_missing_or_excused() -> None:
+    made = sheet(("floor", [1]), ("ours", [1]), ("rival", []))
+    assert made.unmeasured() == ["warm, find, rival: not measured"]
+    made.fail("warm", "find", "rival", Unmeasurable("exit status 1"))
+    assert made.unmeasured() == ["warm, find, rival: exit status 1"]
+    assert made.unmeasured({("rival", "find")}) == []
+    made.fail("warm", "find", "rival", Missing("not installed"))
+    assert made.unmeasured() == []
+    assert made.missing() == ["rival: not installed"]
+    # A figure of some rounds is no figure of all, and a program of ours is never missing.
+    made.fail("warm", "find", "ours", Missing("no program find"))
+    assert made.unmeasured({("ours", "find")}) == ["warm, find, ours: no program find"]
+
+
+def raises(_bench: Bench) -> None:
+    raise ZeroDivisionError("no reason")
+
+
+def forgets(_bench: Bench) -> None:
+    pass
+
+
+@pytest.mark.parametrize(("acts", "why"), [(raises, "ZeroDivisionError: no reason"), (forgets, "not measured")])
+def test_a_run_fails_without_a_planned_figure_and_says_which(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, acts: Any, why: str
+) -> None:
+    group = benchmarks.Group(1.0, lambda sheet, _sizes: sheet.plan("warm", ["find"], ["ours"]), acts)
+    monkeypatch.setattr(benchmarks, "GROUPS", {"warm": group})
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--output", str(tmp_path)])
+    assert benchmarks.main() == 1
+    assert f"run: no figure: warm, find, ours: {why}" in capsys.readouterr().err
+    assert f"## Not measured\n\n- warm, find, ours: {why}" in (tmp_path / "results.md").read_text()
+
+
+def test_a_count_that_is_wrong_is_no_figure(tmp_path: Path) -> None:
+    for name in ("one", "two", ".about.md"):
+        (tmp_path / name).write_text("text")
+    assert held(tmp_path) == (3, 12)
+    with pytest.raises(SystemExit, match="find saw 3 of 2"):
+        scale.find(tmp_path, 2)
 
 
 def test_a_document_shows_figures_goals_and_reasons() -> None:
-    made = sheet(("floor", [0.01, 0.02]), ("ours", [0.02, 0.04]))
-    made.fail("warm", "find", "rival", "not installed")
-    text = document({"machine": "this one"}, made, [RATIO, FASTER], ["benchmarks/warm.svg"])
+    made = sheet(("floor", [0.01, 0.02]), ("ours", [0.02, 0.04]), ("rival", []))
+    made.plan("warm", ["find"], ["later"])
+    made.fail("warm", "find", "rival", Missing("not installed"))
+    text = document({"machine": "this one"}, made, [RATIO, FASTER], plots=["benchmarks/warm.svg"])
     assert "| ours | 30 (20–40) ms |" in text
     assert "| rival | – [1] |" in text
     assert "1. not installed" in text
+    assert "## Without these rivals\n\n- rival: not installed" in text
+    assert "| later | – [2] |" in text
+    assert "2. not measured yet" in text
+    assert "## Not measured" not in text
     assert "| warm | ours | floor | ≤ 1.2 × | find **2** |" in text
     assert "find not measured" in text
 
@@ -125,8 +177,21 @@ def test_a_document_shows_figures_goals_and_reasons() -> None:
 def test_the_page_of_results_is_made_of_the_results_of_the_last_run() -> None:
     page = DOCS / "benchmarks/results.md"
     kept = json.loads((ROOT / "benchmarks/results.json").read_text())
+    sheet = Sheet.from_json(kept["cells"])
     plots = [path.name for path in (page.with_name("warm.svg"), page.with_name("cold.svg")) if path.exists()]
-    assert page.read_text() == document(kept["about"], Sheet.from_json(kept["cells"]), load(), plots)
+    assert page.read_text() == document(kept["about"], sheet, load(), excused(), plots)
+
+
+def test_every_figure_that_a_run_has_to_give_is_on_the_page_and_its_group_in_the_method() -> None:
+    """A figure without a value is there as "not measured yet" (`run.py --page`)."""
+    planned = benchmarks.planned(Sizes())
+    kept = Sheet.from_json(json.loads((ROOT / "benchmarks/results.json").read_text())["cells"])
+    assert [*kept.cells] == [*planned.cells]
+    method, page = (DOCS / "benchmarks.md").read_text(), (DOCS / "benchmarks/results.md").read_text()
+    for group in planned.groups():
+        assert f"\n## {group[0].upper()}{group[1:]}\n" in page
+    for group in benchmarks.GROUPS:
+        assert f"\n- **{group.capitalize()}**" in method
 
 
 def test_numbers_are_short() -> None:
@@ -144,6 +209,7 @@ def test_every_place_begins_once_and_one_that_failed_is_not_asked_again() -> Non
         return 1.0
 
     made, places = Sheet(), [Place(name, Path("/")) for name in "abc"]
+    made.plan("warm", ["find"], "abc")
     for at in range(3):
         turn(made, "warm", at, {"find": measure}, places)
     assert "".join(asked) == "abc" + "ca" + "ca"
