@@ -8,9 +8,9 @@ million: one daemon; the time until `find` shows all, then `find` again, in turn
     tmpfs (empty files, the same names). VmRSS and VmHWM of the daemon from /proc. The longest delay of its event loop
     is taken by `probed.py`.
 large: two servers, a daemon for each round; distinct resources of one are read one after the other, alone and while the
-    64 MB text of the other is read again and again. The 99th percentiles are compared.
+    64 MB text of the other is read again and again, three times as long. The 99th percentiles are compared.
 
-    python benchmarks/scale.py listing|million|large [--count N] [--rounds N] [--json FILE]
+    python benchmarks/scale.py listing|million|large [--count N] [--rounds N] [--text BYTES] [--spell S] [--json FILE]
 """
 
 import argparse
@@ -36,7 +36,8 @@ from bbfs.fuse import mountpoint
 HERE = Path(__file__).parent
 SERVER = HERE.parent / "tests" / "support" / "servers" / "many.py"
 BOUND = 900
-LARGE = 64 << 20
+TREE = Path("mcp-server+many", "many", "shelves")
+"""The directory of the resources on a mount; beside it bbfs has files of its own (.about.md)."""
 SDK_WALK = """
 import sys, trio
 from mcp import StdioServerParameters
@@ -143,7 +144,7 @@ def listing(count: int, rounds: int) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as home:
             started = time.perf_counter()
             with mounted({"many": server(count)}, Path(home)) as daemon:
-                find(daemon.path, count)
+                find(daemon.path / TREE, count)
                 ours = time.perf_counter() - started
                 delay = daemon.longest_delay()
         rows.append({"sdk_s": plain, "mount_s": ours, "delay_ms": delay})
@@ -160,7 +161,7 @@ def copy_tree(count: int, path: Path) -> None:
         os.close(os.open(directory / f"document-{number:07}.txt", os.O_CREAT | os.O_WRONLY))
 
 
-def million(count: int, rounds: int) -> dict[str, float]:
+def million(count: int, rounds: int, spell: float) -> dict[str, float]:
     copy = Path(tempfile.mkdtemp(prefix="bbfs-scale-", dir="/dev/shm"))
     found: dict[str, float] = {}
     try:
@@ -173,22 +174,23 @@ def million(count: int, rounds: int) -> dict[str, float]:
                 )
                 found["listed_s"] = time.perf_counter() - started
                 found["listed_rss_mb"] = daemon.memory("VmRSS")
-                found["first_find_s"] = timed(lambda: find(daemon.path, count))
+                found["first_find_s"] = timed(lambda: find(daemon.path / TREE, count))
                 found["delay_ms"] = daemon.longest_delay()
                 rows = [
-                    (timed(lambda: find(copy, count)), timed(lambda: find(daemon.path, count))) for _ in range(rounds)
+                    (timed(lambda: find(copy, count)), timed(lambda: find(daemon.path / TREE, count)))
+                    for _ in range(rounds)
                 ]
                 found["tmpfs_find_s"] = statistics.median(row[0] for row in rows)
                 found["find_s"] = statistics.median(row[1] for row in rows)
                 found["find_ratio"] = found["find_s"] / found["tmpfs_find_s"]
                 found["find_delay_ms"] = daemon.longest_delay()
-                time.sleep(20)  # what was learnt is written by now
+                time.sleep(4 * spell)  # what was learnt is written by now
                 found["rest_delay_ms"] = daemon.longest_delay()
                 found["rss_mb"], found["hwm_mb"] = daemon.memory("VmRSS"), daemon.memory("VmHWM")
             started = time.perf_counter()
             with mounted({"many": server(count)}, Path(home)) as daemon:
                 found["remount_s"] = time.perf_counter() - started
-                find(daemon.path, count)
+                find(daemon.path / TREE, count)
                 found["remount_find_s"] = time.perf_counter() - started
                 found["remount_delay_ms"] = daemon.longest_delay()
                 found["remount_hwm_mb"] = daemon.memory("VmHWM")
@@ -232,26 +234,26 @@ def loading(path: Path) -> Iterator[list[float]]:
         thread.join()
 
 
-def large(rounds: int) -> dict[str, float]:
-    """The reading happens in this process, which serves no mount."""
+def large(count: int, rounds: int, text: int, spell: float) -> dict[str, float]:
+    """The reading happens in this process, which serves no mount. spell: seconds of reading without the text."""
     rows = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as home:
-            servers = {"large": server(1, "--large", str(LARGE)), "many": server(50_000)}
+            servers = {"large": server(1, "--large", str(text)), "many": server(count)}
             with mounted(servers, Path(home), short_lived="large") as daemon:
                 big = daemon.path / "mcp-server+large" / "many" / "large.txt"
-                paths = [
-                    daemon.path / "mcp-server+many" / "many" / "shelves" / f"{n // 1000:04}" / f"document-{n:07}.txt"
-                    for n in range(50_000)
-                ]
-                read_all(paths, 1)
+                tree = daemon.path / TREE
+                paths = [tree / f"{n // 1000:04}" / f"document-{n:07}.txt" for n in range(count)]
+                read_all(paths, spell / 5)
                 read_all([big], 60)
-                alone = read_all(paths, 5)
+                alone = read_all(paths, spell)
                 daemon.longest_delay()
                 with loading(big) as loads:
-                    beside = read_all(paths, 15)
+                    beside = read_all(paths, 3 * spell)
+                if not paths:
+                    raise SystemExit(f"{count} resources are too few for {spell} s")
                 row = {"p99_alone_ms": percentile(alone), "p99_beside_ms": percentile(beside)}
-                row |= {"reads_alone": len(alone) / 5, "reads_beside": len(beside) / 15}
+                row |= {"reads_alone": len(alone) / spell, "reads_beside": len(beside) / spell / 3}
                 row |= {"max_beside_ms": max(beside) * 1000, "load_s": statistics.median(loads), "loads": len(loads)}
                 row |= {"delay_ms": daemon.longest_delay(), "hwm_mb": daemon.memory("VmHWM")}
         rows.append(row)
@@ -264,14 +266,16 @@ def main() -> None:
     parser.add_argument("case", choices=("listing", "million", "large"))
     parser.add_argument("--count", type=int)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--text", type=int, default=64 << 20)
+    parser.add_argument("--spell", type=float, default=5.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.case == "listing":
         result = listing(options.count or 100_000, options.rounds)
     elif options.case == "million":
-        result = million(options.count or 1_000_000, options.rounds)
+        result = million(options.count or 1_000_000, options.rounds, options.spell)
     else:
-        result = large(options.rounds)
+        result = large(options.count or 50_000, options.rounds, options.text, options.spell)
     for key, value in result.items():
         print(f"{key:20} {value:12.3f}")
     if options.json:
