@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from bbfs import config
     from bbfs.cli.commands.searching import grep_run
-    from bbfs.cli.operands import control_client, mounted, operand
+    from bbfs.cli.operands import control_client, direct, mounted, operand
     from bbfs.config import editing, toml
     from bbfs.config import problems as config_problems
     from bbfs.config.command_line import assignments
@@ -48,6 +48,7 @@ MODULES = {
     "trio": "trio",
     "grep_run": "bbfs.cli.commands.searching.grep_run",
     "control_client": "bbfs.cli.operands.control_client",
+    "direct": "bbfs.cli.operands.direct",
     "mounted": "bbfs.cli.operands.mounted",
     "operand": "bbfs.cli.operands.operand",
     "config": "bbfs.config",

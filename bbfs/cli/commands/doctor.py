@@ -7,6 +7,7 @@ import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from bbfs.cli import lazy, output
+from bbfs.cli.operands.location import Asking
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import ForeignMount, MountError
@@ -194,21 +196,18 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
 
 def _asked(mounts: list[str], timeout: float | None) -> dict[str, list[dict[str, Any]] | MountError]:
     """Return the sources of each mount, all asked at once for their listings within the time, or why there are none."""
+    contacts = {mount: Asking(mount, partial(_sources_of, mount, timeout)) for mount in mounts}
     found: dict[str, list[dict[str, Any]] | MountError] = {}
-
-    async def ask(mount: str) -> None:
+    for mount, contact in contacts.items():
         try:
-            found[mount] = await lazy.mounted.MountedTree(mount).sources(timeout)
+            found[mount] = contact.answer()
         except MountError as error:
             found[mount] = error
-
-    async def work() -> None:
-        async with lazy.trio.open_nursery() as nursery:
-            for mount in mounts:
-                nursery.start_soon(ask, mount)
-
-    lazy.trio.run(work)
     return found
+
+
+def _sources_of(mount: str, timeout: float | None) -> list[dict[str, Any]]:
+    return lazy.mounted.MountedTree(mount).sources_now(timeout)
 
 
 def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> Iterator[Check]:

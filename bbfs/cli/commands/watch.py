@@ -204,6 +204,7 @@ async def _watched(opened: "Trees", operands: Sequence[str], teller: Teller, tim
 
     timeout: seconds. Raise BbfsError, OSError.
     """
+    await opened.event_loop()
     ends = inf if timeout is None else lazy.trio.current_time() + timeout
     targets: list[Target] = []
 

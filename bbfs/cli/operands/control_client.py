@@ -1,4 +1,4 @@
-"""The client of a daemon's control socket, for tasks and (`ask_now`) for commands without an event loop."""
+"""The client of a daemon's control socket: for commands, and (`follow`) for the tasks of an event loop."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,19 +13,14 @@ from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable
 from bbfs.resources.commands.table import Put, Request, answer_in, message_of
 
 A = TypeVar("A")
-T = TypeVar("T")
 PIECE = 512 << 10
 """Bytes of a content in one message: in base64 they fit a line of the control socket."""
 
 
-async def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
-    """Ask the daemon of a mount, and have `hear` called with each answer.
-
-    Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, Denied if the socket is of
-    another user than the mount, which may name any socket; and the error in an answer.
-    """
+async def follow(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
+    """As `ask`, in a task of an event loop: several requests that last can be asked at once."""
     await lazy.trio.to_thread.run_sync(mountpoint.names, mount)
-    address = await _asked(mount, lambda: location.control_address(mount))
+    address = await lazy.trio.to_thread.run_sync(_address, mount, abandon_on_cancel=True)
     async with lazy.link.connect(address, _user_of(mount)) as link:
         try:
             for message in _messages(request):
@@ -36,11 +31,21 @@ async def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> N
             raise _ended() from None
 
 
+def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
+    """Ask the daemon of a mount, and have `hear` called with each answer.
+
+    Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, Denied if the socket is of
+    another user than the mount, which may name any socket; and the error in an answer.
+    """
+    mountpoint.names(mount)
+    for answer in ask_now(mount, request):
+        hear(answer)
+
+
 def ask_now(mount: str, request: Request[A]) -> Iterator[A]:
-    """As `ask`. It blocks, and yields the answers."""
-    address = location.asked(mount, lambda: location.control_address(mount))
+    """As `ask`, of a mount that is known to answer. It yields the answers."""
     answers: list[A] = []
-    with blocking.connect(address, _user_of(mount)) as link:
+    with blocking.connect(_address(mount), _user_of(mount)) as link:
         try:
             for message in _messages(request):
                 link.send(message)
@@ -82,17 +87,15 @@ def _ended() -> Unreachable:
     return Unreachable("the daemon has ended")
 
 
-async def resolved(mount: str, path: Path) -> Path:
+def resolved(mount: str, path: Path) -> Path:
     """Return a path of a mount without symbolic links. Raise Denied if they lead out of it, OSError, MountError."""
-    return await _asked(mount, lambda: location.without_links(mount, path))
+    return location.asked(mount, lambda: location.without_links(mount, path))
+
+
+def _address(mount: str) -> str:
+    return location.asked(mount, lambda: location.control_address(mount))
 
 
 def _user_of(mount: str) -> int | None:
     held = mountpoint.mount_at(mount)
     return None if held is None else held.user
-
-
-async def _asked(mount: str, ask: Callable[[], T]) -> T:
-    with lazy.trio.move_on_after(location.ANSWERS_WITHIN):
-        return await lazy.trio.to_thread.run_sync(ask, abandon_on_cancel=True)
-    raise location.no_answer(mount)

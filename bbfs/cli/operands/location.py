@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.rule import Path, components
@@ -89,26 +89,37 @@ def control_address(mount: str) -> str:
         raise
 
 
-def no_answer(mount: str) -> MountError:
-    return MountError(f"{mount} does not answer")
+class NoAnswer(MountError):
+    """A mount has not answered in time."""
 
 
-def asked(mount: str, ask: Callable[[], T]) -> T:
-    """Ask a mount in a thread. Raise MountError if it does not answer, and the errors of `ask`."""
-    results: list[T] = []
-    failures: list[BaseException] = []
+class Asking(Generic[T]):
+    """A call of a mount in a thread of its own, so that a command can end while the mount holds the call."""
 
-    def work() -> None:
+    def __init__(self, mount: str, ask: Callable[[], T]) -> None:
+        self._mount = mount
+        self._ask = ask
+        self._results: list[T] = []
+        self._failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
         try:
-            results.append(ask())
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            failures.append(error)
+            self._results.append(self._ask())
+        except BaseException as error:  # noqa: BLE001 - raised again in `answer`
+            self._failures.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(ANSWERS_WITHIN)
-    if failures:
-        raise failures[0]
-    if not results:
-        raise no_answer(mount)
-    return results[0]
+    def answer(self, within: float | None = None) -> T:
+        """Return the result of the call. Raise its errors, and NoAnswer after some seconds. Ctrl-C ends the wait."""
+        self._thread.join(within)
+        if self._failures:
+            raise self._failures[0]
+        if not self._results:
+            raise NoAnswer(f"{self._mount} does not answer")
+        return self._results[0]
+
+
+def asked(mount: str, ask: Callable[[], T], within: float | None = ANSWERS_WITHIN) -> T:
+    """Ask a mount in a thread. Raise NoAnswer if it does not answer, and the errors of `ask`. within: seconds."""
+    return Asking(mount, ask).answer(within)

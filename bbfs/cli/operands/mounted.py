@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,13 +13,11 @@ from functools import partial
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import quote
 
-import trio
-
 from bbfs.cli import lazy
 from bbfs.cli.operands import file_writing, scratches
 from bbfs.cli.operands.access import NO_LABELS, Target, TreeEntry, kept_write, pending_ids, with_pending
 from bbfs.cli.operands.attributes import Attributes
-from bbfs.cli.operands.location import is_removed, without_links
+from bbfs.cli.operands.location import Asking, NoAnswer, asked, is_removed, without_links
 from bbfs.cli.operands.rule import Path, path_by_rule, uri_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
@@ -49,7 +48,10 @@ _REASONED = (
 
 
 class MountedTree:
-    """A live mount. Its daemon bounds every wait; an interrupted call ends at once."""
+    """A live mount. Its daemon bounds every wait; an interrupted call ends at once.
+
+    No method needs an event loop, but for the requests that last: all others return without suspending their task.
+    """
 
     def __init__(self, mount: str) -> None:
         self.mount: str | None = mount
@@ -60,10 +62,13 @@ class MountedTree:
         self._attributes = Attributes(mount, scratch)
 
     async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
-        await lazy.control_client.ask(self._root, request, hear)
+        if request.lasts:
+            await lazy.control_client.follow(self._root, request, hear)
+        else:
+            lazy.control_client.ask(self._root, request, hear)
 
     async def resolved(self, path: Path) -> Path:
-        return await lazy.control_client.resolved(self._root, path) if path else ()
+        return lazy.control_client.resolved(self._root, path) if path else ()
 
     def has(self, path: str) -> bool:
         return not self.has_scratch or not is_removed(os.path.join(self._root, path))
@@ -123,7 +128,7 @@ class MountedTree:
         def described() -> list[TreeEntry]:
             return [self._described_entry(entry, known) for entry in entries]
 
-        return await trio.to_thread.run_sync(described, abandon_on_cancel=True)
+        return asked(self._root, described, None)
 
     def _described_entry(self, entry: TreeEntry, known: dict[str, Entry]) -> TreeEntry:
         if self._attributes.are_above(entry.path):
@@ -182,7 +187,7 @@ class MountedTree:
         try:
             status = os.stat(here)  # loads the content if the size is unknown
         except OSError as error:
-            text, _ = await self._told(path, "user.bbfs.metadata")
+            text, _ = self._told(path, "user.bbfs.metadata")
             if error.errno not in _REASONED or text is None:
                 raise
             return {"error": error.strerror, **json.loads(text), "kind": "file", "mount": self._root}
@@ -207,7 +212,7 @@ class MountedTree:
             except OSError as error:
                 if error.errno != errno.ESTALE or not self.has_scratch:
                     raise
-                if not await self._is_directory_soon(here):
+                if not self._is_directory_soon(here):
                     return _copy_file(here, write)
         if not self._has_several_contents(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -215,28 +220,28 @@ class MountedTree:
             _copy_file(os.path.join(here, name), write)
         return None
 
-    async def _is_directory_soon(self, here: str) -> bool:
+    def _is_directory_soon(self, here: str) -> bool:
         """Return the type of what has changed below an overlay, once the overlay shows it. Raise OSError."""
-        until = trio.current_time() + _SHOWN_WITHIN
+        until = time.monotonic() + _SHOWN_WITHIN
         while True:
             try:
                 return stat.S_ISDIR(os.stat(here).st_mode)
             except OSError as error:
-                if error.errno != errno.ESTALE or trio.current_time() > until:
+                if error.errno != errno.ESTALE or time.monotonic() > until:
                     raise
-            await trio.sleep(_LOOK_EVERY)
+            time.sleep(_LOOK_EVERY)
 
     async def require_written(self, target: Target) -> None:
         self._require_own_write()
         if not self.has_scratch:
-            granted = await self._told_by_source(await self._place(target), "user.bbfs.capabilities")
+            granted = self._told_by_source(await self._place(target), "user.bbfs.capabilities")
             if granted is not None and "write" not in json.loads(granted):
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    async def _is_granted(self, target: Target) -> bool:
+    def _is_granted(self, target: Target) -> bool:
         """Return whether the configuration grants the target's source the capability `write`."""
         path = target.path or path_by_rule(target.uri or "")  # no look at the name, or the kernel has it as absent
-        told = await self._told_by_source(path, "user.bbfs.capabilities")
+        told = self._told_by_source(path, "user.bbfs.capabilities")
         return "write" in json.loads(told or "[]")
 
     async def write(
@@ -245,14 +250,14 @@ class MountedTree:
         self._require_own_write()
         if self.has_scratch and labels:
             raise NotSupported("a file in a scratch has neither a MIME type nor a description")
-        if not self.has_scratch and (labels or (by_owner and not await self._is_granted(target))):
+        if not self.has_scratch and (labels or (by_owner and not self._is_granted(target))):
             await self._put(target, file, labels, replace=replace)
         else:
             await self._write(target, file, replace=replace)
 
     async def _put(self, target: Target, file: IO[bytes], labels: Labels, *, replace: bool) -> None:
         """Have the daemon store a file. Raise BbfsError, OSError."""
-        data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
+        data = asked(self._root, file.read, None)
         before = pending_ids()
         path, uri = await self._named(target)
         try:
@@ -287,21 +292,21 @@ class MountedTree:
 
         before = pending_ids()
         try:
-            await trio.to_thread.run_sync(write, abandon_on_cancel=True)
+            asked(self._root, write, None)
         except OSError as error:
             raise kept_write(before, path=without_links(self._root, place)) or error from error
 
     async def remove(self, target: Target, *, by_owner: bool = False) -> None:
         self._require_own_write()
-        if by_owner and not self.has_scratch and not await self._is_granted(target):
+        if by_owner and not self.has_scratch and not self._is_granted(target):
             await self.ask(Remove(*await self._named(target)))
             return
         place = await self._place(target)
-        native_uri, _ = await self._told(place, "user.xdg.origin.url")
+        native_uri, _ = self._told(place, "user.xdg.origin.url")
         try:
-            await trio.to_thread.run_sync(os.unlink, self._at(place), abandon_on_cancel=True)
+            asked(self._root, partial(os.unlink, self._at(place)), None)
         except OSError as error:
-            problem = await self._told_by_source(place, "user.bbfs.error") or ""
+            problem = self._told_by_source(place, "user.bbfs.error") or ""
             reason = problem.removeprefix(f"{native_uri}: not removed: ")
             raise (error if reason == problem else BbfsError(reason)) from error
 
@@ -325,41 +330,41 @@ class MountedTree:
         )
 
     async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
-        rows: dict[str, dict[str, Any]] = {}
+        return self.sources_now(timeout)
 
-        async def contact(name: str) -> None:
-            listed = False
-            problem: str | None = None
-            if timeout is not None:
-                with trio.move_on_after(timeout) as bound:
-                    try:
-                        walk = partial(_list_below, self._at((name,)))
-                        await trio.to_thread.run_sync(walk, abandon_on_cancel=True)
-                        listed = True
-                    except OSError as error:
-                        problem = error.strerror
-                if bound.cancelled_caught:
-                    problem = f"did not answer within {timeout:g} s"
-            text, unknown = await self._told((name,), "user.bbfs.metadata")
-            document = {"id": name, "uriPrefix": name, "state": "down", **json.loads(text or "{}")}
-            if listed and document["state"] == "idle" and "resources" not in document:
-                document["state"] = "up"  # the folder itself has answered
-            document.update(resources=document.get("resources") if listed else None, mount=self._root)
-            if problem or unknown:
-                document.setdefault("error", problem or unknown)
-            rows[name] = document
-
-        names = await self._names()
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(contact, name)
-        if any("error" in row for row in rows.values()):
-            await self._names()  # raises if the mount died: then its sources are not down
+    def sources_now(self, timeout: float | None) -> list[dict[str, Any]]:
+        """As `sources`, without a task."""
+        names = mountpoint.names(self._root)
+        contacts = [Asking(self._root, partial(self._contacted, name, timeout)) for name in names]
+        rows = [contact.answer() for contact in contacts]
+        if any("error" in row for row in rows):
+            mountpoint.names(self._root)  # raises if the mount died: then its sources are not down
         left_out = {"state": "down", "mount": self._root}
         return [
-            *with_pending([rows[name] for name in names]),
+            *with_pending(rows),
             *({"id": name, "error": f"left out: {why}", **left_out} for name, why in self.left_out().items()),
         ]
+
+    def _contacted(self, name: str, timeout: float | None) -> dict[str, Any]:
+        """Return the description of a source after a contact of at most `timeout` seconds (None: no contact)."""
+        listed = False
+        problem: str | None = None
+        if timeout is not None:
+            try:
+                asked(self._root, partial(_list_below, self._at((name,))), timeout)
+                listed = True
+            except NoAnswer:
+                problem = f"did not answer within {timeout:g} s"
+            except OSError as error:
+                problem = error.strerror
+        text, unknown = self._told((name,), "user.bbfs.metadata")
+        document = {"id": name, "uriPrefix": name, "state": "down", **json.loads(text or "{}")}
+        if listed and document["state"] == "idle" and "resources" not in document:
+            document["state"] = "up"  # the folder itself has answered
+        document.update(resources=document.get("resources") if listed else None, mount=self._root)
+        if problem or unknown:
+            document.setdefault("error", problem or unknown)
+        return document
 
     def status(self) -> dict[str, Any]:
         """Return the state of the mount; nothing where it cannot be read. The daemon answers from memory."""
@@ -374,10 +379,6 @@ class MountedTree:
         """Return why servers of the mount's configuration are no sources of it, by name, each in one line."""
         return {name: why.replace("\n", "; ") for name, why in self.status().get("left_out", {}).items()}
 
-    async def _names(self) -> list[str]:
-        """Return the names at the root. Raise MountError, DeadMount if the daemon is gone."""
-        return await trio.to_thread.run_sync(mountpoint.names, self._root)
-
     async def why(self, path: Path, error: OSError) -> str | None:
         if error.errno == errno.ENOTDIR and any("?" in name for name in path[:-1]):
             return "what is before the slash is a call; write a slash in a value as %2F"
@@ -388,28 +389,27 @@ class MountedTree:
         # The file itself has the error of a wrong argument; an error of the source is unrelated to it.
         above = () if error.errno == errno.EINVAL else (path[:1], _source_of(path))
         for place in dict.fromkeys((path, *above)):
-            text, _ = await self._told(place, "user.bbfs.error")
+            text, _ = self._told(place, "user.bbfs.error")
             if text:
                 return text
         return None
 
-    async def _told_by_source(self, path: Path, name: str) -> str | None:
+    def _told_by_source(self, path: Path, name: str) -> str | None:
         """Return an extended attribute of the directory of a path's source, or None."""
         for place in dict.fromkeys((path[:1], _source_of(path))):
-            text, _ = await self._told(place, name)
+            text, _ = self._told(place, name)
             if text is not None:
                 return text
         return None
 
-    async def _told(self, path: Path, name: str) -> tuple[str | None, str | None]:
+    def _told(self, path: Path, name: str) -> tuple[str | None, str | None]:
         """Return an extended attribute, or None and the error that prevents it within `_TOLD_WITHIN` seconds."""
-        with trio.move_on_after(_TOLD_WITHIN):
-            try:
-                read = partial(self._attributes.get, path, name)
-                return await trio.to_thread.run_sync(read, abandon_on_cancel=True), None
-            except OSError as error:
-                return None, error.strerror
-        return None, "the mount does not answer"
+        try:
+            return asked(self._root, partial(self._attributes.get, path, name), _TOLD_WITHIN), None
+        except NoAnswer:
+            return None, "the mount does not answer"
+        except OSError as error:
+            return None, error.strerror
 
 
 def _described(entry: TreeEntry, known: Entry) -> TreeEntry:

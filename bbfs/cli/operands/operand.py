@@ -2,17 +2,15 @@
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import trio
 
 from bbfs.cli import lazy, output, progress
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import NoSuchSource, SourceTree, Target
-from bbfs.cli.operands.direct import DirectTree
 from bbfs.cli.operands.location import inside_mount
 from bbfs.cli.operands.mounted import MountedTree
 from bbfs.cli.operands.rule import Path, components, path_by_rule
@@ -24,6 +22,7 @@ from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import native_scheme, parse_data_source_uri, parse_uri_prefix, source_uri
 
 if TYPE_CHECKING:
+    from bbfs.cli.operands.direct import DirectTree
     from bbfs.config import Config
 
 T = TypeVar("T")
@@ -54,6 +53,7 @@ class Trees:
         self._config = config
         self._stack = stack
         self._direct: DirectTree | None = None
+        self._has_loop = False
         self._answering: list[tuple[str, list[str]]] | None = None
         self._told: set[tuple[str, str | None]] = set()
         self.takes_files = False
@@ -140,15 +140,22 @@ class Trees:
                 return mounted
         return [await self.direct()]
 
-    async def direct(self) -> DirectTree:
+    async def event_loop(self) -> None:
+        """Go on in an event loop. Sources that this process opens need one, and so do requests that last."""
+        if not self._has_loop:
+            self._has_loop = True
+            await _in_event_loop()
+
+    async def direct(self) -> "DirectTree":
         """Return the sources of the options and the configuration file, opened in this process."""
         if self._direct is None:
+            await self.event_loop()
             config = self._config or self._choice.load_some()
             opening = lazy.opening
             sources = opening.resource_manager(config, opening.compose(_lazy(config)), index=opening.index_path())
             manager = await self._stack.enter_async_context(sources)
             self._stack.push_async_callback(lazy.neighbours.Neighbours(manager.changes).tell_all)
-            self._direct = DirectTree(manager)
+            self._direct = lazy.direct.DirectTree(manager)
         return self._direct
 
     def _mounts(self) -> list[tuple[str, list[str]]]:
@@ -214,7 +221,8 @@ async def _of_several(having: Sequence[tuple[MountedTree, Path]], below: Path, u
 def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Config | None" = None) -> T:
     """Do asynchronous work on trees, then close the sources that it opened. Raise the errors of the work, unwrapped.
 
-    config: the configuration of `choice`, if it is already loaded.
+    An event loop is imported and runs once the work needs one (`Trees.event_loop`). To import it takes longer than most
+    commands that ask a mount. config: the configuration of `choice`, if it is already loaded.
     """
     results: list[T] = []
     failures: list[BaseException] = []
@@ -229,10 +237,32 @@ def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Co
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised again below, unwrapped
                 failures.append(error)
 
-    trio.run(main)
+    begun = main()
+    try:
+        begun.send(None)
+    except StopIteration:
+        pass
+    else:
+        lazy.trio.run(_continued, begun)
     if failures:
         raise failures[0]
     return results[0]
+
+
+@coroutine
+def _in_event_loop() -> Generator[None, None, None]:
+    """Suspend a work that `run` has begun, which then goes on in an event loop."""
+    yield
+
+
+async def _continued(begun: Coroutine[Any, Any, None]) -> None:
+    await _rest(begun)
+
+
+@coroutine
+def _rest(begun: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+    """Await a coroutine that has begun already, which `await` itself refuses."""
+    yield from begun.__await__()
 
 
 async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target], Awaitable[None]]) -> bool:

@@ -138,7 +138,7 @@ async def _of_operands(trees: "Trees", operands: Sequence[str]) -> Located:
             mount = target.tree.mount
             if mount is None:
                 raise MountError(_NO_MOUNT)
-            path = await control_client.resolved(mount, await target.located())
+            path = control_client.resolved(mount, await target.located())
             found.append(_Place(mount, path, _as_typed(operand) or os.path.join(mount, *path)))
         except (BbfsError, OSError) as error:
             found.append(error)

@@ -161,6 +161,7 @@ class _Draft:
 
 async def _edited(opened: "Trees", draft: _Draft) -> bool:
     where = draft.where
+    await opened.event_loop()  # sources that this process has opened live on while the editor runs
     read = await _version(opened, where)
     if read is None:
         return False
