@@ -279,6 +279,16 @@ def test_apply(place: Place) -> None:
     assert place.changes() == []
 
 
+@pytest.mark.semantics("S39.4")
+def test_a_rename_that_is_not_applied_is_told_by_both_names(place: Place) -> None:
+    place.mount(*WRITABLE)
+    (place.notes / "one").rename(place.notes / "two")
+    (place.folder / "two").unlink()
+    done = place.bbfs("apply", place.mnt, status=1)
+    assert f"{SOURCE}/one -> {SOURCE}/two: the source has removed it meanwhile" in done.stderr
+    assert (place.folder / "one").read_text() == "one\n"
+
+
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """A command that has stopped itself before a step."""

@@ -218,6 +218,11 @@ def _programs_lost(first: Applied, history: History) -> Iterator[str]:
             yield f"{event}: acknowledged, and the scratch has {first.before.get(event.name)}"
 
 
+def _is_named(name: str, said: str) -> bool:
+    """Return whether a message is about a file, or about one that was renamed from or to its name."""
+    return f"/{name}: " in said or f"/{name} -> " in said
+
+
 def _during(name: str, applied: Applied, states: Sequence[State]) -> list[State]:
     """Return the states that a file had while a command ran."""
     of_name = [state for state in states if state.name == name]
@@ -242,7 +247,7 @@ def _settled(applied: Applied, states: Sequence[State]) -> Iterator[str]:
                 yield f"{applied}: {name} has left the scratch with {records}, and the source has not had it"
         elif applied.after[name] != records:
             yield f"{applied}: {name} was {records} in the scratch, and is {applied.after[name]}"
-        elif "kill" not in applied.what and f"/{name}: " not in applied.said and not applied.has_failed_whole:
+        elif "kill" not in applied.what and not _is_named(name, applied.said) and not applied.has_failed_whole:
             yield f"{applied}: {name} is still in the scratch, without a reason: {applied.said!r}"
     for name in {*applied.after} - {*applied.before}:
         yield f"{applied}: the scratch has {name}, which it had not"

@@ -184,7 +184,7 @@ def applied(scratch: Scratch, chosen: Sequence[Change], *, overwrite: bool = Fal
                 output.line(summary(outcome.change))
             else:
                 failed += 1
-                output.message(f"not applied: {output.quoted(outcome.change.path)}: {outcome.error}")
+                output.message(f"not applied: {_shown(outcome.change)}: {outcome.error}")
     except KeyboardInterrupt:
         output.message(
             f"interrupted: {done} of {len(chosen)} are applied, and what was under way; the rest stays in the scratch"
@@ -203,14 +203,16 @@ def _names(change: Change) -> Iterator[str]:
     yield change.path + ("/" if change.is_directory else "")
 
 
+def _shown(change: Change) -> str:
+    """Return the name that a change is about; for a renamed file, both of its names."""
+    name = output.quoted(change.path + ("/" if change.is_directory else ""))
+    return name if change.old is None else f"{output.quoted(change.old)} -> {name}"
+
+
 def summary(change: Change) -> str:
     """Return a change as a line: letter, names, and in brackets what its user should know before it is applied."""
-    end = "/" if change.is_directory else ""
-    name = output.quoted(change.path + end)
-    if change.old is not None:
-        name = f"{output.quoted(change.old)} -> {name}"
     notes = ", ".join(_notes(change))
-    return f"{LETTERS[change.what]}  {name}" + (f"  [{notes}]" if notes else "")
+    return f"{LETTERS[change.what]}  {_shown(change)}" + (f"  [{notes}]" if notes else "")
 
 
 def _notes(change: Change) -> Iterator[str]:
