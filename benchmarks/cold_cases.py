@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import places
@@ -111,18 +112,31 @@ class Programs:
             run(["rm", "-rf", target], bound=CELL_BOUND)
 
 
+def requests(counters: Path, kind: bytes = b"") -> int:
+    """The requests of a kind that a server has had."""
+    return sum(line.startswith(kind) for line in counters.read_bytes().splitlines())
+
+
 def settled(counters: Path, delay: float) -> int:
     """The reads upstream, once there have been no more for a while."""
     count, since = -1, time.monotonic()
     while time.monotonic() - since < 0.2 + 3 * delay:
-        if (now := counters.read_bytes().count(b"read\n")) != count:
+        if (now := requests(counters, b"read")) != count:
             count, since = now, time.monotonic()
         time.sleep(0.02)
     return count
 
 
+Serve = Callable[[Slow, str, Path], list[str | Path]]
+"""Makes the command of a server of these resources, given a seed and the file for its counters."""
+
+
+def serve(slow: Slow, seed: str, counters: Path, *, template: bool = False) -> list[str | Path]:
+    return places.server(1, slow.count, seed=seed, delay=slow.delay, counters=counters, template=template)
+
+
 class Upstream:
-    """One server a case as sources of one daemon, and what each has been asked."""
+    """One server a case as sources of one daemon, and what each has been asked. below: where its resources are."""
 
     def __init__(
         self,
@@ -131,9 +145,11 @@ class Upstream:
         cases: Sequence[str],
         concurrency: int,
         *,
-        template: bool = False,
+        serve: Serve = serve,
+        below: str = "bench/tree/d000",
         python: str | Path = sys.executable,
     ) -> None:
+        self._below = below
         self._home = stage.directory / f"home-{time.monotonic_ns()}"
         self._slow = slow
         self._names = {case: f"s{number}" for number, case in enumerate(cases)}
@@ -143,8 +159,7 @@ class Upstream:
             counters.parent.mkdir(parents=True, exist_ok=True)
             counters.touch()
             seed = f"{name} {time.monotonic_ns()}"
-            command = places.server(1, slow.count, seed=seed, delay=slow.delay, counters=counters, template=template)
-            sources.append(places.served(name, command, concurrency))
+            sources.append(places.served(name, serve(slow, seed, counters), concurrency))
         self._command = places.bbfs(self._home, sources, python)
         self._stage = stage
         self.root, self.pid = self._mount()
@@ -169,7 +184,7 @@ class Upstream:
         """As `tree`: the server runs, and its resources are listed, but no program has listed this directory."""
         source = self.root / f"mcp-server+{self._names[case]}"
         run(["ls", source], bound=CELL_BOUND)
-        return source / "bench" / "tree" / "d000"
+        return source / self._below
 
     def reads(self, case: str) -> int:
         return settled(self.counters(case), self._slow.delay)
@@ -251,7 +266,9 @@ class Round:
         group, programs = TEMPLATE_GROUP, Programs(self.scratch, self.slow)
         self.sheet.add(self.number, group, BY_NAME, "ideal", self.slow.ideal(16))
         with ExitStack() as ending:
-            upstream = Upstream(self.stage(group, ending), self.slow, [NEVER_LISTED, LISTED], 16, template=True)
+            upstream = Upstream(
+                self.stage(group, ending), self.slow, [NEVER_LISTED, LISTED], 16, serve=partial(serve, template=True)
+            )
 
             def walk(name: str, find: Callable[[str], Path]) -> None:
                 place = Place(name, find(name))
@@ -278,13 +295,13 @@ class Round:
                 programs = Programs(self.scratch, self.slow)
                 run(programs.listed(Place("bbfs", upstream.tree(case))), bound=CELL_BOUND)
                 ending.pop_all().close()
-                before = len(upstream.counters(case).read_bytes().splitlines())
+                before = requests(upstream.counters(case))
                 upstream.remounted()
                 tree = upstream.tree(case)
                 run(["ls", "-lR", tree], bound=CELL_BOUND)
                 run(programs.listed(Place("bbfs", tree)), bound=CELL_BOUND)
                 upstream.reads(case)
-                after = len(upstream.counters(case).read_bytes().splitlines())
+                after = requests(upstream.counters(case))
                 self.sheet.add(self.number, READ_GROUP, case, "bbfs", after - before)
 
         self.guarded(READ_GROUP, case, "bbfs", again)

@@ -30,12 +30,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import announcing
 import cold_cases
 import guard
 import large_cases
 import places
 import report
 import scale_cases
+import starting
 import warm_cases
 from figures import Sheet
 from rounds import HERE, Bench, Budget, Sizes
@@ -47,7 +49,7 @@ PAGE = HERE.parent / "docs" / "benchmarks" / "results.md"
 TMPFS = Path("/dev/shm")
 QUICK = Sizes(
     rounds=1, directories=5, files=10, slow=40, concurrencies=(16,), large=4 << 20, looks=1000, listed=2000, many=3000,
-    text=1 << 20, spell=0.5, changes=1, idle=0.2,
+    text=1 << 20, spell=0.25, changes=1, idle=0.2,
 )  # fmt: skip
 
 
@@ -63,9 +65,11 @@ class Group:
 GROUPS = {
     "warm": Group(0.34, warm_cases.plan, warm_cases.measure),
     "cold": Group(0.35, cold_cases.plan, cold_cases.measure),
+    "announcing": Group(0.04, announcing.plan, announcing.measure),
     "large": Group(0.1, large_cases.plan, large_cases.measure),
     "scale": Group(0.17, scale_cases.plan, scale_cases.measure),
     "live": Group(0.04, scale_cases.plan_live, scale_cases.measure_live),
+    "start": Group(0.05, starting.plan, starting.measure),
 }
 
 

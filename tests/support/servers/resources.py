@@ -37,6 +37,7 @@ parser.add_argument("--delay", type=float, default=0.0, help="seconds a read tak
 parser.add_argument("--counters", type=Path, help="file that gets a line a request")
 parser.add_argument("--page-size", type=int, default=1000)
 parser.add_argument("--large", type=int, default=0, help="bytes of test://large.txt; 0 leaves it out")
+parser.add_argument("--tools", type=int, default=0, help="tools that say that they only read")
 parser.add_argument("--ttl-ms", type=int, default=0)
 parser.add_argument("--handshake-only", action="store_true", help="HTTP: refuse protocol 2026-07-28")
 parser.add_argument("--token", help="HTTP: refuse requests without this bearer token")
@@ -79,9 +80,9 @@ class State:
             return [types.TextResourceContents(uri=part, text=part, mime_type="text/plain") for part in parts]
         if uri == "test://large.txt" and self.options.large:
             return [types.TextResourceContents(uri=uri, text="x" * self.options.large)]
-        for number in range(self.options.count):
-            if uri == f"test://items/{number:04}.txt":
-                return [types.TextResourceContents(uri=uri, text=self.item(number), mime_type="text/plain")]
+        digits = uri.removeprefix("test://items/").removesuffix(".txt")
+        if digits.isdecimal() and int(digits) < self.options.count and uri == f"test://items/{int(digits):04}.txt":
+            return [types.TextResourceContents(uri=uri, text=self.item(int(digits)), mime_type="text/plain")]
         raise MCPError(code=-32002, message=f"no resource {uri}")
 
     def item(self, number: int) -> str:
@@ -130,6 +131,18 @@ def make_server(state: State) -> Server[Any]:
         await anyio.sleep(options.delay)
         return types.ReadResourceResult(contents=state.contents(uri), ttl_ms=options.ttl_ms, cache_scope="private")
 
+    async def list_tools(_context: Any, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+        only_reads = types.ToolAnnotations(read_only_hint=True)
+        names = [f"item-{number}" for number in range(options.tools)]
+        return types.ListToolsResult(
+            tools=[types.Tool(name=name, input_schema=schema, annotations=only_reads) for name in names]
+        )
+
+    async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        number = int((params.arguments or {})["number"])
+        return types.CallToolResult(content=[types.TextContent(text=state.item(number))])
+
     async def subscribe(context: Any, params: types.SubscribeRequestParams) -> types.EmptyResult:
         state.count(f"subscribe {params.uri}")
         state.subscribers.setdefault(params.uri, []).append(context.session)
@@ -147,6 +160,8 @@ def make_server(state: State) -> Server[Any]:
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read,
+        on_list_tools=list_tools if options.tools else None,
+        on_call_tool=call_tool if options.tools else None,
         on_subscribe_resource=subscribe,
         on_subscriptions_listen=listen,
     )
