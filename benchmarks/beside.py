@@ -78,12 +78,19 @@ def warm(sheet: Sheet, scratch: Path, pythons: dict[str, str], rounds: int, shap
                 turn(sheet, group, number, metered(sheet, group, number, measures), found)
 
 
-def cold(sheet: Sheet, scratch: Path, pythons: dict[str, str], rounds: int, slow: cold_cases.Slow) -> None:
+def cold(
+    sheet: Sheet,
+    scratch: Path,
+    pythons: dict[str, str],
+    rounds: int,
+    slow: cold_cases.Slow,
+    cases: Sequence[str] = cold_cases.CASES,
+) -> None:
     """Measure programs on resources that nothing is known of, behind a server that takes its time for each."""
     write_list(scratch / "all.list", [Path(name).name for name in Shape(1, slow.count).names()])
     programs = cold_cases.Programs(scratch, slow)
-    measures, group = programs.measures(), cold_cases.GROUP
-    plan(sheet, group, cold_cases.CASES, pythons)
+    measures, group = {case: programs.measures()[case] for case in cases}, cold_cases.GROUP
+    plan(sheet, group, cases, pythons)
     for number in range(rounds):
         with ExitStack() as ending:
             one = cold_cases.Round(sheet, number, slow, scratch)
@@ -134,13 +141,15 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="try the machinery with few files")
     options = parser.parse_args()
     pythons = {THIS: sys.executable, OTHER: options.python}
-    shape, slow = (Shape(2, 10), cold_cases.Slow(20)) if options.quick else (Shape(50, 100), cold_cases.Slow())
+    shape, slow, cases = Shape(50, 100), cold_cases.Slow(), cold_cases.CASES
+    if options.quick:
+        shape, slow, cases = Shape(2, 10), cold_cases.Slow(20), cases[:1]
     sheet, started = Sheet(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bbfs-bench-", dir=TMPFS if TMPFS.is_dir() else None) as directory:
         scratch = Path(directory)
         try:
             warm(sheet, scratch, pythons, options.rounds, shape)
-            cold(sheet, scratch, pythons, max(1, options.rounds // 2), slow)
+            cold(sheet, scratch, pythons, max(1, options.rounds // 2), slow, cases)
         finally:
             sweep(scratch)
     text, kept = table(sheet, options.at_most)
