@@ -397,6 +397,8 @@ class _Oracle:
                 return True
             if other.wrote is not None and (event.read in ((), None) or is_within(other.wrote, event.read or ())):
                 return True
+            if other.stage == "write" and not event.read:  # it has emptied the file, and not written any more
+                return True
             if other.action == "move":
                 return True
         return False
