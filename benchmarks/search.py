@@ -33,8 +33,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import trio
-
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from harness import Mount, folder
@@ -284,7 +282,7 @@ def measure_mirage(root: Path) -> None:
 def answers(mount: Mount, request: table.Request[A]) -> list[A]:
     """Return the answers of the daemon to a request, as a command gets them."""
     found: list[A] = []
-    trio.run(control_client.ask, str(mount.path), request, found.append)
+    control_client.ask(str(mount.path), request, found.append)
     return found
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from bbfs import config
     from bbfs.cli.commands.searching import grep_run
-    from bbfs.cli.operands import control_client, direct, mounted, operand
+    from bbfs.cli.operands import control_client, direct, file_writing, mounted, operand
     from bbfs.config import editing, toml
     from bbfs.config import problems as config_problems
     from bbfs.config.command_line import assignments
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bbfs.resources.cache import disk as disk_cache
     from bbfs.resources.cache.shared import connection as shared_cache
     from bbfs.resources.commands import answers
+    from bbfs.resources.commands.requests import reading, writing
     from bbfs.resources.loading import shared_tier
     from bbfs.resources.search.index import store as index_store
     from bbfs.resources.writing import pending
@@ -49,6 +50,7 @@ MODULES = {
     "grep_run": "bbfs.cli.commands.searching.grep_run",
     "control_client": "bbfs.cli.operands.control_client",
     "direct": "bbfs.cli.operands.direct",
+    "file_writing": "bbfs.cli.operands.file_writing",
     "mounted": "bbfs.cli.operands.mounted",
     "operand": "bbfs.cli.operands.operand",
     "config": "bbfs.config",
@@ -70,6 +72,8 @@ MODULES = {
     "disk_cache": "bbfs.resources.cache.disk",
     "shared_cache": "bbfs.resources.cache.shared.connection",
     "answers": "bbfs.resources.commands.answers",
+    "reading": "bbfs.resources.commands.requests.reading",
+    "writing": "bbfs.resources.commands.requests.writing",
     "shared_tier": "bbfs.resources.loading.shared_tier",
     "opening": "bbfs.resources.open",
     "index_store": "bbfs.resources.search.index.store",

@@ -1,8 +1,8 @@
-"""Durations, sizes and file modes as people write them in a configuration file."""
+"""Durations, sizes and file modes as people write them in a configuration file, and times as bbfs writes them."""
 
 import math
 import re
-from fractions import Fraction
+from datetime import UTC, datetime, timedelta
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE | re.ASCII)
@@ -44,7 +44,8 @@ def parse_size(value: object) -> int:
         match = _SIZE.fullmatch(value)
         if not match or match[2].upper() not in _SIZE_UNITS:
             raise ValueError(_SIZE_FORMS)
-        size = int(Fraction(match[1]) * _SIZE_UNITS[match[2].upper()])
+        whole, _, part = match[1].partition(".")
+        size = int(whole + part) * _SIZE_UNITS[match[2].upper()] // 10 ** len(part)
     elif isinstance(value, int) and not isinstance(value, bool):
         size = value
     else:
@@ -64,6 +65,15 @@ def parse_umask(value: object) -> int:
         if bits <= 0o777:
             return bits
     raise ValueError('expected octal digits in quotes, such as "022" or "077"')
+
+
+def timestamp(ns: int) -> str:
+    """Return nanoseconds since the epoch as ISO 8601 in UTC, or as `@SECONDS` outside the years 1 to 9999 (date(1))."""
+    try:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=ns // 1_000_000_000)
+    except OverflowError:
+        return f"@{ns // 1_000_000_000}"
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def counted(number: int, noun: str) -> str:

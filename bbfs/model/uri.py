@@ -32,6 +32,11 @@ NO_SCHEME = "_"
 NAME_MAX = 255
 """The longest file name on Linux, in bytes; a URI prefix is the name of a directory (ASCII, so a byte a character)."""
 
+ABOUT = ".about.md"
+"""The name of the file that describes a source, and of the one at the root that describes all."""
+SEARCH = ".search"
+"""The name of the directory whose names are queries: at the root and in each directory, and in no listing."""
+
 AccessMethod = Literal["bb", "mcp"]
 _ACCESS_METHODS: tuple[str, ...] = get_args(AccessMethod)
 _TYPE = re.compile(r"[a-z][a-z0-9_-]*")

@@ -346,30 +346,6 @@ WriteOperation = Literal[
     "create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time", "stage"
 ]
 
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The state of a resource that a write replaces. Another state is a conflict. All None: any state will do.
-
-    exists: whether the source has the resource. etag: of its metadata. version: of its content (`Content.version`).
-    """
-
-    exists: bool | None = None
-    etag: str | None = None
-    version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """The description of a content by its writer. None leaves the description that the source has."""
-
-    mime_type: str | None = None
-    description: str | None = None
-
-    def __bool__(self) -> bool:
-        return (self.mime_type, self.description) != (None, None)
-
-
 WAITS_FOR_SOURCE = "waits_for_source"
 """An attribute, true, of a content that asks its source for ranges while it is open, so that a read may wait for the
 source. The kernel must not read it ahead into its page cache: a few such reads that hang delay all sources."""

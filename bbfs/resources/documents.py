@@ -2,32 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bbfs.model.quantities import timestamp
 from bbfs.model.source_types import resource_type
 from bbfs.model.uri_templates.expand import template_variables
 from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate, SourceState
 
-ABOUT = ".about.md"
-"""The name of the file that describes a source, and of the one at the root that describes all."""
-SEARCH = ".search"
-"""The name of the directory whose names are queries: at the root and in each directory, and in no listing."""
 TEXT = ".text"
 """The id of the source of the texts of documents."""
 _LONGEST = 1000
 """Characters of a text of a template where all templates of a directory are described together."""
 _MOST = 1 << 16
 """Values of one field. As JSON, more fit into no attribute, and a walk through a million holds the loop for 0.3 s."""
-
-
-def timestamp(ns: int) -> str:
-    """Return nanoseconds since the epoch as ISO 8601 in UTC, or as `@SECONDS` outside the years 1 to 9999 (date(1))."""
-    try:
-        moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=ns // 1_000_000_000)
-    except OverflowError:
-        return f"@{ns // 1_000_000_000}"
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def resource_document(

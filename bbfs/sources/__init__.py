@@ -34,9 +34,7 @@ from bbfs.model.values import (
     Completion,
     Content,
     DataSource,
-    Expected,
     Hit,
-    Labels,
     Listing,
     ListingProgress,
     Loaded,
@@ -48,6 +46,7 @@ from bbfs.model.values import (
     Unchanged,
     WriteOperation,
 )
+from bbfs.model.versions import Expected, Labels
 from bbfs.sources.abilities import (
     CanAnnounce,
     CanCall,

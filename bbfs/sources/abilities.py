@@ -13,9 +13,7 @@ from bbfs.model.values import (
     Completion,
     Content,
     DataSource,
-    Expected,
     Hit,
-    Labels,
     Listing,
     ListingProgress,
     Loaded,
@@ -24,6 +22,7 @@ from bbfs.model.values import (
     Unchanged,
     WriteOperation,
 )
+from bbfs.model.versions import Expected, Labels
 
 
 @runtime_checkable

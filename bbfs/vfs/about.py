@@ -13,11 +13,11 @@ from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.quantities import counted
 from bbfs.model.redaction import printable
 from bbfs.model.source_types import describes_itself
+from bbfs.model.uri import ABOUT, SEARCH
 from bbfs.model.uri_templates.expand import expand_template, template_variables
 from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, ResourceTemplate
 from bbfs.resources.catalog.base import View
 from bbfs.resources.catalog.record import Path
-from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.views import SourceView

@@ -17,6 +17,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, NotSupported, Outdated
+from bbfs.model.uri import SEARCH
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.lookups import ABSENT_FOR
@@ -31,7 +32,6 @@ from bbfs.resources.catalog.record import (
     inode_version,
     loads_each_open,
 )
-from bbfs.resources.documents import SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.sources import mime_type_of_name

@@ -15,12 +15,12 @@ from urllib.parse import quote, unquote
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
+from bbfs.model.uri import SEARCH
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata
 from bbfs.resources.catalog.record import Node, Path
 from bbfs.resources.commands.encoding import encoded
 from bbfs.resources.commands.search import hit
-from bbfs.resources.documents import SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.engine import WITHIN, Found, SearchAnswer
 from bbfs.resources.views import SourceView

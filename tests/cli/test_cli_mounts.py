@@ -506,8 +506,25 @@ def test_on_a_terminal_the_demo_stays_until_ctrl_c(fuse: None, tmp_path: Path) -
         os.close(controller)
 
 
-_HEAVY = {"trio", "pydantic", "pyfuse3", "mcp", "httpx2", "anyio", "sqlite3"}
-_HEAVY |= {"bbfs.config", "bbfs.sources", "bbfs.resources.manager"}
+_HEAVY = {
+    "trio",
+    "anyio",
+    "pydantic",
+    "pyfuse3",
+    "mcp",
+    "httpx2",
+    "sqlite3",
+    "importlib.metadata",
+    "email",
+    "fractions",
+}
+_HEAVY |= {
+    "bbfs.config",
+    "bbfs.sources",
+    "bbfs.resources.manager",
+    "bbfs.resources.commands.table",
+    "bbfs.model.values",
+}
 """What no command imports that asks a mount."""
 _IMPORTED = """
 import sys

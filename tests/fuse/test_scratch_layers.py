@@ -34,7 +34,7 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.model.errors import Conflict, TooLarge
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path
 from bbfs.resources.writing.temporary import KEEPING
 from bbfs.sources.content.memory import MemoryContent

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from bbfs.model.errors import NoSpace, NotFound
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.resources.writing import pending
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
 from bbfs.sources.content.fd import Descriptor

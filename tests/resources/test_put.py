@@ -8,7 +8,8 @@ import trio
 from fakes import FlatSource
 
 from bbfs.model.errors import Conflict, Exists, NotFound, ReadOnly
-from bbfs.model.values import Content, DataSource, Expected, Labels, ResourceMetadata
+from bbfs.model.values import Content, DataSource, ResourceMetadata
+from bbfs.model.versions import Expected, Labels
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put, Remove, Retry, Stored

@@ -7,7 +7,7 @@ import pytest
 
 from bbfs.model.calls import Progress, Tool, ToolArgument
 from bbfs.model.errors import NameTooLong, ProtocolViolation, Rejected
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.resources.commands import table
 from bbfs.resources.commands.answers import ANSWERS
 

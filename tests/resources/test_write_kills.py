@@ -9,7 +9,8 @@ import trio
 from fakes import World
 from writable import WritableTree
 
-from bbfs.model.values import Content, Expected, ResourceMetadata
+from bbfs.model.values import Content, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
 from bbfs.sources.content.memory import MemoryContent
 

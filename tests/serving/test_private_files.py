@@ -14,7 +14,7 @@ from bbfs.cli.options import log_to_file, log_to_stderr
 from bbfs.fuse.control.address import runtime_directory
 from bbfs.knowledge.database.store import Store
 from bbfs.model.errors import BbfsError
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id

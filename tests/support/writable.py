@@ -8,7 +8,8 @@ import trio
 from fakes import CompletingSource, FlatSource, Kernel, TreeSource, World, data_source
 
 from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound, Outdated
-from bbfs.model.values import Capabilities, Content, DataSource, Expected, ResourceMetadata, WriteOperation
+from bbfs.model.values import Capabilities, Content, DataSource, ResourceMetadata, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.names import Aim

@@ -7,8 +7,8 @@ import trio
 from fakes import FlatSource, TreeSource, World, data_source
 
 from bbfs.model.errors import BbfsError, Unreachable
+from bbfs.model.uri import ABOUT
 from bbfs.model.values import ResourceTemplate, SourceState
-from bbfs.resources.documents import ABOUT
 from bbfs.vfs.about import AboutHandler
 
 DOCS, TREE = "mcp-server+docs", "bb-scripted+tree+file"

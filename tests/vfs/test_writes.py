@@ -36,7 +36,8 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Change, DataSource, Expected, Listing, Loaded, Policy, ResourceMetadata
+from bbfs.model.values import Change, DataSource, Listing, Loaded, Policy, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put, Retry

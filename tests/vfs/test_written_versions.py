@@ -14,7 +14,8 @@ from sftp_server import PASSWORD, USER, sftp_server
 from writable import Program, WritableFlat, writable
 
 from bbfs.model.errors import BbfsError, Conflict, Outdated, Unreachable
-from bbfs.model.values import Content, DataSource, Expected, Policy, ResourceMetadata
+from bbfs.model.values import Content, DataSource, Policy, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.server.tools.write_resources import WriteArguments, Writings
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent

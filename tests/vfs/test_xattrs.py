@@ -10,8 +10,9 @@ from fakes import data_source
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bbfs.model.quantities import timestamp
 from bbfs.model.values import DataSource, McpServer, ResourceMetadata, ResourceTemplate, SourceState
-from bbfs.resources.documents import directory_document, plain, resource_document, source_document, timestamp
+from bbfs.resources.documents import directory_document, plain, resource_document, source_document
 from bbfs.vfs.xattrs import LIMIT, attributes
 
 SOURCE = data_source()

@@ -11,7 +11,7 @@ from bbfs.cli.operands.access import Target
 from bbfs.cli.operands.rule import is_called
 from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
 from bbfs.model.errors import BbfsError, NotFound
-from bbfs.resources.commands.table import Refresh
+from bbfs.resources.commands.requests.reading import Refresh
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

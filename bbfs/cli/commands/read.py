@@ -12,7 +12,8 @@ from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands.access import Target, TreeEntry
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import BbfsError
-from bbfs.resources.documents import ABOUT, timestamp
+from bbfs.model.quantities import timestamp
+from bbfs.model.uri import ABOUT
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

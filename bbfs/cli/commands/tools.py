@@ -20,7 +20,7 @@ from bbfs.cli.options import SourceChoice, Verbosity, source_options
 from bbfs.model.calls import Progress, Tool
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
 from bbfs.resources.commands.encoding import encoded
-from bbfs.resources.commands.table import CallTool, Piece, ResultPart, Tools
+from bbfs.resources.commands.requests.tools import CallTool, Piece, ResultPart, Tools
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.access import SourceTree

@@ -24,7 +24,8 @@ from bbfs.cli.operands.access import SourceTree, Target
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.resources.commands.encoding import encoded
-from bbfs.resources.commands.table import Begun, Event, Note, Watch
+from bbfs.resources.commands.requests import Begun
+from bbfs.resources.commands.requests.reading import Event, Note, Watch
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

@@ -11,14 +11,14 @@ from bbfs.cli import lazy
 from bbfs.cli.operands.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
-from bbfs.model.values import DataSource, Labels
-from bbfs.resources.commands.table import Request, unheard
+from bbfs.resources.commands.requests import Request, unheard
 
 if TYPE_CHECKING:
+    from bbfs.model.values import DataSource
+    from bbfs.model.versions import Labels
     from bbfs.resources.writing.pending import PendingStore
 
 A = TypeVar("A")
-NO_LABELS = Labels()
 
 
 class NoSuchSource(NotFound):
@@ -29,7 +29,7 @@ class Kept(BbfsError):
     """A source has not taken a content, which is a pending write now. The text has the reason and the id."""
 
 
-def ends_with_its_process(source: DataSource) -> bool:
+def ends_with_its_process(source: "DataSource") -> bool:
     """Return whether what is written to a source lasts no longer than the process that opened it."""
     return source.type == "memory" and not source.config.get("file")
 
@@ -120,7 +120,13 @@ class SourceTree(Protocol):
         ...
 
     async def write(
-        self, target: "Target", file: IO[bytes], *, replace: bool, labels: Labels = NO_LABELS, by_owner: bool = False
+        self,
+        target: "Target",
+        file: IO[bytes],
+        *,
+        replace: bool,
+        labels: "Labels | None" = None,
+        by_owner: bool = False,
     ) -> None:
         """Store all bytes of a file as a resource. The source has it on return.
 

@@ -10,7 +10,6 @@ from bbfs.cli.operands.location import without_links
 from bbfs.cli.operands.rule import Path
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError
-from bbfs.resources.commands.table import Describe
 
 _FIELDS = {
     "user.bbfs.metadata": "",
@@ -63,7 +62,8 @@ class Attributes:
         """Return the metadata that the source has of a path in a scratch, but for those of its content."""
         try:
             paths = ("/".join(without_links(self._root, path)),)
-            documents = [answer.document for answer in lazy.control_client.ask_now(self._root, Describe(paths))]
+            request = lazy.reading.Describe(paths)
+            documents = [answer.document for answer in lazy.control_client.ask_now(self._root, request)]
         except (BbfsError, OSError):
             return {}  # it is only in the scratch, or the daemon does not answer
         found = documents[0] if documents else {}

@@ -1,7 +1,6 @@
 """The client of a daemon's control socket: for commands, and (`follow`) for the tasks of an event loop."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from bbfs.cli import lazy
@@ -10,11 +9,9 @@ from bbfs.cli.operands.rule import Path
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control import blocking
 from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable
-from bbfs.resources.commands.table import Put, Request, answer_in, message_of
+from bbfs.resources.commands.requests import Request, answer_in, message_of
 
 A = TypeVar("A")
-PIECE = 512 << 10
-"""Bytes of a content in one message: in base64 they fit a line of the control socket."""
 
 
 async def follow(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
@@ -60,13 +57,8 @@ def ask_now(mount: str, request: Request[A]) -> Iterator[A]:
 
 def _messages(request: Request[Any]) -> Iterator[dict[str, Any]]:
     """Yield the messages of a request, each to be sent after the answer to the one before."""
-    pieces = [request]
-    if isinstance(request, Put):
-        starts = range(0, len(request.data), PIECE)
-        cut = [replace(request, data=request.data[at : at + PIECE], more=True) for at in starts] or [request]
-        pieces = [*cut[:-1], replace(cut[-1], more=False)]
-    for piece in pieces:
-        yield {"id": 1, **message_of(piece)}
+    for part in request.parts():
+        yield {"id": 1, **message_of(part)}
 
 
 def _heard(request: Request[A], message: dict[str, Any] | None, hear: Callable[[A], object]) -> bool:

@@ -11,7 +11,6 @@ import trio
 from bbfs.cli import lazy
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import (
-    NO_LABELS,
     NoSuchSource,
     Target,
     TreeEntry,
@@ -23,8 +22,9 @@ from bbfs.cli.operands.access import (
 from bbfs.cli.operands.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, ReadOnly
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.model.values import Labels
-from bbfs.resources.commands.table import Put, Remove, Request, unheard
+from bbfs.model.versions import Labels
+from bbfs.resources.commands.requests import Request, unheard
+from bbfs.resources.commands.requests.writing import Put, Remove
 
 if TYPE_CHECKING:
     from bbfs.model.values import Content
@@ -259,13 +259,20 @@ class DirectTree:
             raise ReadOnly("the source is in the memory of this command alone: mount it, or give it the option file")
 
     async def write(
-        self, target: Target, file: IO[bytes], *, replace: bool, labels: Labels = NO_LABELS, by_owner: bool = False
+        self,
+        target: Target,
+        file: IO[bytes],
+        *,
+        replace: bool,
+        labels: Labels | None = None,
+        by_owner: bool = False,
     ) -> None:
         uri = await self._uri(target)
         self._require_written(uri)
         data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
         before = pending_ids()
         try:
+            labels = labels or Labels()
             await self.ask(Put(None, uri, data, replace, False, labels.mime_type, labels.description))
         except BbfsError as error:
             raise kept_write(before, uri=uri) or error from error

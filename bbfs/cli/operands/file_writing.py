@@ -6,12 +6,27 @@ from contextlib import suppress
 from typing import IO
 
 from bbfs.cli import lazy
-from bbfs.resources.writing.temporary import new_keeping_name
+from bbfs.resources.writing.temporary import is_kept, new_keeping_name
 from bbfs.serving.renaming import NOREPLACE, rename_with
 
 _CHUNK = 1 << 20
 _HERE = -100
 """AT_FDCWD of rename(2)."""
+
+
+def store(path: str, file: IO[bytes], replace: bool, *, is_plain: bool, in_folder: bool) -> None:
+    """Write a file of a mount in the way that its place needs. replace: one of the name may be there. Raise OSError.
+
+    is_plain: a write in place ends whole there, as in a scratch. in_folder: in a folder that is passed through.
+    """
+    if is_plain:
+        write(path, file, replace)
+    elif in_folder:
+        replace_in_folder(path, file, replace)
+    elif is_kept(os.path.basename(path), ""):
+        write(path, file, replace)
+    else:
+        write_kept(path, file, replace)
 
 
 def write(path: str, file: IO[bytes], replace: bool) -> None:

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from bbfs.cli import lazy
-from bbfs.cli.operands import file_writing, scratches
-from bbfs.cli.operands.access import NO_LABELS, Target, TreeEntry, kept_write, pending_ids, with_pending
+from bbfs.cli.operands import scratches
+from bbfs.cli.operands.access import Target, TreeEntry, kept_write, pending_ids, with_pending
 from bbfs.cli.operands.attributes import Attributes
 from bbfs.cli.operands.location import Asking, NoAnswer, asked, is_removed, without_links
 from bbfs.cli.operands.rule import Path, path_by_rule, uri_by_rule
@@ -23,11 +23,13 @@ from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound, NotSupported
+from bbfs.model.quantities import timestamp
 from bbfs.model.uri import parse_uri_prefix
-from bbfs.model.values import Labels
-from bbfs.resources.commands.table import Entries, Entry, ListDirectory, Put, Remove, Request, unheard
-from bbfs.resources.documents import timestamp
-from bbfs.resources.writing.temporary import is_kept
+from bbfs.resources.commands.requests import Request, unheard
+
+if TYPE_CHECKING:
+    from bbfs.model.versions import Labels
+    from bbfs.resources.commands.requests.reading import Entries, Entry
 
 A = TypeVar("A")
 _CHUNK = 1 << 20
@@ -130,29 +132,31 @@ class MountedTree:
 
         return asked(self._root, described, None)
 
-    def _described_entry(self, entry: TreeEntry, known: dict[str, Entry]) -> TreeEntry:
+    def _described_entry(self, entry: TreeEntry, known: "dict[str, Entry]") -> TreeEntry:
         if self._attributes.are_above(entry.path):
             return self._exact(entry.path)
         return _described(entry, known.get(entry.path[-1]) or self._known(entry))
 
-    async def _listed_by_daemon(self, path: Path) -> dict[str, Entry]:
+    async def _listed_by_daemon(self, path: Path) -> "dict[str, Entry]":
         """Return the metadata of the names in a directory, as far as the daemon answers this user at once."""
         known: dict[str, Entry] = {}
 
-        def hear(page: Entries) -> None:
+        def hear(page: "Entries") -> None:
             known.update((entry.name, entry) for entry in page.entries)
 
         with suppress(BbfsError, OSError):  # the attributes of each file tell, or say why
-            await self.ask(ListDirectory("/".join(await self.resolved(path))), hear)
+            await self.ask(lazy.reading.ListDirectory("/".join(await self.resolved(path))), hear)
         return known
 
-    def _known(self, entry: TreeEntry) -> Entry:
+    def _known(self, entry: TreeEntry) -> "Entry":
         """Return the metadata of an entry, or nothing for a link and a source: they have none of a resource."""
         name = entry.path[-1]
         if entry.kind == "symlink" or len(entry.path) < 2:
-            return Entry(name)
+            return lazy.reading.Entry(name)
         said = json.loads(self._attributes.get(entry.path, "user.bbfs.metadata") or "{}")
-        return Entry(name, said.get("size"), said.get("lastModified"), said.get("mimeType"), said.get("uri"))
+        return lazy.reading.Entry(
+            name, said.get("size"), said.get("lastModified"), said.get("mimeType"), said.get("uri")
+        )
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         if exact:
@@ -245,7 +249,13 @@ class MountedTree:
         return "write" in json.loads(told or "[]")
 
     async def write(
-        self, target: Target, file: IO[bytes], *, replace: bool, labels: Labels = NO_LABELS, by_owner: bool = False
+        self,
+        target: Target,
+        file: IO[bytes],
+        *,
+        replace: bool,
+        labels: "Labels | None" = None,
+        by_owner: bool = False,
     ) -> None:
         self._require_own_write()
         if self.has_scratch and labels:
@@ -255,13 +265,14 @@ class MountedTree:
         else:
             await self._write(target, file, replace=replace)
 
-    async def _put(self, target: Target, file: IO[bytes], labels: Labels, *, replace: bool) -> None:
+    async def _put(self, target: Target, file: IO[bytes], labels: "Labels | None", *, replace: bool) -> None:
         """Have the daemon store a file. Raise BbfsError, OSError."""
         data = asked(self._root, file.read, None)
         before = pending_ids()
         path, uri = await self._named(target)
         try:
-            await self.ask(Put(path, uri, data, replace, False, labels.mime_type, labels.description))
+            told = (labels.mime_type, labels.description) if labels else (None, None)
+            await self.ask(lazy.writing.Put(path, uri, data, replace, False, *told))
         except BbfsError as error:
             place = await self._place(target)
             raise kept_write(before, uri=target.uri or uri_by_rule(place), path=place) or error from error
@@ -280,15 +291,13 @@ class MountedTree:
 
         def write() -> None:
             above = without_links(self._root, place[:-1])
-            in_folder = above[:1] and above[0].startswith(_FOLDERS)
-            if self.has_scratch or os.path.islink(here):
-                file_writing.write(here, file, replace)
-            elif in_folder:
-                file_writing.replace_in_folder(here, file, replace)
-            elif is_kept(place[-1], ""):
-                file_writing.write(here, file, replace)
-            else:
-                file_writing.write_kept(here, file, replace)
+            lazy.file_writing.store(
+                here,
+                file,
+                replace,
+                is_plain=self.has_scratch or os.path.islink(here),
+                in_folder=bool(above) and above[0].startswith(_FOLDERS),
+            )
 
         before = pending_ids()
         try:
@@ -299,7 +308,7 @@ class MountedTree:
     async def remove(self, target: Target, *, by_owner: bool = False) -> None:
         self._require_own_write()
         if by_owner and not self.has_scratch and not self._is_granted(target):
-            await self.ask(Remove(*await self._named(target)))
+            await self.ask(lazy.writing.Remove(*await self._named(target)))
             return
         place = await self._place(target)
         native_uri, _ = self._told(place, "user.xdg.origin.url")
@@ -412,7 +421,7 @@ class MountedTree:
             return None, error.strerror
 
 
-def _described(entry: TreeEntry, known: Entry) -> TreeEntry:
+def _described(entry: TreeEntry, known: "Entry") -> TreeEntry:
     if entry.kind == "symlink":
         return entry
     return replace(

@@ -42,7 +42,7 @@ from bbfs.fuse.scratch.shown import Shown, base_of, status_version
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NoAttribute, NotSupported, Outdated
 from bbfs.model.inode_number import PASSED, ROOT
-from bbfs.resources.documents import ABOUT, SEARCH
+from bbfs.model.uri import ABOUT, SEARCH
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
 from bbfs.sources.filesystem.beneath import AtMountPoint
 from bbfs.vfs.filesystem import FileSystem

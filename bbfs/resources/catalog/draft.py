@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import trio
 
 from bbfs.model.errors import BbfsError, NotFound, Outdated
-from bbfs.model.values import Content, Expected
+from bbfs.model.values import Content
+from bbfs.model.versions import Expected
 from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.sources.content.buffer import Buffer, BufferSpace
 from bbfs.sources.content.memory import MemoryContent

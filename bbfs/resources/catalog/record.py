@@ -13,7 +13,8 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError
-from bbfs.model.values import Expected, Part, ResourceMetadata
+from bbfs.model.values import Part, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.resources.cache.metadata import Remembered
 
 if TYPE_CHECKING:

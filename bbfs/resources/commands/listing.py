@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import trio
 
 from bbfs.model.errors import ProtocolViolation
+from bbfs.model.quantities import timestamp
 from bbfs.resources.catalog.base import Shown, View
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands import table
-from bbfs.resources.documents import timestamp
 from bbfs.resources.manager import ResourceManager
 
 PAGE = 100

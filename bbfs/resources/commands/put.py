@@ -19,7 +19,7 @@ from bbfs.model.errors import (
     TooLarge,
 )
 from bbfs.model.uri import source_uri
-from bbfs.model.values import Expected, Labels
+from bbfs.model.versions import Expected, Labels
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands import table
 from bbfs.resources.manager import ResourceManager

@@ -10,7 +10,8 @@ another program can fall between the two.
 from dataclasses import dataclass, replace
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
-from bbfs.model.values import Content, Expected, ResourceMetadata
+from bbfs.model.values import Content, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.resources.source import Source
 from bbfs.sources import CanLoad, CanStat
 from bbfs.sources.content.buffer import content_digest

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from bbfs.model.errors import IsADirectory, NotFound
 from bbfs.model.uri_paths import plain_path
-from bbfs.model.values import Expected, ResourceMetadata
+from bbfs.model.values import ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.resources.catalog.record import Path, Record, record_node
 from bbfs.resources.source import Source
 from bbfs.resources.writing.changes import SourceChanges

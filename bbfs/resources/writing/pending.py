@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
-from bbfs.model.values import Expected, Labels
+from bbfs.model.versions import Expected, Labels
 from bbfs.serving.private_files import open_own, own_directory, take_directory
 
 if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources

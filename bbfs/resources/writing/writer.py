@@ -15,7 +15,8 @@ from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 from bbfs.model.uri import source_uri
-from bbfs.model.values import Expected, Labels, ResourceMetadata
+from bbfs.model.values import ResourceMetadata
+from bbfs.model.versions import Expected, Labels
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.resources.commands.answers import asked
 from bbfs.resources.commands.table import Put, Remove, Stored
 from bbfs.resources.manager import ResourceManager

@@ -24,7 +24,6 @@ from bbfs.model.values import (
     Completion,
     Content,
     DataSource,
-    Expected,
     Hit,
     Listing,
     Loaded,
@@ -35,6 +34,7 @@ from bbfs.model.values import (
     Unchanged,
     WriteOperation,
 )
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.api.loading import DocumentReader

@@ -24,7 +24,6 @@ from bbfs.model.values import (
     Change,
     Content,
     DataSource,
-    Expected,
     Hit,
     Listing,
     Loaded,
@@ -33,6 +32,7 @@ from bbfs.model.values import (
     SourceState,
     WriteOperation,
 )
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.content.memory import MemoryContent

@@ -21,17 +21,8 @@ from pydantic import Field, field_validator
 from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
-from bbfs.model.values import (
-    Content,
-    DataSource,
-    Expected,
-    Listing,
-    Loaded,
-    Part,
-    ResourceMetadata,
-    SourceState,
-    WriteOperation,
-)
+from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem import writing

@@ -11,7 +11,7 @@ import stat
 from contextlib import suppress
 
 from bbfs.model.errors import Conflict, Denied, Exists, IsADirectory, NotFound
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.serving.renaming import NOREPLACE, rename_with
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, Root

@@ -27,7 +27,6 @@ from bbfs.model.values import (
     Completion,
     Content,
     DataSource,
-    Expected,
     Hit,
     Listing,
     ListingProgress,
@@ -38,6 +37,7 @@ from bbfs.model.values import (
     SourceState,
     WriteOperation,
 )
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.bounded.turns import Turn

@@ -22,9 +22,7 @@ from bbfs.model.values import (
     Change,
     Content,
     DataSource,
-    Expected,
     Hit,
-    Labels,
     Listing,
     Loaded,
     Part,
@@ -32,6 +30,7 @@ from bbfs.model.values import (
     SourceState,
     WriteOperation,
 )
+from bbfs.model.versions import Expected, Labels
 from bbfs.serving.changes import Bus
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent

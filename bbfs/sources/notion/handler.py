@@ -17,7 +17,6 @@ from bbfs.model.uri import source_uri
 from bbfs.model.values import (
     Content,
     DataSource,
-    Expected,
     Hit,
     Listing,
     Loaded,
@@ -26,6 +25,7 @@ from bbfs.model.values import (
     SourceState,
     WriteOperation,
 )
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.content.memory import MemoryContent

@@ -19,7 +19,8 @@ from bbfs.model.errors import (
     NotSupported,
     Outdated,
 )
-from bbfs.model.values import Content, Expected, WriteOperation
+from bbfs.model.values import Content, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, Place, segment_of, shown

@@ -26,7 +26,8 @@ from bbfs.model.errors import (
     NotSupported,
     Unreachable,
 )
-from bbfs.model.values import Content, Expected, WriteOperation
+from bbfs.model.values import Content, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import FilesystemBackend, described

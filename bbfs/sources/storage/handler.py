@@ -20,17 +20,8 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.uri import source_uri
-from bbfs.model.values import (
-    Content,
-    DataSource,
-    Expected,
-    Listing,
-    Loaded,
-    Part,
-    ResourceMetadata,
-    SourceState,
-    WriteOperation,
-)
+from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST

@@ -33,7 +33,8 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model.values import Content, Expected, WriteOperation
+from bbfs.model.values import Content, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources.http.statuses import STORAGE_ERRORS
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import Collected, LibraryBackend, ListedItems, StoredItem, file_of, short

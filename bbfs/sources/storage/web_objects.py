@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, Outdated, ProtocolViolation, TooLarge, Unreachable
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import BLOCK, RangedContent
 from bbfs.sources.http.client import WebClient

@@ -13,7 +13,8 @@ import trio
 
 from bbfs.model.errors import BbfsError, Conflict, NoSpace, ReadOnly
 from bbfs.model.uri import source_uri
-from bbfs.model.values import Content, Expected, ResourceMetadata
+from bbfs.model.values import Content, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import Node, Path, Record, record_node

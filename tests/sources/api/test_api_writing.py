@@ -30,7 +30,8 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Capabilities, DataSource, Expected, Policy
+from bbfs.model.values import Capabilities, DataSource, Policy
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.handler import ApiHandler

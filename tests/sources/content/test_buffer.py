@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from bbfs.model.errors import NoSpace
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
 from bbfs.sources.content.buffer import FILES_SHARE, Buffer, BufferSpace, Written
 from bbfs.sources.content.spool import IN_MEMORY

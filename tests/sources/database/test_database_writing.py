@@ -21,7 +21,8 @@ from postgres_server import PostgresServer
 from writable import Program
 
 from bbfs.model.errors import Busy, Conflict, Denied, NotFound, NotSupported, Rejected, TooLarge
-from bbfs.model.values import Capabilities, DataSource, Expected
+from bbfs.model.values import Capabilities, DataSource
+from bbfs.model.versions import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database.handler import DatabaseHandler
 from bbfs.sources.database.writing.rows import LARGEST_WRITTEN, parsed

@@ -20,7 +20,7 @@ from bbfs.model.errors import (
     NotFound,
     ReadOnly,
 )
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem import writing

@@ -8,7 +8,7 @@ from fakes import data_source
 from leaving_server import LeavingServer, etag, leaving_server
 
 from bbfs.model.errors import BbfsError, Unreachable
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.http.client import WebClient

@@ -27,17 +27,8 @@ from bbfs.model.errors import (
     TooLarge,
 )
 from bbfs.model.listing import Rows
-from bbfs.model.values import (
-    Capabilities,
-    DataSource,
-    Expected,
-    Loaded,
-    McpServer,
-    Part,
-    RemoveTool,
-    ResourceTemplate,
-    WriteTool,
-)
+from bbfs.model.values import Capabilities, DataSource, Loaded, McpServer, Part, RemoveTool, ResourceTemplate, WriteTool
+from bbfs.model.versions import Expected
 from bbfs.sources import MemoryContent, Services
 from bbfs.sources.mcp import writing
 from bbfs.sources.mcp.client.decode import Entries, content_version

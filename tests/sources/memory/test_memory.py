@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from bbfs.model.errors import BbfsError, Busy, ConfigError, InvalidUri, NotFound, TooLarge
-from bbfs.model.values import Capabilities, Change, DataSource, Expected, ResourceMetadata
+from bbfs.model.values import Capabilities, Change, DataSource, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.sources import CanAnnounce, CanDescribe, Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory import file as memory_file

@@ -24,7 +24,8 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Capabilities, DataSource, Expected, ResourceMetadata
+from bbfs.model.values import Capabilities, DataSource, ResourceMetadata
+from bbfs.model.versions import Expected
 from bbfs.sources import CanRename, CanWrite, Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.notion.handler import NotionHandler

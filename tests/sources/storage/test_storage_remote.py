@@ -43,7 +43,8 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model.values import Capabilities, DataSource, Expected, Policy
+from bbfs.model.values import Capabilities, DataSource, Policy
+from bbfs.model.versions import Expected
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put
 from bbfs.sources import Services

@@ -11,7 +11,8 @@ from paramiko.sftp import SFTP_FAILURE
 from sftp_server import PASSWORD, USER, SftpServer, sftp_server
 
 from bbfs.model.errors import Conflict, Denied, NoSpace, NotEmpty, NotFound, Unreachable
-from bbfs.model.values import DataSource, Expected, Policy
+from bbfs.model.values import DataSource, Policy
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler

@@ -23,7 +23,8 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import DataSource, Expected, Policy
+from bbfs.model.values import DataSource, Policy
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler

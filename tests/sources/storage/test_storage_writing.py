@@ -17,7 +17,7 @@ from object_stores import KEY, SECRET, S3Server, closing
 from obstore.store import MemoryStore
 
 from bbfs.model.errors import BbfsError, Conflict, NoSpace, NotFound
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.content.buffer import Buffer, BufferSpace
 from bbfs.sources.content.memory import MemoryContent

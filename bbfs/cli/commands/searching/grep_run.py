@@ -24,7 +24,7 @@ from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, NotFound, NotSupported
-from bbfs.resources.commands import table
+from bbfs.resources.commands.requests.finding import Grep, MayMatch, NoMatch, Unlisted
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -274,18 +274,18 @@ class _Search:
             return
         pattern = "" if asked.inverted else asked.pattern
         path = "/".join(place.path)
-        request = table.Grep(path, pattern, asked.syntax, asked.ignore_case, asked.cached, asked.counts)
+        request = Grep(path, pattern, asked.syntax, asked.ignore_case, asked.cached, asked.counts)
         written = _Written(place)
         mountpoint.names(place.mount)  # or the error of a dead mount
         for answer in written.known(control_client.ask_now(place.mount, request)):
             match answer:
-                case table.MayMatch(paths):
+                case MayMatch(paths):
                     yield self._included(_shown(place, written.without(paths)))
-                case table.NoMatch(paths):
+                case NoMatch(paths):
                     without = "".join(f"{name}:0\n" for name in self._included(_shown(place, written.without(paths))))
                     with self._printing:
                         sys.stdout.buffer.write(os.fsencode(without))
-                case table.Unlisted(directory, why):
+                case Unlisted(directory, why):
                     output.message(f"{''.join(_shown(place, [directory]))}: {why}")
                     self.failed = True
         if written.files:

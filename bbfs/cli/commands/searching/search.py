@@ -18,7 +18,8 @@ from bbfs.cli.operands.rule import Path, components
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import NotSupported
 from bbfs.resources.commands.encoding import encoded
-from bbfs.resources.commands.table import Hit, Problem, Search
+from bbfs.resources.commands.requests import Problem
+from bbfs.resources.commands.requests.finding import Hit, Search
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

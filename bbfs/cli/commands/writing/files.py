@@ -24,7 +24,7 @@ from bbfs.cli.operands.location import inside_mount
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import BbfsError, Conflict, NotFound
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.model.values import Expected
+from bbfs.model.versions import Expected
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

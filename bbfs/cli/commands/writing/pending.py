@@ -17,7 +17,7 @@ from bbfs.cli.operands.access import pending_store
 from bbfs.cli.options import SourceChoice, Verbosity, source_options, verbosity_options
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.resources.commands.table import Retry
+from bbfs.resources.commands.requests.writing import Retry
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

@@ -9,7 +9,7 @@ import click
 from bbfs.cli import lazy
 from bbfs.cli.operands.access import Target
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.model.values import Labels
+from bbfs.model.versions import Labels
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

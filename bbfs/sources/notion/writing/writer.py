@@ -18,7 +18,8 @@ from bbfs.model.errors import (
     Rejected,
     TooLarge,
 )
-from bbfs.model.values import Content, Expected
+from bbfs.model.values import Content
+from bbfs.model.versions import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.notion import naming
 from bbfs.sources.notion.api import NotionApi, child_items

@@ -17,7 +17,8 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, Conflict, CrossesSources, Denied, Exists, IsADirectory, NotADirectory, NotFound
-from bbfs.model.values import Content, Expected, WriteOperation
+from bbfs.model.values import Content, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.http.client import WebClient

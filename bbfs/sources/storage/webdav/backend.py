@@ -26,7 +26,8 @@ from bbfs.model.errors import (
     ProtocolViolation,
     TooLarge,
 )
-from bbfs.model.values import Content, Expected, WriteOperation
+from bbfs.model.values import Content, WriteOperation
+from bbfs.model.versions import Expected
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.proxies import proxy_of_environment
 from bbfs.sources.http.responses import WebStream, shown_url
