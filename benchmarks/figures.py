@@ -98,16 +98,16 @@ class Sheet:
                 cell.reason = why
 
     def unmeasured(self, excused: Collection[tuple[str, str]] = ()) -> list[str]:
-        """Return a line for each planned figure that is not there, or not of all rounds.
+        """Return a line for planned figures that are not there, or not of all rounds, with the reason.
 
         A rival that is missing has none, nor has a rival in a case (place and case) that is excused.
         """
-        return [
-            f"{cell.group}, {cell.case}, {cell.place}: {cell.reason or 'not measured'}"
-            for cell in self.cells.values()
-            if (cell.reason or not cell.measured)
-            and not (cell.rival and (cell.missing or (cell.place, cell.case) in excused))
-        ]
+        found: dict[tuple[str, str, str], list[str]] = {}
+        for cell in self.cells.values():
+            may = cell.rival and (cell.missing or (cell.place, cell.case) in excused)
+            if (cell.reason or not cell.measured) and not may:
+                found.setdefault((cell.group, cell.place, cell.reason or "not measured"), []).append(cell.case)
+        return [f"{group}: {place}: {'; '.join(cases)}: {why}" for (group, place, why), cases in found.items()]
 
     def missing(self) -> list[str]:
         """Return a line for each rival that is missing, with the reason."""

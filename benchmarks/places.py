@@ -24,7 +24,9 @@ MOUNT_BOUND = 60.0
 
 def isolated(home: Path) -> dict[str, str]:
     """The environment of a program that keeps what it keeps below `home`."""
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "BBFS_", "RCLONE_"))}
+    # rclone 1.60 reaches no S3 server with AWS_CA_BUNDLE.
+    foreign = ("XDG_", "BBFS_", "RCLONE_", "AWS_")
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
     for name in ("CACHE_HOME", "CONFIG_HOME", "DATA_HOME", "STATE_HOME", "RUNTIME_DIR"):
         directory = home / name.lower()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

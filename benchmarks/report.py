@@ -17,6 +17,11 @@ AGAINST = {
     "large": ("tmpfs", "the file itself"),
     "scale": ("tmpfs", "SDK client"),
     "start": ("python -c pass",),
+    "writing to a folder": ("folder", "passthroughfs.py"),
+    "search, the index": ("FTS5 by hand",),
+    "search, the daemon": (),
+    "search, one literal": ("bbfs grep",),
+    **{f"writing to {store}": ("rclone",) for store in ("SFTP", "WebDAV", "S3")},
 }
 """What the places of a group are set against; a cold group's against the ideal."""
 

@@ -186,6 +186,19 @@ class Sizes:
     changes: int = 10
     idle: float = 4.0
     """Live: changes, and seconds without any."""
+    tree: str = "asyncio"
+    written: int = 3000
+    megabytes: int = 256
+    """Writing: a directory of Python's library, small files, and MiB of the large file."""
+    stores: tuple[str, ...] = ("sftp", "webdav", "s3")
+    stored: int = 100
+    stored_megabytes: int = 64
+    """Stores: their kinds; small files, and MiB of the large file."""
+    documents: int = 10_000
+    vocabulary: int = 20_000
+    topics: int = 2000
+    queries: int = 20
+    """Search: documents, the words in them, documents with a meaning, and a third of the queries of a kind."""
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,12 @@ import large_cases
 import places
 import report
 import scale_cases
+import search
 import starting
+import stores
 import warm_cases
-from figures import Sheet
+import writing
+from figures import Sheet, Unmeasurable
 from rounds import HERE, Bench, Budget, Sizes
 
 from bbfs.fuse import mountpoint
@@ -49,27 +52,31 @@ PAGE = HERE.parent / "docs" / "benchmarks" / "results.md"
 TMPFS = Path("/dev/shm")
 QUICK = Sizes(
     rounds=1, directories=5, files=10, slow=40, concurrencies=(16,), large=4 << 20, looks=1000, listed=2000, many=3000,
-    text=1 << 20, spell=0.25, changes=1, idle=0.2,
+    text=1 << 20, spell=0.25, changes=1, idle=0.2, tree="json", written=200, megabytes=4, stored=20, stored_megabytes=1,
+    documents=200, vocabulary=1200, topics=100, queries=2,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Group:
-    """part: what part of the time it gets. plan: names the figures that `measure` has to give."""
+    """minutes: its time in a whole run. plan: names the figures that `measure` has to give."""
 
-    part: float
+    minutes: float
     plan: Callable[[Sheet, Sizes], None]
     measure: Callable[[Bench], None]
 
 
 GROUPS = {
-    "warm": Group(0.34, warm_cases.plan, warm_cases.measure),
-    "cold": Group(0.35, cold_cases.plan, cold_cases.measure),
-    "announcing": Group(0.04, announcing.plan, announcing.measure),
-    "large": Group(0.1, large_cases.plan, large_cases.measure),
-    "scale": Group(0.17, scale_cases.plan, scale_cases.measure),
-    "live": Group(0.04, scale_cases.plan_live, scale_cases.measure_live),
-    "start": Group(0.05, starting.plan, starting.measure),
+    "warm": Group(2.9, warm_cases.plan, warm_cases.measure),
+    "cold": Group(3, cold_cases.plan, cold_cases.measure),
+    "announcing": Group(0.4, announcing.plan, announcing.measure),
+    "large": Group(0.9, large_cases.plan, large_cases.measure),
+    "scale": Group(1.5, scale_cases.plan, scale_cases.measure),
+    "live": Group(0.4, scale_cases.plan_live, scale_cases.measure_live),
+    "start": Group(0.5, starting.plan, starting.measure),
+    "writing": Group(1, writing.plan, writing.measure),
+    "stores": Group(1.5, stores.plan, stores.measure),
+    "search": Group(1.5, search.plan, search.measure),
 }
 
 
@@ -80,17 +87,21 @@ def planned(sizes: Sizes, wanted: Sequence[str] = tuple(GROUPS)) -> Sheet:
     return sheet
 
 
-def measure(sizes: Sizes, wanted: Sequence[str], minutes: float, *, rivals: bool = True) -> Sheet:
+def minutes_of(wanted: Sequence[str]) -> float:
+    return sum(GROUPS[name].minutes for name in wanted)
+
+
+def measure(sizes: Sizes, wanted: Sequence[str], minutes: float | None = None, *, rivals: bool = True) -> Sheet:
     """Run the groups. The sheet has a figure or a reason in every cell."""
-    sheet = Sheet()
-    until, left = time.monotonic() + minutes * 60, sum(GROUPS[name].part for name in wanted)
+    sheet, minutes = Sheet(), minutes_of(wanted) if minutes is None else minutes
+    until, left = time.monotonic() + minutes * 60, minutes_of(wanted)
     for name in wanted:
         group = GROUPS[name]
         group.plan(sheet, sizes)
         # What one takes too long, the later ones have less.
         started = time.monotonic()
-        seconds = max(0.0, until - started) * group.part / left
-        left -= group.part
+        seconds = max(0.0, until - started) * group.minutes / left
+        left -= group.minutes
         on_tmpfs = TMPFS if TMPFS.is_dir() else None
         with (
             tempfile.TemporaryDirectory(prefix="bbfs-bench-", dir=on_tmpfs) as memory,
@@ -102,7 +113,7 @@ def measure(sizes: Sizes, wanted: Sequence[str], minutes: float, *, rivals: bool
                 group.measure(Bench(sheet, sizes, Path(memory), Path(disk), budget, seconds, rivals))
             except Exception as error:  # noqa: BLE001 - without this group's figures the run fails; the others go on
                 traceback.print_exc()
-                why = f"{type(error).__name__}: {error}"
+                why = str(error) if isinstance(error, Unmeasurable) else f"{type(error).__name__}: {error}"
             finally:
                 sweep(Path(memory))
             sheet.end(why)
@@ -186,7 +197,7 @@ def stop(number: int, _frame: FrameType | None) -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS))
-    parser.add_argument("--minutes", type=float, default=8.5)
+    parser.add_argument("--minutes", type=float, help=f"in all; {minutes_of(tuple(GROUPS)):g} for all groups")
     parser.add_argument("--rounds", type=int, help="at most; as many as there is time for are made")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--no-rivals", dest="rivals", action="store_false", help="leave out the programs of others")

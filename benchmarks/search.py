@@ -13,7 +13,7 @@ own. The static model (256 dimensions) knows by the same rule that synonyms are 
 So this shows what the search does with a good model, not how good a model is. recall@10: the share of queries whose
 document is among the first ten.
 
-    python benchmarks/search.py [--documents 10000] [--rounds 5] [--parts index,hand,tantivy,mount]
+    python benchmarks/search.py [--documents 10000] [--rounds 5] [--parts index,hand,tantivy,mount] [--json FILE]
 """
 
 import argparse
@@ -21,7 +21,6 @@ import itertools
 import json
 import os
 import random
-import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -30,12 +29,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
+from figures import Missing, Sheet
 from harness import Mount, folder
+from places import RIVALS, RIVALS_PYTHON
+from rounds import Bench, Sizes
+from scale_cases import ask
 from vectors import written_model
 
 from bbfs.cli.operands import control_client
@@ -47,65 +52,146 @@ Mode = Literal["words", "meaning", "both"]
 BOUND = 3600
 SIZE = 2000
 BATCH = 1024
-VOCABULARY = 20_000
 RARE, RARE_TIMES = "zqxneedle", 20
 SOURCE, TOPICS = "bb-filesystem+notes+file", "bb-filesystem+topics+file"
 DIMENSIONS = 256
-CONCEPTS, SYNONYMS, OF_DOCUMENT = 400, 4, 3
-TOPIC_DOCUMENTS, TOPIC_QUERIES = 2000, 200
-BESIDE = Path(__file__).parent / "rivals"
+SYNONYMS, OF_DOCUMENT = 4, 3
+INDEX, DAEMON, GREP = "search, the index", "search, the daemon", "search, one literal"
+INDEXED, INDEX_SIZE, MEMORY = "all documents indexed", "size", "memory"
+KINDS = ("rare words", "common words", "the ten commonest words")
+LAST = ", 99th percentile"
+RECALL, LITERAL = "recall@10", "20 matches"
+OURS, BY_HAND, TANTIVY = "bbfs", "FTS5 by hand", "tantivy"
+MODES: Mapping[Mode, str] = {"words": "by words", "meaning": "by meaning", "both": "by both"}
+COMMAND, FIRST, PART, WARM = (
+    "bbfs grep",
+    "bbfs grep, the first time",
+    "bbfs grep, the daemon's part",
+    "grep -r, warm mount",
+)
+PLAIN, RIPGREP, MIRAGE = "grep -r, plain folder", "ripgrep, plain folder", "mirage's shell, plain folder"
 
 
-def vocabulary(chance: random.Random, count: int = VOCABULARY) -> list[str]:
+def plan(sheet: Sheet, _sizes: Sizes) -> None:
+    timed_cases = [*KINDS, *(kind + LAST for kind in KINDS)]
+    for places, rival in (([OURS, BY_HAND], False), ([TANTIVY], True)):
+        sheet.plan(INDEX, [INDEXED], places, rival=rival)
+        sheet.plan(INDEX, [INDEX_SIZE], places, unit="MB", rival=rival)
+        sheet.plan(INDEX, timed_cases, places, rival=rival)
+    sheet.plan(INDEX, [MEMORY], [OURS], unit="MB")
+    sheet.plan(DAEMON, timed_cases, [MODES["words"], MODES["both"]])
+    sheet.plan(DAEMON, [RECALL], list(MODES.values()), unit="")
+    sheet.plan(DAEMON, [INDEXED], [MODES["both"]])
+    sheet.plan(DAEMON, [MEMORY], [MODES["both"]], unit="MB")
+    sheet.plan(GREP, [LITERAL], [COMMAND, FIRST, PART, WARM, PLAIN, RIPGREP])
+    sheet.plan(GREP, [LITERAL], [MIRAGE], rival=True)
+
+
+def measure(bench: Bench) -> None:
+    """Measure in a process of its own, so that its memory is that of the index, and that it has a bound."""
+    sizes = bench.sizes
+    options = {
+        "documents": sizes.documents,
+        "vocabulary": sizes.vocabulary,
+        "topics": sizes.topics,
+        "queries": sizes.queries,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    words += ["--rounds", str(sizes.rounds), *([] if bench.rivals else ["--no-rivals"])]
+    said = ask("search.py", *words, scratch=bench.disk, bound=max(240.0, 2 * bench.seconds))
+    for group, case, place, value in said["figures"]:
+        bench.sheet.add(0, group, case, place, value)
+    for group, place, why in said["missing"]:
+        for cell in list(bench.sheet.cells.values()):
+            if (cell.group, cell.place) == (group, place):
+                bench.sheet.fail(group, cell.case, place, Missing(why))
+
+
+@dataclass
+class Figures:
+    """What was measured: group, case, place and value; and of the rivals that are missing group, place and reason."""
+
+    figures: list[tuple[str, str, str, float]] = field(default_factory=list)
+    missing: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def add(self, group: str, case: str, place: str, value: float) -> None:
+        self.figures.append((group, case, place, value))
+        print(f"{group:<22} {place:<30} {case:<42} {value:12.4f}", flush=True)
+
+    def times(self, group: str, case: str, place: str, samples: Sequence[float]) -> None:
+        """Add the median, and the 99th percentile."""
+        ordered = sorted(samples)
+        self.add(group, case, place, statistics.median(ordered))
+        self.add(group, case + LAST, place, ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))])
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """documents: of the words of the vocabulary. topics: documents of concepts; a tenth of them is asked for.
+
+    queries: of each kind of words, with one word, with two, and with three.
+    """
+
+    documents: int
+    vocabulary: int
+    topics: int
+    queries: int
+
+    @property
+    def concepts(self) -> int:
+        return self.topics // 5
+
+
+def vocabulary(chance: random.Random, count: int) -> list[str]:
     letters = "abcdefghijklmnopqrstuvwxyz"
     return ["".join(chance.choices(letters, k=chance.randint(3, 10))) for _ in range(count)]
 
 
-def texts(count: int) -> Iterator[str]:
-    """Yield documents of the words of `vocabulary`, the most frequent first."""
+def texts(corpus: Corpus) -> Iterator[str]:
+    """Yield documents of the words of the vocabulary, the most frequent first."""
     chance = random.Random(1)
-    words = vocabulary(chance)
-    weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(VOCABULARY)))
-    for number in range(count):
+    words = vocabulary(chance, corpus.vocabulary)
+    weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(corpus.vocabulary)))
+    for number in range(corpus.documents):
         drawn = chance.choices(words, cum_weights=weights, k=290)
-        if number % max(1, count // RARE_TIMES) == 7:
+        if number % (corpus.documents // RARE_TIMES) == 7:
             drawn[100] = RARE
         lines = "\n".join(" ".join(drawn[at : at + 12]) for at in range(0, len(drawn), 12))
         yield f"# Title {number}\n\n{lines}"[:SIZE] + "\n"
 
 
-def queries() -> Mapping[str, Sequence[str]]:
+def queries(corpus: Corpus) -> Mapping[str, Sequence[str]]:
     """Return queries of one to three words, by their kind."""
-    words, chance = vocabulary(random.Random(1)), random.Random(2)
-    kinds = {"rare words": words[2000:], "common words": words[100:1000], "the ten commonest": words[:10]}
+    words, chance = vocabulary(random.Random(1), corpus.vocabulary), random.Random(2)
+    kinds = dict(zip(KINDS, (words[corpus.vocabulary // 10 :], words[100:1000], words[:10]), strict=True))
     return {
-        kind: [" ".join(chance.sample(some, count)) for count in (1, 2, 3) for _ in range(20)]
+        kind: [" ".join(chance.sample(some, count)) for count in (1, 2, 3) for _ in range(corpus.queries)]
         for kind, some in kinds.items()
     }
 
 
-def topics(chance: random.Random) -> tuple[list[list[str]], list[str], list[tuple[str, int]]]:
+def topics(corpus: Corpus, chance: random.Random) -> tuple[list[list[str]], list[str], list[tuple[str, int]]]:
     """Return concepts of synonyms, documents, and queries with the numbers of the documents that they mean."""
-    concepts = [["s" + word for word in vocabulary(chance, SYNONYMS)] for _ in range(CONCEPTS)]
+    concepts = [["s" + word for word in vocabulary(chance, SYNONYMS)] for _ in range(corpus.concepts)]
     filler = vocabulary(random.Random(1), 300)
-    chosen = [chance.sample(concepts, OF_DOCUMENT) for _ in range(TOPIC_DOCUMENTS)]
+    chosen = [chance.sample(concepts, OF_DOCUMENT) for _ in range(corpus.topics)]
     made: list[str] = []
     for some in chosen:
         words = [chance.choice(concept) for concept in some] * 4 + chance.choices(filler, k=12)
         chance.shuffle(words)
         made.append(" ".join(words) + "\n")
-    asked = chance.sample(range(TOPIC_DOCUMENTS), TOPIC_QUERIES)
+    asked = chance.sample(range(corpus.topics), corpus.topics // 10)
     return concepts, made, [(" ".join(chance.choice(concept) for concept in chosen[at]), at) for at in asked]
 
 
-def model(place: Path, concepts: Sequence[Sequence[str]]) -> Path:
+def model(place: Path, corpus: Corpus, concepts: Sequence[Sequence[str]]) -> Path:
     """Write the static model: a direction for each concept and each other word; synonyms differ a little."""
     chance = random.Random(3)
 
     def direction() -> list[float]:
         return [chance.gauss(0, 1) for _ in range(DIMENSIONS)]
 
-    vectors = {word: direction() for word in (*vocabulary(random.Random(1)), RARE)}
+    vectors = {word: direction() for word in (*vocabulary(random.Random(1), corpus.vocabulary), RARE)}
     for concept in concepts:
         common = direction()
         for word in concept:
@@ -119,70 +205,52 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def shown(what: str, samples: Sequence[float]) -> None:
-    ordered = sorted(samples)
-    last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    print(f"{what:<52} median {statistics.median(ordered) * 1e3:8.1f} ms   99 % {last * 1e3:8.1f} ms", flush=True)
-
-
 def memory(process: int) -> float:
     """Return the resident memory of a process (MB)."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def processor_time(process: int) -> float:
-    """Return the processor time of a process (seconds)."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def measure_index(directory: Path, count: int) -> None:
+def measure_index(figures: Figures, directory: Path, corpus: Corpus) -> None:
     store = IndexStore(directory / "index.sqlite", 1 << 40)
-    made = enumerate(texts(count))
-    wall, cpu, size, resident = 0.0, 0.0, 0, []
+    made, wall, most = enumerate(texts(corpus)), 0.0, 0.0
     while some := [
         Document("s", f"u{n}", "v", None, f"Title {n}", "a.md", text) for n, text in itertools.islice(made, BATCH)
     ]:
-        size += sum(len(each.text) for each in some)
-        begun = time.process_time()
         wall += timed(lambda some=some: store.write(some, 1.0))
-        cpu += time.process_time() - begun
-        resident.append(memory(os.getpid()))
-    print(f"indexed: {count / wall:.0f} documents/s, {count / cpu:.0f} a second of processor time")
-    print(f"memory: {resident[len(resident) // 10]:.0f} MB after a tenth, {max(resident):.0f} MB at most")
-    print(f"size: {store.bytes() / 1e6:.1f} MB for {size / 1e6:.1f} MB of text", flush=True)
-    for kind, asked in queries().items():
-        shown(f"index, {kind}", [timed(lambda query=query: store.search(query, 20, ("s",), BOUND)) for query in asked])
+        most = max(most, memory(os.getpid()))
+    figures.add(INDEX, INDEXED, OURS, wall)
+    figures.add(INDEX, MEMORY, OURS, most)
+    figures.add(INDEX, INDEX_SIZE, OURS, store.bytes() / 1e6)
+    for kind, asked in queries(corpus).items():
+        samples = [timed(lambda query=query: store.search(query, 20, ("s",), BOUND)) for query in asked]
+        figures.times(INDEX, kind, OURS, samples)
     store.close()
 
 
-def measure_by_hand(directory: Path, count: int) -> None:
+def measure_by_hand(figures: Figures, directory: Path, corpus: Corpus) -> None:
     """FTS5 as people use it, with the texts in it. A search reads the titles of its best 20."""
     file = directory / "hand.sqlite"
     by_hand = sqlite3.connect(file)
     by_hand.execute("CREATE VIRTUAL TABLE f USING fts5(title, text)")
-    made, wall = enumerate(texts(count)), 0.0
+    made, wall = enumerate(texts(corpus)), 0.0
     while rows := [(f"Title {n}", text) for n, text in itertools.islice(made, BATCH)]:
         wall += timed(lambda rows=rows: (by_hand.executemany("INSERT INTO f VALUES (?, ?)", rows), by_hand.commit()))
-    print(f"FTS5 by hand, words alone: {count / wall:.0f} documents/s, {file.stat().st_size / 1e6:.1f} MB")
+    figures.add(INDEX, INDEXED, BY_HAND, wall)
+    figures.add(INDEX, INDEX_SIZE, BY_HAND, file.stat().st_size / 1e6)
     best = "SELECT title FROM f WHERE f MATCH ? ORDER BY rank LIMIT 20"
-    for kind, asked in queries().items():
+    for kind, asked in queries(corpus).items():
         samples = [timed(lambda query=query: by_hand.execute(best, (query,)).fetchall()) for query in asked]
-        shown(f"FTS5 by hand, {kind}", samples)
+        figures.times(INDEX, kind, BY_HAND, samples)
     by_hand.close()
 
 
-def measure_tantivy(directory: Path, count: int) -> None:
-    python = BESIDE / ".venv" / "bin" / "python"
-    if not python.exists():
-        print(f"tantivy: left out, as {python} is missing (make .venv/.installed-bench)")
-        return
+def measure_tantivy(figures: Figures, directory: Path, corpus: Corpus) -> None:
     place = directory / "tantivy"
     place.mkdir()
-    kinds = queries()
-    lines = itertools.chain([count], texts(count), *kinds.values())
-    script = BESIDE / "tantivy_search.py"
-    with subprocess.Popen([python, script, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    kinds = queries(corpus)
+    lines = itertools.chain([corpus.documents], texts(corpus), *kinds.values())
+    script = [RIVALS_PYTHON, RIVALS / "tantivy_search.py", place]
+    with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):  # its exit status says it
@@ -191,45 +259,41 @@ def measure_tantivy(directory: Path, count: int) -> None:
             process.stdin.close()
         told = process.stdout.read()
     if process.returncode != 0:
-        print(f"tantivy: left out, as its process ended with {process.returncode}")
-        return
+        raise SystemExit(f"tantivy: its process ended with {process.returncode}")
     answer = json.loads(told)
-    print(f"tantivy, words alone, two threads: {answer['rate']:.0f} documents/s, {answer['bytes'] / 1e6:.1f} MB")
+    figures.add(INDEX, INDEXED, TANTIVY, corpus.documents / answer["rate"])
+    figures.add(INDEX, INDEX_SIZE, TANTIVY, answer["bytes"] / 1e6)
     seconds = iter(answer["seconds"])
     for kind, asked in kinds.items():
-        shown(f"tantivy, {kind}", [next(seconds) for _ in asked])
+        figures.times(INDEX, kind, TANTIVY, [next(seconds) for _ in asked])
 
 
-def measure_mount(directory: Path, count: int, rounds: int) -> None:
+def measure_mount(figures: Figures, directory: Path, corpus: Corpus, rounds: int) -> None:
     root = directory / "texts"
-    for number, text in enumerate(texts(count)):
+    for number, text in enumerate(texts(corpus)):
         place = root / f"{number // 1000:03}"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number}.md").write_text(text)
-    concepts, documents, asked = topics(random.Random(4))
+    concepts, documents, asked = topics(corpus, random.Random(4))
     small = directory / "topics"
     small.mkdir()
     for number, text in enumerate(documents):
         (small / f"{number}.txt").write_text(text)
-    tables = {"embeddings": {"folder": str(model(directory / "model", concepts))}}
+    tables = {"embeddings": {"folder": str(model(directory / "model", corpus, concepts))}}
     mount = Mount([folder("notes", root, ttl="1h"), folder("topics", small, ttl="1h")], tables=tables)
     try:
         env = mount.environ() | {"LC_ALL": "C.UTF-8", "BBFS_MOUNT": str(mount.path)}
-        wall = timed(lambda: output(env, *BBFS, "index", "notes"))
-        print(f"bbfs index, with the reads and the vectors: {count / wall:.0f} documents/s")
+        figures.add(DAEMON, INDEXED, MODES["both"], timed(lambda: output(env, *BBFS, "index", "notes")))
         output(env, *BBFS, "index", "topics")
-        for kind, some in queries().items():
+        for kind, some in queries(corpus).items():
             for mode in ("words", "both"):
-                spent = processor_time(mount.process.pid)
                 times = [timed(lambda query=query, mode=mode: hits(mount, query, mode, SOURCE)) for query in some]
-                spent = (processor_time(mount.process.pid) - spent) / len(some)
-                shown(f"search in the daemon, {mode}, {kind}", times)
-                print(f"{'':<52} {spent * 1e3:.1f} ms of the daemon's processor time each")
-        for mode in ("words", "meaning", "both"):
+                figures.times(DAEMON, kind, MODES[mode], times)
+        for mode, place in MODES.items():
             well = sum(f"{at}.txt" in hits(mount, query, mode, TOPICS, 10) for query, at in asked)
-            print(f"recall@10, {mode}: {well / len(asked):.3f}")
-        print(f"memory of the daemon: {memory(mount.process.pid):.0f} MB", flush=True)
-        measure_grep(mount, root, env, rounds)
+            figures.add(DAEMON, RECALL, place, well / len(asked))
+        figures.add(DAEMON, MEMORY, MODES["both"], memory(mount.process.pid))
+        measure_grep(figures, mount, root, env, rounds)
     finally:
         mount.stop()
 
@@ -242,41 +306,31 @@ def output(env: Mapping[str, str], *command: str) -> list[str]:
     return sorted(ran.stdout.decode().splitlines())
 
 
-def measure_grep(mount: Mount, root: Path, env: Mapping[str, str], rounds: int) -> None:
+def measure_grep(figures: Figures, mount: Mount, root: Path, env: Mapping[str, str], rounds: int) -> None:
     where = f"{mount.path}/{SOURCE}"
-    first = timed(lambda: output(env, *BBFS, "grep", RARE, where))
     ways: dict[str, Callable[[], object]] = {
-        "grep -r on the warm mount": lambda: output(env, "grep", "-rnE", RARE, where),
-        "bbfs grep, the command": lambda: output(env, *BBFS, "grep", RARE, where),
-        "bbfs grep, the daemon's part": lambda: read_by_grep(mount),
-        "grep -r on the plain folder": lambda: output(env, "grep", "-rnE", RARE, str(root)),
+        FIRST: lambda: output(env, *BBFS, "grep", RARE, where),
+        COMMAND: lambda: output(env, *BBFS, "grep", RARE, where),
+        PART: lambda: read_by_grep(mount),
+        WARM: lambda: output(env, "grep", "-rnE", RARE, where),
+        PLAIN: lambda: output(env, "grep", "-rnE", RARE, str(root)),
+        RIPGREP: lambda: output(env, "rg", "-n", RARE, str(root)),
     }
-    if shutil.which("rg"):
-        ways["ripgrep on the plain folder"] = lambda: output(env, "rg", "-n", RARE, str(root))
-    else:
-        print("ripgrep: left out, as there is no program rg")
-    assert output(env, "grep", "-rnE", RARE, where) == output(env, *BBFS, "grep", RARE, where)
-    shown("bbfs grep, the command, the first time", [first])
     for name, way in ways.items():
-        shown(name, [timed(way) for _ in range(rounds)])
-    measure_mirage(root)
+        figures.add(GREP, LITERAL, name, statistics.median(timed(way) for _ in range(1 if name == FIRST else rounds)))
+    assert len(output(env, "grep", "-rnE", RARE, where)) == RARE_TIMES
+    assert output(env, "grep", "-rnE", RARE, where) == output(env, *BBFS, "grep", RARE, where)
 
 
-def measure_mirage(root: Path) -> None:
+def measure_mirage(figures: Figures, directory: Path, _corpus: Corpus) -> None:
     """The search of mirage's shell, which has no index of a folder. One round: it takes minutes."""
-    python = BESIDE / ".venv" / "bin" / "python"
-    if not python.exists():
-        print(f"mirage: left out, as {python} is missing (make .venv/.installed-bench)")
-        return
-    command = [python, BESIDE / "mirage_grep.py", root, RARE, "1"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=BOUND)
-    if ran.returncode != 0:
-        print(f"mirage: left out, as its process ended with {ran.returncode}")
-        return
+    root = directory / "texts"
+    command = [RIVALS_PYTHON, RIVALS / "mirage_grep.py", root, RARE, "1"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=BOUND, check=True)
     answer = json.loads(ran.stdout)
     plain = output(dict(os.environ), "grep", "-rnE", RARE, str(root))
     assert answer["lines"] == sorted(line.removeprefix(f"{root}/") for line in plain)
-    shown("mirage's shell, grep -rn, without its start", answer["seconds"])
+    figures.add(GREP, LITERAL, MIRAGE, statistics.median(answer["seconds"]))
 
 
 def answers(mount: Mount, request: table.Request[A]) -> list[A]:
@@ -303,20 +357,31 @@ def hits(mount: Mount, query: str, mode: Mode, source: str, limit: int = 20) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--vocabulary", type=int, default=20_000)
+    parser.add_argument("--topics", type=int, default=2000)
+    parser.add_argument("--queries", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", default="index,hand,tantivy,mount")
+    parser.add_argument("--parts", default="index,hand,tantivy,mount,mirage")
+    parser.add_argument("--no-rivals", dest="rivals", action="store_false")
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    print(f"{given.documents} documents, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
+    corpus, figures = Corpus(given.documents, given.vocabulary, given.topics, given.queries), Figures()
     with tempfile.TemporaryDirectory(prefix="bbfs-search-") as directory:
-        parts: dict[str, Callable[[Path, int], None]] = {
+        parts: dict[str, Callable[[Figures, Path, Corpus], None]] = {
             "index": measure_index,
             "hand": measure_by_hand,
             "tantivy": measure_tantivy,
-            "mount": lambda place, count: measure_mount(place, count, given.rounds),
+            "mount": partial(measure_mount, rounds=given.rounds),
+            "mirage": measure_mirage,
         }
+        rivals = {"tantivy": (INDEX, TANTIVY), "mirage": (GREP, MIRAGE)}
         for part in given.parts.split(","):
-            parts[part](Path(directory), given.documents)
-    print(f"load {os.getloadavg()[0]:.1f} at the end")
+            if part in rivals and not (given.rivals and RIVALS_PYTHON.exists()):
+                figures.missing.append((*rivals[part], "not installed" if given.rivals else "left out"))
+            else:
+                parts[part](figures, Path(directory), corpus)
+    if given.json:
+        given.json.write_text(json.dumps(asdict(figures)))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,29 @@
-"""Writing to a local folder: bbfs beside pyfuse3's example `passthroughfs.py` and the folder itself, in one run.
+"""Writing to a local folder: bbfs beside pyfuse3's example `passthroughfs.py` and the folder itself.
 
-The places take turns in each round, and the table has the medians of all rounds. The example is in the source
-distribution of pyfuse3 (`examples/passthroughfs.py`); its path is the argument of this program.
+The places take turns. What a place has stored is counted in the folder behind its mount, so counting warms no mount.
+The example is in the source distribution of pyfuse3 (`examples/passthroughfs.py`); `make bench` fetches it.
 """
 
-import argparse
 import os
 import shutil
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from places import isolated
+import places
+from figures import Missing, Sheet, Unmeasurable
+from rounds import Bench, Place, Sizes, expect, held, run, turn
 
-BOUND = 1200.0
+GROUP = "writing to a folder"
+UNTAR, SMALL, SMALL_READ = "untar of a source tree", "small files, written", "small files, read"
+LARGE, LARGE_READ = "a large file, written", "a large file, read"
+CLONE, REMOVE = "git clone of a local bare repository", "rm -r of all of it"
+CASES = (UNTAR, SMALL, SMALL_READ, LARGE, LARGE_READ, CLONE, REMOVE)
+FOLDER, EXAMPLE, BBFS = "folder", "passthroughfs.py", "bbfs"
+BOUND = 120.0
 """Seconds for one command."""
-SMALL = 10_000
-"""Small files, of 100 to 2100 bytes."""
 WRITE_SMALL = """
 import os, sys
 for number in range(int(sys.argv[2])):
@@ -37,116 +39,106 @@ for directory, _, names in os.walk(sys.argv[1]):
         with open(os.path.join(directory, name), "rb") as file:
             file.read()
 """
+Held = tuple[int, int]
+"""Files, and their bytes."""
 
 
-def command(*words: str | Path, **environ: str) -> None:
-    subprocess.run(
-        list(map(str, words)), check=True, timeout=BOUND, stdout=subprocess.DEVNULL, env=os.environ | environ
-    )
+def command(*words: str | Path, **environ: str) -> float:
+    return run(words, bound=BOUND, environ=os.environ | environ)
 
 
 class Material:
-    """What is written: an archive of a source tree, and a bare repository of it."""
+    """What is written: an archive of a source tree, and a bare repository of it. size: MiB of a large file."""
 
-    def __init__(self, scratch: Path, tree: Path, size: int) -> None:
-        self.size = size
-        self.archive = scratch / "tree.tar"
-        command("tar", "-C", tree.parent, "-cf", self.archive, tree.name)
-        self.bare = scratch / "bare.git"
+    def __init__(self, scratch: Path, tree: Path, files: int, size: int) -> None:
+        self._files, self._size = files, size
+        self._archive, self._bare = scratch / "tree.tar", scratch / "bare.git"
+        command("tar", "-C", tree.parent, "-cf", self._archive, tree.name)
         work = scratch / "repository"
         who = {f"GIT_{role}_{what}": "a@b" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         shutil.copytree(tree, work / "tree", symlinks=True)
         command("git", "init", "-q", work)
         command("git", "-C", work, "add", "-A", "-f")
         command("git", "-C", work, "commit", "-qm", "tree", **who)
-        command("git", "clone", "-q", "--bare", work, self.bare)
+        command("git", "clone", "-q", "--bare", work, self._bare)
         shutil.rmtree(work)
 
-    def cases(self) -> Mapping[str, Callable[[Path], None]]:
-        """Return what is measured, in this order, each in the same directory of a place."""
-        mebibytes = str(self.size)
-        return {
-            "untar of a source tree": lambda at: command("tar", "-C", at, "-xf", self.archive),
-            "10 000 small files, written": lambda at: command(sys.executable, "-c", WRITE_SMALL, at / "s", str(SMALL)),
-            "10 000 small files, read": lambda at: command(sys.executable, "-c", READ_SMALL, at / "s"),
-            f"{mebibytes} MiB, written": lambda at: command(
-                "dd", "if=/dev/zero", f"of={at}/large", "bs=1M", f"count={mebibytes}", "status=none"
-            ),
-            f"{mebibytes} MiB, read": lambda at: command(
-                "dd", f"if={at}/large", "of=/dev/null", "bs=1M", "status=none"
-            ),
-            "git clone of a local bare repository": lambda at: command(
-                "git", "clone", "-q", "--no-hardlinks", self.bare, at / "clone"
-            ),
-            "rm -r of all of it": lambda at: command("rm", "-r", at),
+    def cases(self) -> Mapping[str, Callable[[Path], float]]:
+        """Return what is measured, in this order, given a directory; the reading ones read what was written before."""
+        size, none = f"count={self._size}", "status=none"
+        acts: tuple[Callable[[Path], float], ...] = (
+            lambda at: command("tar", "-C", at, "--no-same-owner", "-xf", self._archive),
+            lambda at: command(sys.executable, "-c", WRITE_SMALL, at / "s", str(self._files)),
+            lambda at: command(sys.executable, "-c", READ_SMALL, at / "s"),
+            lambda at: command("dd", "if=/dev/zero", f"of={at}/large", "bs=1M", size, none),
+            lambda at: command("dd", f"if={at}/large", "of=/dev/null", "bs=1M", none),
+            lambda at: command("git", "clone", "-q", "--no-hardlinks", self._bare, at / "clone"),
+            lambda at: command("rm", "-r", at),
+        )
+        return dict(zip(CASES, acts, strict=True))
+
+    def stored(self, scratch: Path) -> dict[str, Held]:
+        """Return what each case that writes leaves in a plain directory."""
+        found: dict[str, Held] = {}
+        for number, case in enumerate((UNTAR, SMALL, LARGE, CLONE)):
+            at = scratch / str(number)
+            at.mkdir(parents=True)
+            self.cases()[case](at)
+            found[case] = held(at)
+        return found
+
+
+def complete(there: Held, wanted: Held) -> bool:
+    """Whether all files are there. git's configuration has more bytes on a file system with fewer abilities."""
+    return there[0] == wanted[0] and there[1] >= wanted[1]
+
+
+def source_tree(sizes: Sizes) -> Path:
+    return (Path(os.__file__).parent / sizes.tree).resolve()
+
+
+def passthroughfs(folder: Path, mountpoint: Path) -> list[str | Path]:
+    example = places.RIVALS / ".venv" / "passthroughfs.py"
+    if not example.exists():
+        raise Missing("not installed")
+    return [sys.executable, example, folder, mountpoint]
+
+
+def plan(sheet: Sheet, _sizes: Sizes) -> None:
+    sheet.plan(GROUP, CASES, [FOLDER])
+    sheet.plan(GROUP, CASES, [EXAMPLE], rival=True)
+    sheet.plan(GROUP, CASES, [BBFS])
+
+
+def measure(bench: Bench) -> None:
+    sizes, mounts = bench.sizes, bench.memory / "mounts"
+    material = Material(bench.disk, source_tree(sizes), sizes.written, sizes.megabytes)
+    stored = material.stored(bench.memory / "plain")
+    folders = {name: bench.disk / name for name in (FOLDER, EXAMPLE, BBFS)}
+    for directory in (mounts, *folders.values()):
+        directory.mkdir()
+    source = {"name": "f", "type": "filesystem", "capabilities": ["read", "list", "write"]}
+    ours = places.bbfs(bench.memory / "home", [source | {"config": {"root": folders[BBFS]}}])
+
+    def measured(case: str, number: int, place: Place) -> float:
+        at, behind = place.tree / f"round-{number}", folders[place.name] / f"round-{number}"
+        at.mkdir(exist_ok=True)
+        taken = material.cases()[case](at)
+        if case == REMOVE:
+            expect("still there", behind.exists(), False)
+        elif case in stored:
+            before = [stored[one] for one in CASES[: CASES.index(case) + 1] if one in stored]
+            wanted = (sum(files for files, _ in before), sum(size for _, size in before))
+            if not complete(there := held(behind), wanted):
+                raise Unmeasurable(f"files and bytes in the folder: {there}, not {wanted}")
+        return taken
+
+    with ExitStack() as ending:
+        stage = places.Stage(bench.sheet, GROUP, mounts, ending, bench.rivals)
+        commands = {
+            EXAMPLE: (partial(passthroughfs, folders[EXAMPLE]), ""),
+            BBFS: (ours, "bb-filesystem+f+file"),
         }
-
-
-@contextmanager
-def serving(words: list[str | Path], at: Path, home: Path) -> Iterator[None]:
-    """A mount at a directory while the block runs."""
-    at.mkdir()
-    with (home.parent / f"{home.name}.log").open("wb") as log:
-        daemon = subprocess.Popen(list(map(str, words)), stdout=log, stderr=log, env=isolated(home))
-        try:
-            deadline = time.monotonic() + 30
-            while not os.path.ismount(at):
-                if daemon.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"no mount: {' '.join(map(str, words))}")
-                time.sleep(0.05)
-            yield
-        finally:
-            subprocess.run(["fusermount3", "-u", at], check=False)
-            daemon.wait(30)
-
-
-def places(stack: ExitStack, scratch: Path, example: Path) -> dict[str, Path]:
-    """Start the mounts. Return the directory of each place."""
-    folders = {name: scratch / f"{name}-folder" for name in ("bbfs", "example", "plain")}
-    for folder in folders.values():
-        folder.mkdir()
-    config = scratch / "bbfs.toml"
-    config.write_text(
-        '[[sources]]\nname = "f"\ntype = "filesystem"\ncapabilities = ["read", "list", "write"]\n'
-        f'config = {{ root = "{folders["bbfs"]}" }}\n'
-    )
-    at, beside = scratch / "bbfs-mount", scratch / "example-mount"
-    bbfs: list[str | Path] = [sys.executable, "-m", "bbfs", "mount", "--config", config, at]
-    stack.enter_context(serving(bbfs, at, scratch / "bbfs-home"))
-    stack.enter_context(
-        serving([sys.executable, example, folders["example"], beside], beside, scratch / "example-home")
-    )
-    return {"folder": folders["plain"], "example": beside, "bbfs": at / "bb-filesystem+f+file"}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("example", type=Path, help="passthroughfs.py of pyfuse3")
-    parser.add_argument("--tree", type=Path, default=Path(os.__file__).parent / "asyncio", help="a source tree")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--size", type=int, default=1024, help="mebibytes of the large file")
-    given = parser.parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="bbfs-writing-"))
-    taken: dict[str, dict[str, list[float]]] = {}
-    try:
-        material = Material(scratch, given.tree.resolve(), given.size)
-        with ExitStack() as stack:
-            there = places(stack, scratch, given.example)
-            for number in range(given.rounds):
-                for case, do in material.cases().items():
-                    for place, directory in there.items():
-                        at = directory / f"round-{number}"
-                        at.mkdir(exist_ok=True)
-                        began = time.perf_counter()
-                        do(at)
-                        taken.setdefault(case, {}).setdefault(place, []).append(time.perf_counter() - began)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    print("| | folder | `passthroughfs.py` | bbfs |\n|---|---|---|---|")
-    for case, by_place in taken.items():
-        print(f"| {case} | " + " | ".join(f"{statistics.median(by_place[place]):.2f} s" for place in there) + " |")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        found = [Place(FOLDER, folders[FOLDER]), *stage.places(CASES, commands)]
+        for number in bench.budget.numbers():
+            turn(bench.sheet, GROUP, number, {case: partial(measured, case, number) for case in CASES}, found)

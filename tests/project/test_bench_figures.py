@@ -117,16 +117,16 @@ def test_a_figure_that_is_not_planned_is_an_error() -> None:
 
 def test_what_was_not_measured_is_said_unless_a_rival_is_missing_or_excused() -> None:
     made = sheet(("floor", [1]), ("ours", [1]), ("rival", []))
-    assert made.unmeasured() == ["warm, find, rival: not measured"]
+    assert made.unmeasured() == ["warm: rival: find: not measured"]
     made.fail("warm", "find", "rival", Unmeasurable("exit status 1"))
-    assert made.unmeasured() == ["warm, find, rival: exit status 1"]
+    assert made.unmeasured() == ["warm: rival: find: exit status 1"]
     assert made.unmeasured({("rival", "find")}) == []
     made.fail("warm", "find", "rival", Missing("not installed"))
     assert made.unmeasured() == []
     assert made.missing() == ["rival: not installed"]
     # A figure of some rounds is no figure of all, and a program of ours is never missing.
     made.fail("warm", "find", "ours", Missing("no program find"))
-    assert made.unmeasured({("ours", "find")}) == ["warm, find, ours: no program find"]
+    assert made.unmeasured({("ours", "find")}) == ["warm: ours: find: no program find"]
 
 
 def raises(_bench: Bench) -> None:
@@ -142,12 +142,12 @@ def test_a_run_fails_without_a_planned_figure_and_says_which(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, acts: Any, why: str
 ) -> None:
     group = benchmarks.Group(1.0, lambda sheet, _sizes: sheet.plan("warm", ["find"], ["ours"]), acts)
-    monkeypatch.setattr(benchmarks, "GROUPS", {"warm": group})
+    monkeypatch.setitem(benchmarks.GROUPS, "warm", group)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--output", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--only", "warm", "--output", str(tmp_path)])
     assert benchmarks.main() == 1
-    assert f"run: no figure: warm, find, ours: {why}" in capsys.readouterr().err
-    assert f"## Not measured\n\n- warm, find, ours: {why}" in (tmp_path / "results.md").read_text()
+    assert f"run: no figure: warm: ours: find: {why}" in capsys.readouterr().err
+    assert f"## Not measured\n\n- warm: ours: find: {why}" in (tmp_path / "results.md").read_text()
 
 
 def test_a_count_that_is_wrong_is_no_figure(tmp_path: Path) -> None:
