@@ -390,7 +390,7 @@ class FileSystem:
         """
         opened = self.files[handle]
         draft = self._drafts.get(opened.ino) if self._drafts and handle not in self.uncached else None
-        content = opened.content if draft is None or draft.buffer is None else draft
+        content = draft if draft is not None and draft.is_written else opened.content
         data = content.read(offset, length)
         return after(ended, content.read_waiting, offset, length) if data is None else data
 

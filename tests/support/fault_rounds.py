@@ -237,11 +237,9 @@ class Round:
         self.attempts = [*attempts(self.bbfs, self._kept, CODECS[self.source.codec])]
         if not self.attempts:
             return []
-        deadline = time.monotonic() + _SETTLES
-        for number in itertools.count():  # a busy machine may not answer within the source's second
-            last = self._shown(f"retried-{number}")
-            if ("ETIMEDOUT",) not in last.values() or time.monotonic() > deadline:
-                break
+        deadline, last = time.monotonic() + _SETTLES, self._shown("retried")
+        while ("ETIMEDOUT",) in last.values() and time.monotonic() < deadline:  # a busy machine took more than a second
+            last = self._shown(f"retried-{time.monotonic()}")
         return [*retry_problems(self.attempts, self.source.states(), history.events, last)]
 
 

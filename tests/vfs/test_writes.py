@@ -36,9 +36,10 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Change, DataSource, Listing, Loaded, Policy, ResourceMetadata
+from bbfs.model.values import Change, Content, DataSource, Listing, Loaded, Policy, ResourceMetadata
 from bbfs.model.versions import Expected
 from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.catalog.record import Record
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put, Retry
 from bbfs.resources.manager import ResourceManager
@@ -1848,4 +1849,54 @@ async def test_a_file_that_was_opened_before_shows_what_a_program_writes(tree: T
     await program.close(writer)
     assert await program.files.read(reader, 0, 100) == b"first, second"  # some of it from the kernel's pages
     assert (await world.files.getattr(world.core.files[reader].ino)).size == len("first, second")
+    world.core.release(reader)
+
+
+@pytest.mark.semantics("S32.17")
+async def test_a_read_beside_the_first_write_waits_for_the_content_that_this_changes(tree: Tree) -> None:
+    """The kernel may have dropped the page with the written bytes, and keeps the one that a read answers."""
+    _, program, world = tree
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    reader = await program.open(f"{TREE}/a.txt")
+    writer = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
+    draft = world.core.files[writer].draft
+    assert draft is not None
+    load, gate, read = draft.load, trio.Event(), []
+
+    async def held(record: Record) -> Content:
+        await gate.wait()
+        return await load(record)
+
+    async def reads() -> None:
+        read.append(await program.files.read(reader, 0, 100))
+
+    draft.load = held
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(program.writes.write, writer, 5, b", second")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(reads)
+        await trio.testing.wait_all_tasks_blocked()
+        assert read == []
+        gate.set()
+    assert read == [b"first, second"]
+    await program.close(writer)
+    world.core.release(reader)
+
+
+@pytest.mark.semantics("S32.17")
+async def test_a_file_that_was_opened_before_shows_what_is_written_after_a_refused_close(tree: Tree) -> None:
+    source, program, world = tree
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    reader = await program.open(f"{TREE}/a.txt")
+    one, other = [await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND) for _ in range(2)]
+    await program.writes.write(one, 5, b", one")
+    source.refused["file:./a.txt"] = Unreachable("down")
+    with pytest.raises(Unreachable):
+        await program.close(one)
+    await program.writes.write(other, 10, b", other")
+    assert await program.files.read(reader, 0, 100) == b"first, one, other"
+    with pytest.raises(Unreachable):
+        await program.close(other)
+    assert await program.files.read(reader, 0, 100) == b"first, one, other"
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
     world.core.release(reader)

@@ -96,6 +96,11 @@ class Draft:
     def size(self) -> int:
         return self.record.best_size() if self.buffer is None else self.buffer.size
 
+    @property
+    def is_written(self) -> bool:
+        """Return whether a program has written, or is about to: a write may wait for the content that it changes."""
+        return self.buffer is not None or self.writing > 0
+
     def read(self, offset: int, length: int) -> bytes | None:
         return None if self.buffer is None or self.writing else self.buffer.read(offset, length)
 

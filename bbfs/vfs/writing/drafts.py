@@ -168,11 +168,15 @@ class Drafts:
         draft.inos.difference_update(left)
 
     def _pin(self, ino: int, draft: Draft) -> None:
-        """Let the files that were opened before a draft go on with its bytes: the kernel has pages of these."""
+        """Let the files that were opened before a draft go on with its bytes: the kernel has pages of these.
+
+        Programs that still write the draft change the same pages, so what they write is shown, too.
+        """
         for opened in self._files.of(ino):
             if draft.buffer is not None and not opened.shares_inode and opened.draft is None:
                 with suppress(BbfsError):  # of a full disk
-                    opened.content, opened.modified_ns = draft.buffer.snapshot(), draft.modified_ns
+                    opened.content = draft if draft.users else draft.buffer.snapshot()
+                    opened.modified_ns = draft.modified_ns
 
     async def forget_hidden(self, draft: Draft) -> None:
         """Remove the resource that was renamed to a draft, unless something has its name again.
