@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import places
-from figures import Sheet, Unmeasurable
+from figures import Sheet
 from files import Shape, write_list
 from rounds import HERE, Bench, Measure, Place, Sizes, answer, expect, run, seconds, turn
 
@@ -215,15 +215,6 @@ class Round:
         directory.mkdir()
         return places.Stage(self.sheet, group, directory, ending, self.rivals_too)
 
-    def guarded(self, group: str, case: str, place: str, measure: Callable[[], None]) -> None:
-        """A failure is noted where the number would be."""
-        if self.sheet.failed(group, case, place):
-            return
-        try:
-            measure()
-        except Unmeasurable as why:
-            self.sheet.fail(group, case, place, why)
-
     def walks(self, concurrency: int) -> None:
         """All programs, each on a cold source of its own, and how often each made the server read."""
         group, measures = walk_group(concurrency), Programs(self.scratch, self.slow).measures()
@@ -241,7 +232,7 @@ class Round:
                 self.sheet.add(self.number, READ_GROUP, case, reader(concurrency), reads / self.slow.count)
 
             for case in order:
-                self.guarded(group, case, "bbfs", lambda case=case: walk(case))
+                self.sheet.attempt(group, [case], "bbfs", lambda case=case: walk(case))
 
     def strays(self) -> None:
         """A random tenth, and the first 20 in order: what was read that nobody asked for."""
@@ -259,7 +250,7 @@ class Round:
                     expect("reads too few", min(extra, 0), 0)
                     self.sheet.add(self.number, READ_GROUP, case, "bbfs", extra if case == FIRST else extra / asked)
 
-                self.guarded(READ_GROUP, case, "bbfs", stray)
+                self.sheet.attempt(READ_GROUP, [case], "bbfs", stray)
 
     def templates(self) -> None:
         """All files by name, in a directory of a completable template that no program has listed, and after an ls."""
@@ -282,7 +273,7 @@ class Round:
             }
             order = list(measures)
             for name in order[self.number % 2 :] + order[: self.number % 2]:
-                self.guarded(group, BY_NAME, name, measures[name])
+                self.sheet.attempt(group, [BY_NAME], name, measures[name])
 
     def remount(self) -> None:
         """What a second daemon asks for, after the first has listed and read everything."""
@@ -304,7 +295,7 @@ class Round:
                 after = requests(upstream.counters(case))
                 self.sheet.add(self.number, READ_GROUP, case, "bbfs", after - before)
 
-        self.guarded(READ_GROUP, case, "bbfs", again)
+        self.sheet.attempt(READ_GROUP, [case], "bbfs", again)
 
     def beside_client(self) -> None:
         """16 readers of the mount beside the SDK's client, in sequence and with 16 at a time."""
@@ -330,7 +321,7 @@ class Round:
         }
         order = list(measures)
         for name in order[self.number % 3 :] + order[: self.number % 3]:
-            self.guarded(GROUP, AT_ONCE, name, measures[name])
+            self.sheet.attempt(GROUP, [AT_ONCE], name, measures[name])
 
     def rivals(self) -> None:
         """Each with a directory a program, of the same delay a file."""

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -90,6 +90,16 @@ class Sheet:
     def fail(self, group: str, case: str, place: str, why: Unmeasurable) -> None:
         cell = self.cells[(group, case, place)]
         cell.reason, cell.missing = str(why), isinstance(why, Missing)
+
+    def attempt(self, group: str, cases: Sequence[str], place: str, measure: Callable[[], None]) -> None:
+        """Measure, unless it has failed before. A failure is noted in all the cases."""
+        if self.failed(group, cases[0], place):
+            return
+        try:
+            measure()
+        except Unmeasurable as why:
+            for case in cases:
+                self.fail(group, case, place, why)
 
     def end(self, why: str) -> None:
         """Give all cells that have neither a figure nor a reason this one."""

@@ -2,30 +2,26 @@
 
 Method: the knowledge base over stdio, with a recorder between it and the mount that notes when each message passes.
 Another process puts a new text into a document; a reader opens and reads the file again and again, a millisecond
-apart, until the new text is there. What counts is the time from the notification to the end of that read. Rounds of
-the two eras are interleaved. Then nobody does anything for `--idle` seconds, and the requests of the mount are counted.
+apart, until the new text is there. What counts is the time from the notification to the end of that read. Then nobody
+does anything for `--idle` seconds, and the requests of the mount are counted.
 
-    python benchmarks/live.py [--changes 20] [--idle 20] [--rounds 2] [--json FILE]
+    python benchmarks/live.py [--changes 20] [--idle 20] [--json FILE]
 """
 
 import argparse
 import json
-import os
-import select
-import shlex
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bbfs.fuse import mountpoint
+import places
+from figures import Sheet
+from rounds import Bench, Sizes, ask
 
 RECORDER = Path(__file__).with_name("recorder.py")
 DOCUMENT = "mcp-server+kb/resource/knowledge/docker/document/ssl-setup"
@@ -33,6 +29,10 @@ URI = "resource://knowledge/docker/document/ssl-setup"
 TOLD = ("notifications/resources/updated", "notifications/resources/list_changed")
 """The second announces the new size and time of the document in the listing; either may come first."""
 BOUND = 30.0
+GROUP = "live"
+SEEN, LONGEST, IDLE = "a change seen, median", "a change seen, longest", "requests while idle"
+ERAS = {"protocol 2026-07-28": False, "protocol 2025-11-25": True}
+"""Whether the recorder has the client speak the earlier protocol."""
 
 
 def knowledge(*arguments: str, text: str | None = None) -> None:
@@ -58,24 +58,6 @@ def wait_for(what: str, condition: Any) -> Any:
     return found
 
 
-@contextmanager
-def mounted(home: Path, command: list[str]) -> Iterator[Path]:
-    path, address = home / "mnt", f"bbfs-bench-{os.getpid()}"
-    environ = os.environ | {f"XDG_{name}_HOME": str(home) for name in ("CACHE", "CONFIG", "STATE", "DATA")}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
-        ready.bind("\0" + address)
-        mount = [sys.executable, "-m", "bbfs", "mount", str(path), "--mcp", f"kb={shlex.join(command)}"]
-        daemon = subprocess.Popen(mount, env=environ | {"NOTIFY_SOCKET": "@" + address})
-        try:
-            if not select.select([ready], [], [], BOUND)[0]:
-                raise SystemExit("the mount did not begin to serve")
-            yield path
-        finally:
-            daemon.terminate()
-            daemon.wait(BOUND)
-            mountpoint.unmount(str(path))
-
-
 def watched(log: Path) -> bool:
     """Whether the mount has asked to be told of the document."""
     return any(
@@ -98,7 +80,8 @@ def era(handshake: bool, changes: int, idle: float) -> dict[str, Any]:
         serve = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", database, "--interval", "0.05"]
         serve += ["--ttl", "3600"]
         recorder = [sys.executable, str(RECORDER), str(log), *(["--handshake"] if handshake else []), "--"]
-        with mounted(home, [*recorder, *serve]) as path:
+        command, path = places.bbfs(home, [places.served("kb", [*recorder, *serve])]), home / "mnt"
+        with places.mounted(command(path), path, home):
             document = path / DOCUMENT
             if document.read_text() != "version 0\n":
                 raise SystemExit("the document is not what was put in")
@@ -118,26 +101,33 @@ def era(handshake: bool, changes: int, idle: float) -> dict[str, Any]:
             return {"delays": delays, "changes": dict(for_changes), "idle": dict(asked(log, quiet))}
 
 
+def plan(sheet: Sheet, _sizes: Sizes) -> None:
+    sheet.plan(GROUP, [SEEN, LONGEST], list(ERAS), unit="ms")
+    sheet.plan(GROUP, [IDLE], list(ERAS), unit="")
+
+
+def measure(bench: Bench) -> None:
+    """Measure in a process of its own, so that no read of a file has to end by itself."""
+    options = ["--changes", str(bench.sizes.changes), "--idle", str(bench.sizes.idle)]
+    for name, found in ask("live.py", *options, scratch=bench.memory, bound=120).items():
+        delays = sorted(delay * 1000 for delay in found["delays"])
+        bench.sheet.add(0, GROUP, SEEN, name, delays[len(delays) // 2])
+        bench.sheet.add(0, GROUP, LONGEST, name, delays[-1])
+        bench.sheet.add(0, GROUP, IDLE, name, sum(found["idle"].values()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=20)
     parser.add_argument("--idle", type=float, default=20.0)
-    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows: dict[str, list[dict[str, Any]]] = {"2026-07-28": [], "2025-11-25": []}
-    for _ in range(options.rounds):
-        for name, found in rows.items():
-            found.append(era(name != "2026-07-28", options.changes, options.idle))
-    print(f"{options.changes} changes a round, {options.rounds} rounds: from the notification to the end of the `cat`")
-    for name, found in rows.items():
-        delays = sorted(delay for row in found for delay in row["delays"])
-        print(
-            f"{name}  median {statistics.median(delays) * 1000:5.1f} ms  longest {delays[-1] * 1000:5.1f} ms"
-            f"  requests: {found[0]['changes']}, idle: {found[0]['idle'] or 'none'}"
-        )
+    found = {name: era(handshake, options.changes, options.idle) for name, handshake in ERAS.items()}
+    for name, of in found.items():
+        median = statistics.median(of["delays"]) * 1000
+        print(f"{name}: median {median:.1f} ms, changes: {of['changes']}, idle: {of['idle'] or 'none'}")
     if options.json:
-        options.json.write_text(json.dumps({"changes": options.changes, "idle": options.idle, "eras": rows}))
+        options.json.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

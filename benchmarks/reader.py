@@ -3,6 +3,8 @@
 reader.py whole FILE                 all of it, 1 MiB at a time
 reader.py mmap FILE COUNT            COUNT pieces of 4096 bytes at random aligned offsets, through mmap(2)
 reader.py parallel LIST READERS      the files of LIST (NUL-separated), READERS threads, each with its own
+reader.py each LIST FIRST SECONDS    the files of LIST from FIRST on, one after the other, for so long; prints each
+reader.py again FILE                 all of it, again and again
 reader.py evict FILE…                nothing: the kernel is told to forget the pages it has of the files
 """
 
@@ -43,6 +45,23 @@ def parallel(names: list[str], readers: int) -> None:
         list(pool.map(read, [names[number::readers] for number in range(readers)]))
 
 
+def listed(path: str) -> list[str]:
+    return [name.decode() for name in Path(path).read_bytes().split(b"\0") if name]
+
+
+def each(names: list[str], seconds: float) -> list[float]:
+    """The seconds that each file took."""
+    took: list[float] = []
+    enough = time.perf_counter() + seconds
+    for name in names:
+        before = time.perf_counter()
+        if before > enough:
+            break
+        Path(name).read_bytes()
+        took.append(time.perf_counter() - before)
+    return took
+
+
 def evict(path: str) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
@@ -58,8 +77,13 @@ def main() -> None:
         case "mmap":
             mapped(arguments[0], int(arguments[1]))
         case "parallel":
-            names = [name.decode() for name in Path(arguments[0]).read_bytes().split(b"\0") if name]
-            parallel(names, int(arguments[1]))
+            parallel(listed(arguments[0]), int(arguments[1]))
+        case "each":
+            print(json.dumps({"each": each(listed(arguments[0])[int(arguments[1]) :], float(arguments[2]))}))
+            return
+        case "again":
+            while True:
+                whole(arguments[0])
         case "evict":
             for path in arguments:
                 evict(path)

@@ -107,6 +107,15 @@ def answer(command: Sequence[str | Path], *, bound: float) -> dict[str, Any]:
         return json.loads(output.read())
 
 
+def ask(program: str, *arguments: str, scratch: Path, bound: float) -> dict[str, Any]:
+    """What a program of this directory writes with --json. Raises Unmeasurable."""
+    written = scratch / f"{program}-{time.monotonic_ns()}.json"
+    # What they put into temporary directories is found in ours, if they have to be ended.
+    environ = os.environ | {"TMPDIR": str(scratch)}
+    run([sys.executable, HERE / program, *arguments, "--json", written], bound=bound, environ=environ)
+    return json.loads(written.read_text())
+
+
 def seconds(program: str, *arguments: str | Path, bound: float) -> float:
     """What a program of this directory says that it took. Raises Unmeasurable."""
     return answer([sys.executable, HERE / program, *arguments], bound=bound)["seconds"]

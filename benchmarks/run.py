@@ -34,9 +34,10 @@ import announcing
 import cold_cases
 import guard
 import large_cases
+import live
 import places
 import report
-import scale_cases
+import scale
 import search
 import starting
 import stores
@@ -71,8 +72,8 @@ GROUPS = {
     "cold": Group(3, cold_cases.plan, cold_cases.measure),
     "announcing": Group(0.4, announcing.plan, announcing.measure),
     "large": Group(0.9, large_cases.plan, large_cases.measure),
-    "scale": Group(1.5, scale_cases.plan, scale_cases.measure),
-    "live": Group(0.4, scale_cases.plan_live, scale_cases.measure_live),
+    "scale": Group(1.5, scale.plan, scale.measure),
+    "live": Group(0.4, live.plan, live.measure),
     "start": Group(0.5, starting.plan, starting.measure),
     "writing": Group(1, writing.plan, writing.measure),
     "stores": Group(1.5, stores.plan, stores.measure),

@@ -1,83 +1,65 @@
-"""Listings of 100 000 and of a million resources over stdio, and a 64 MB text beside other reads.
+"""Scale: listings of 100 000 and of a million resources over stdio, and a 64 MB text beside other reads.
 
 Nothing but this machine's processes is involved; the server is tests/support/servers/many.py.
 
-listing: in each round, in this order: the MCP SDK's own client walks all pages; then a fresh daemon mounts the same
-    server and `find` on the mount shows all. Both are timed from the start of their process on. Medians are compared.
-million: one daemon; the time until `find` shows all, then `find` again, in turn with `find` on a copy of the tree on
-    tmpfs (empty files, the same names). VmRSS and VmHWM of the daemon from /proc. The longest delay of its event loop
-    is taken by `probed.py`.
-large: two servers, a daemon for each round; distinct resources of one are read one after the other, alone and while the
-    64 MB text of the other is read again and again, three times as long. The 99th percentiles are compared.
-
-    python benchmarks/scale.py listing|million|large [--count N] [--rounds N] [--text BYTES] [--spell S] [--json FILE]
+The list: the MCP SDK's own client walks all pages; then a fresh daemon mounts the same server and `find` on the mount
+shows all. Both are timed from the start of their process on. A million: `find` on a mount that is listed, beside `find`
+on a copy of the tree on tmpfs (empty files, the same names); then a second daemon with the cache of the first. The
+longest delay of the event loops is taken by `probed.py`. The text: distinct resources of one server are read one after
+the other, alone, and three times as long while the text of another server is read again and again.
 """
 
-import argparse
-import json
 import os
-import select
-import shutil
-import socket
-import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from bbfs.fuse import mountpoint
+import places
+from figures import Sheet, Unmeasurable
+from files import write_list
+from rounds import HERE, Bench, Place, Sizes, answer, expect, run
 
-HERE = Path(__file__).parent
+GROUP = "scale"
+LISTING, FIND, AGAIN = "list of 100 000", "find in a million", "find in a million, by a second daemon"
+MEMORY, LOOP = "memory with a million", "longest stall of the loop, a million"
+STALL = "stall by a 64 MB text, 99th percentile"
 SERVER = HERE.parent / "tests" / "support" / "servers" / "many.py"
-BOUND = 900
+BOUND = 300.0
+"""Seconds for one program."""
+BESIDE = 50_000
+"""Resources beside the text."""
 TREE = Path("mcp-server+many", "many", "shelves")
 """The directory of the resources on a mount; beside it bbfs has files of its own (.about.md)."""
-SDK_WALK = """
-import sys, trio
-from mcp import StdioServerParameters
-from mcp.client.client import Client
-async def walk(command):
-    async with Client(StdioServerParameters(command=command[0], args=command[1:]), cache=None) as client:
-        cursor, count = None, 0
-        while True:
-            page = await client.list_resources(cursor=cursor)
-            count += len(page.resources)
-            cursor = page.next_cursor
-            if not cursor:
-                return count
-print(trio.run(walk, sys.argv[1:]))
-"""
 
 
-@dataclass(slots=True)
+def plan(sheet: Sheet, _sizes: Sizes) -> None:
+    sheet.plan(GROUP, [LISTING], ["SDK client", "bbfs"])
+    sheet.plan(GROUP, [STALL], ["bbfs"], unit="ms")
+    sheet.plan(GROUP, [FIND], ["tmpfs", "bbfs"])
+    sheet.plan(GROUP, [MEMORY], ["bbfs"], unit="MB")
+    sheet.plan(GROUP, [LOOP], ["bbfs"], unit="ms")
+    sheet.plan(GROUP, [AGAIN], ["bbfs"])
+
+
+@dataclass(frozen=True)
 class Daemon:
     """A mount. delays: where `probed.py` keeps the longest delay of the event loop."""
 
-    process: subprocess.Popen[bytes]
-    path: Path
+    mount: Place
     delays: Path
-    log: Path
-
-    def memory(self, field: str) -> float:
-        """VmRSS or VmHWM in MB."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) * 1024 / 1e6
-        raise SystemExit(f"no {field}")
 
     def longest_delay(self) -> float:
-        """Milliseconds since the last call."""
+        """Milliseconds since the last call. Raises Unmeasurable."""
         time.sleep(0.5)
-        enough = time.monotonic() + 60
+        enough = time.monotonic() + BOUND
         while not self.delays.exists():
-            if time.monotonic() > enough or self.process.poll() is not None:
-                raise SystemExit(f"the event loop has stopped: {self.log.read_text()[-2000:]}")
+            if time.monotonic() > enough:
+                raise Unmeasurable("the event loop has stopped")
             time.sleep(0.1)
         longest = float(self.delays.read_text() or 0) * 1000
         self.delays.unlink()
@@ -85,72 +67,44 @@ class Daemon:
 
 
 @contextmanager
-def mounted(servers: dict[str, list[str]], home: Path, *, short_lived: str = "") -> Iterator[Daemon]:
+def mounted(home: Path, servers: Mapping[str, Sequence[str | Path]], *, short_lived: str = "") -> Iterator[Daemon]:
     """A daemon with its caches in `home`, from its start until it is gone. short_lived: it keeps nothing."""
-    path = Path(tempfile.mkdtemp(prefix="bbfs-scale-"))
-    config, delays, log = home / "config.toml", home / "delays", home / "log"
-    lines = []
-    for name, command in servers.items():
-        program, *args = command
-        lines += ["[[sources]]", f'name = "{name}"', f'ttl = "{"1ms" if name == short_lived else "1h"}"']
-        lines.append('timeout = "10m"')
-        lines.append(f"mcpConfig = {{command = {json.dumps(program)}, args = {json.dumps(args)}}}")
-    config.write_text("\n".join(lines) + "\n")
-    address = f"bbfs-scale-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, log.open("ab") as output:
-        ready.bind("\0" + address)
-        environ = os.environ | {"XDG_CACHE_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
-        environ["NOTIFY_SOCKET"] = "@" + address
-        command = [sys.executable, str(HERE / "probed.py"), str(delays), "mount", "--config", str(config), str(path)]
-        process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
-        try:
-            if not select.select([ready], [], [], 60)[0]:
-                raise SystemExit(f"the mount did not begin to serve: {log.read_text()}")
-            yield Daemon(process, path, delays, log)
-        finally:
-            process.terminate()
-            process.wait(60)
-            mountpoint.unmount(str(path))
-            path.rmdir()
+    sources = [
+        places.served(name, command) | {"ttl": "1ms" if name == short_lived else "1h", "timeout": "10m"}
+        for name, command in servers.items()
+    ]
+    delays, path = home / "delays", home.parent / f"{home.name}-{time.monotonic_ns()}"
+    command = places.bbfs(home, sources)(path)
+    words = command[command.index("mount") :]
+    with places.mounted([sys.executable, HERE / "probed.py", delays, *words], path, home) as pid:
+        yield Daemon(Place("bbfs", path / TREE, pid=pid), delays)
 
 
-def server(count: int, *options: str) -> list[str]:
-    return [sys.executable, "-I", "-S", str(SERVER), "--count", str(count), *options]
+def server(count: int, *options: str) -> list[str | Path]:
+    return [sys.executable, "-I", "-S", SERVER, "--count", str(count), *options]
 
 
-def timed(act: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    act()
-    return time.perf_counter() - started
+def find(path: Path, count: int) -> float:
+    """Seconds. Raises Unmeasurable: there are not exactly so many files."""
+    with tempfile.TemporaryFile() as output:
+        taken = run(["find", path, "-type", "f", "-printf", "\n"], bound=BOUND, output=output)
+        expect("find saw", output.tell(), count)
+    return taken
 
 
-def find(path: Path, count: int) -> None:
-    done = subprocess.run(["find", str(path), "-type", "f", "-printf", "\n"], capture_output=True, timeout=BOUND)
-    if done.returncode or done.stdout.count(b"\n") != count:
-        raise SystemExit(f"find saw {done.stdout.count(b'%c' % 10)} of {count}: {done.stderr.decode()[:500]}")
+def list_by_client(bench: Bench, number: int) -> None:
+    began = time.perf_counter()
+    said = answer([sys.executable, HERE / "client.py", "list", "--", *server(bench.sizes.listed)], bound=BOUND)
+    taken = time.perf_counter() - began
+    expect("resources", said["count"], bench.sizes.listed)
+    bench.sheet.add(number, GROUP, LISTING, "SDK client", taken)
 
 
-def sdk(count: int) -> None:
-    command = [sys.executable, "-c", SDK_WALK, *server(count)]
-    done = subprocess.run(command, capture_output=True, timeout=BOUND, check=True)
-    if int(done.stdout) != count:
-        raise SystemExit("the SDK did not see all")
-
-
-def listing(count: int, rounds: int) -> dict[str, float]:
-    rows = []
-    for _ in range(rounds):
-        plain = timed(lambda: sdk(count))
-        with tempfile.TemporaryDirectory() as home:
-            started = time.perf_counter()
-            with mounted({"many": server(count)}, Path(home)) as daemon:
-                find(daemon.path / TREE, count)
-                ours = time.perf_counter() - started
-                delay = daemon.longest_delay()
-        rows.append({"sdk_s": plain, "mount_s": ours, "delay_ms": delay})
-        print(rows[-1], flush=True)
-    found = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-    return found | {"ratio": found["mount_s"] / found["sdk_s"]}
+def list_by_find(bench: Bench, number: int) -> None:
+    began = time.perf_counter()
+    with mounted(bench.memory / f"listing-{number}", {"many": server(bench.sizes.listed)}) as daemon:
+        find(daemon.mount.tree, bench.sizes.listed)
+        bench.sheet.add(number, GROUP, LISTING, "bbfs", time.perf_counter() - began)
 
 
 def copy_tree(count: int, path: Path) -> None:
@@ -161,126 +115,57 @@ def copy_tree(count: int, path: Path) -> None:
         os.close(os.open(directory / f"document-{number:07}.txt", os.O_CREAT | os.O_WRONLY))
 
 
-def million(count: int, rounds: int, spell: float) -> dict[str, float]:
-    copy = Path(tempfile.mkdtemp(prefix="bbfs-scale-", dir="/dev/shm"))
-    found: dict[str, float] = {}
-    try:
-        copy_tree(count, copy)
-        with tempfile.TemporaryDirectory() as home:
-            started = time.perf_counter()
-            with mounted({"many": server(count)}, Path(home)) as daemon:
-                subprocess.run(
-                    ["ls", str(daemon.path / "mcp-server+many")], capture_output=True, timeout=BOUND, check=True
-                )
-                found["listed_s"] = time.perf_counter() - started
-                found["listed_rss_mb"] = daemon.memory("VmRSS")
-                found["first_find_s"] = timed(lambda: find(daemon.path / TREE, count))
-                found["delay_ms"] = daemon.longest_delay()
-                rows = [
-                    (timed(lambda: find(copy, count)), timed(lambda: find(daemon.path / TREE, count)))
-                    for _ in range(rounds)
-                ]
-                found["tmpfs_find_s"] = statistics.median(row[0] for row in rows)
-                found["find_s"] = statistics.median(row[1] for row in rows)
-                found["find_ratio"] = found["find_s"] / found["tmpfs_find_s"]
-                found["find_delay_ms"] = daemon.longest_delay()
-                time.sleep(4 * spell)  # what was learnt is written by now
-                found["rest_delay_ms"] = daemon.longest_delay()
-                found["rss_mb"], found["hwm_mb"] = daemon.memory("VmRSS"), daemon.memory("VmHWM")
-            started = time.perf_counter()
-            with mounted({"many": server(count)}, Path(home)) as daemon:
-                found["remount_s"] = time.perf_counter() - started
-                find(daemon.path / TREE, count)
-                found["remount_find_s"] = time.perf_counter() - started
-                found["remount_delay_ms"] = daemon.longest_delay()
-                found["remount_hwm_mb"] = daemon.memory("VmHWM")
-            log = (Path(home) / "log").read_text()
-            print("\n".join(log.splitlines()[-10:]))
-    finally:
-        shutil.rmtree(copy)
-    return found
+def million(bench: Bench) -> None:
+    count, copy, home = bench.sizes.many, bench.memory / "copy", bench.memory / "million"
+    copy_tree(count, copy)
+    servers, stalls = {"many": server(count)}, list[float]()
+    with mounted(home, servers) as daemon:
+        find(daemon.mount.tree, count)
+        bench.sheet.add(0, GROUP, FIND, "tmpfs", find(copy, count))
+        bench.sheet.add(0, GROUP, FIND, "bbfs", find(daemon.mount.tree, count))
+        time.sleep(4 * bench.sizes.spell)  # what was learnt is written by now
+        stalls.append(daemon.longest_delay())
+        bench.sheet.add(0, GROUP, MEMORY, "bbfs", daemon.mount.memory() * (1 << 20) / 1e6)
+    began = time.perf_counter()
+    with mounted(home, servers) as daemon:
+        find(daemon.mount.tree, count)
+        bench.sheet.add(0, GROUP, AGAIN, "bbfs", time.perf_counter() - began)
+        stalls.append(daemon.longest_delay())
+    bench.sheet.add(0, GROUP, LOOP, "bbfs", max(stalls))
 
 
-def read_all(paths: list[Path], seconds: float) -> list[float]:
-    """How long each read took, in seconds; no path is read twice."""
-    took: list[float] = []
-    enough = time.perf_counter() + seconds
-    while time.perf_counter() < enough and paths:
-        path = paths.pop()
-        took.append(timed(path.read_bytes))
-    return took
+def beside_text(bench: Bench) -> None:
+    spell, names = bench.sizes.spell, [f"{n // 1000:04}/document-{n:07}.txt" for n in range(BESIDE)]
+    servers = {"large": server(1, "--large", str(bench.sizes.text)), "many": server(BESIDE)}
+    home, read = bench.memory / "text", 0
+
+    def read_for(seconds: float) -> float:
+        """The 99th percentile of reads, in milliseconds; no resource is read twice."""
+        nonlocal read
+        command = [sys.executable, HERE / "reader.py", "each", paths, str(read), str(seconds)]
+        took = answer(command, bound=BOUND)["each"]
+        read += len(took)
+        if read == BESIDE:
+            raise Unmeasurable("there were not enough resources to read")
+        return sorted(took)[int(0.99 * (len(took) - 1))] * 1000
+
+    with mounted(home, servers, short_lived="large") as daemon:
+        big = daemon.mount.tree.parents[2] / "mcp-server+large" / "many" / "large.txt"
+        paths = write_list(bench.memory / "paths", [str(daemon.mount.tree / name) for name in names])
+        read_for(spell / 5)
+        run(["cat", big], bound=BOUND)
+        alone, log = read_for(spell), bench.memory / "again.log"
+        with places.running([sys.executable, HERE / "reader.py", "again", big], home, log) as again:
+            beside = read_for(3 * spell)
+            expect("the reading of the text has ended with", again.poll(), None)
+        bench.sheet.add(0, GROUP, STALL, "bbfs", max(0.0, beside - alone))
 
 
-def percentile(values: list[float], share: float = 0.99) -> float:
-    return sorted(values)[int(share * (len(values) - 1))] * 1000
-
-
-@contextmanager
-def loading(path: Path) -> Iterator[list[float]]:
-    """Reads a file again and again meanwhile; the list holds the seconds that each reading took."""
-    done = threading.Event()
-    took: list[float] = []
-
-    def again() -> None:
-        while not done.is_set():
-            took.append(timed(lambda: subprocess.run(["cat", str(path)], stdout=subprocess.DEVNULL, check=True)))
-
-    thread = threading.Thread(target=again)
-    thread.start()
-    try:
-        yield took
-    finally:
-        done.set()
-        thread.join()
-
-
-def large(count: int, rounds: int, text: int, spell: float) -> dict[str, float]:
-    """The reading happens in this process, which serves no mount. spell: seconds of reading without the text."""
-    rows = []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as home:
-            servers = {"large": server(1, "--large", str(text)), "many": server(count)}
-            with mounted(servers, Path(home), short_lived="large") as daemon:
-                big = daemon.path / "mcp-server+large" / "many" / "large.txt"
-                tree = daemon.path / TREE
-                paths = [tree / f"{n // 1000:04}" / f"document-{n:07}.txt" for n in range(count)]
-                read_all(paths, spell / 5)
-                read_all([big], 60)
-                alone = read_all(paths, spell)
-                daemon.longest_delay()
-                with loading(big) as loads:
-                    beside = read_all(paths, 3 * spell)
-                if not paths:
-                    raise SystemExit(f"{count} resources are too few for {spell} s")
-                row = {"p99_alone_ms": percentile(alone), "p99_beside_ms": percentile(beside)}
-                row |= {"reads_alone": len(alone) / spell, "reads_beside": len(beside) / spell / 3}
-                row |= {"max_beside_ms": max(beside) * 1000, "load_s": statistics.median(loads), "loads": len(loads)}
-                row |= {"delay_ms": daemon.longest_delay(), "hwm_mb": daemon.memory("VmHWM")}
-        rows.append(row)
-        print(row, flush=True)
-    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=("listing", "million", "large"))
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--text", type=int, default=64 << 20)
-    parser.add_argument("--spell", type=float, default=5.0)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if options.case == "listing":
-        result = listing(options.count or 100_000, options.rounds)
-    elif options.case == "million":
-        result = million(options.count or 1_000_000, options.rounds, options.spell)
-    else:
-        result = large(options.count or 50_000, options.rounds, options.text, options.spell)
-    for key, value in result.items():
-        print(f"{key:20} {value:12.3f}")
-    if options.json:
-        options.json.write_text(json.dumps({options.case: result}))
-
-
-if __name__ == "__main__":
-    main()
+def measure(bench: Bench) -> None:
+    """The listing as often as there is time for, the others once."""
+    for number in bench.budget.numbers(first_apart=True):
+        bench.sheet.attempt(GROUP, [LISTING], "SDK client", partial(list_by_client, bench, number))
+        bench.sheet.attempt(GROUP, [LISTING], "bbfs", partial(list_by_find, bench, number))
+        if number == 0:
+            bench.sheet.attempt(GROUP, [STALL], "bbfs", partial(beside_text, bench))
+            bench.sheet.attempt(GROUP, [FIND, MEMORY, LOOP, AGAIN], "bbfs", partial(million, bench))

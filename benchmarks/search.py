@@ -39,8 +39,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from figures import Missing, Sheet
 from harness import Mount, folder
 from places import RIVALS, RIVALS_PYTHON
-from rounds import Bench, Sizes
-from scale_cases import ask
+from rounds import Bench, Sizes, ask
 from vectors import written_model
 
 from bbfs.cli.operands import control_client

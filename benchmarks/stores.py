@@ -30,7 +30,7 @@ CASES = (UNTAR, SMALL, LARGE, CLONE)
 GROUPS = {"sftp": "writing to SFTP", "webdav": "writing to WebDAV", "s3": "writing to S3"}
 OTHERS = {"sftp": ["sshfs"], "webdav": [], "s3": ["s3fs"]}
 """Programs beside rclone that mount this kind of server."""
-ARRIVES_WITHIN = 30.0
+ARRIVES_WITHIN = 10.0
 """Seconds from the end of a case until the server must have all of it."""
 LOOK_EVERY = 0.02
 BUCKET = "data"
