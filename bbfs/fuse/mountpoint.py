@@ -25,7 +25,7 @@ STATUS_DIRECTORY, STATUS = ".bbfs", "status.json"
 """The directory at the root of a mount that describes the mount, and the file in it with its state."""
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _NO_NAME = re.compile(r"[^\w.-]")
-_USER = re.compile(r"[ ,]user_id=(\d+)(?:,|\Z)")
+_USER = re.compile(r"(?:\A|,)user_id=(\d+)(?:,|\Z)")
 MOUNT_TABLE = "/etc/mtab"
 UMOUNT_TIMEOUT = 10.0
 PATIENCE = 10.0
@@ -95,11 +95,11 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
         fields = before.split(" ")
         major, _, minor = fields[2].partition(":")
         kind, _, rest = after.partition(" ")
-        user = _USER.search(rest) if kind.startswith("fuse") else None
+        source, _, options = rest.partition(" ")
+        user = _USER.search(options) if kind.startswith("fuse") else None
         device = os.makedev(int(major), int(minor))
-        source = _plain(rest.partition(" ")[0])
         mounted_by = None if user is None else int(user[1])
-        found.append(Mount(_plain(fields[4]), kind, device, mounted_by, source, int(fields[0])))
+        found.append(Mount(_plain(fields[4]), kind, device, mounted_by, _plain(source), int(fields[0])))
     return found
 
 

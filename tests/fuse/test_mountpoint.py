@@ -41,6 +41,13 @@ def test_mountinfo(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_no_name_of_a_device_says_who_mounted(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text("30 1 0:52 / /mnt rw,nosuid - fuse.bbfs docs,user_id=0,x rw,user_id=1000,group_id=1000\n")
+    [mount] = read_mounts(table)
+    assert (mount.source, mount.user) == ("docs,user_id=0,x", 1000)
+
+
 @given(
     st.text(st.characters(exclude_characters="\0/", exclude_categories=("Cs",)), min_size=1)
     | st.text("\\01234 \t\n-", min_size=1)
