@@ -14,6 +14,7 @@ from typing import Any
 from figures import Missing, Sheet, Unmeasurable
 from rounds import HERE, Place, end, last_line, run
 
+from bbfs.fuse import mounting
 from bbfs.fuse import mountpoint as mounts
 
 RIVALS = HERE / "rivals"
@@ -66,7 +67,7 @@ def mounted(command: Sequence[str | Path], mountpoint: Path, home: Path) -> Iter
             _await_mount(process, mountpoint, log)
             yield process.pid
     finally:
-        mounts.unmount(str(mountpoint))
+        mounting.unmount(str(mountpoint))
 
 
 def _await_mount(process: subprocess.Popen[bytes], mountpoint: Path, log: Path) -> None:

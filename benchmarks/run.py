@@ -46,7 +46,7 @@ import writing
 from figures import Sheet, Unmeasurable
 from rounds import HERE, Bench, Budget, Sizes
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting, mountpoint
 
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks" / "results.md"
@@ -126,7 +126,7 @@ def sweep(directory: Path) -> None:
     """Unmount what a program that had to be ended has left below a directory."""
     for mount in mountpoint.mounts():
         if Path(mount.path).is_relative_to(directory):
-            mountpoint.unmount(mount.path)
+            mounting.unmount(mount.path)
 
 
 def version(command: list[str]) -> str:

@@ -32,7 +32,7 @@ from pathlib import Path
 import trio
 
 from bbfs import cli
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting
 
 SERVERS = Path(__file__).parent.parent / "tests" / "support" / "servers"
 ALLOWED = {errno.EHOSTDOWN, errno.ETIMEDOUT}
@@ -160,7 +160,7 @@ class Daemon:
             self.process.wait(30)
             return None
         finally:
-            mountpoint.unmount(str(self.path))
+            mounting.unmount(str(self.path))
 
 
 class HttpServer:

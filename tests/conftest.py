@@ -15,7 +15,7 @@ import trio.testing
 from hypothesis import HealthCheck, settings
 from repository import TESTS
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting, mountpoint
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
@@ -80,7 +80,7 @@ def postgres() -> Iterator["PostgresServer"]:
 @pytest.fixture(scope="session")
 def fuse() -> None:
     """Skip the test where this machine cannot mount; in CI that is a failure."""
-    lack = mountpoint.missing()
+    lack = mounting.missing()
     if lack is not None:
         if os.environ.get("CI"):
             pytest.fail(lack)

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import shutil
+
     import platformdirs
     import tomlkit
     import trio
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     from bbfs.config.command_line import targets as source_tables
     from bbfs.config.hosts import files as host_files
     from bbfs.config.hosts import places as host_places
-    from bbfs.fuse import daemon, neighbours, status_file
+    from bbfs.fuse import daemon, mounting, neighbours, places, status_file
     from bbfs.fuse.control import address as control_address
     from bbfs.fuse.control import link
     from bbfs.fuse.scratch import processes, session
-    from bbfs.model import source_types
+    from bbfs.model import source_types, uri_paths
     from bbfs.resources import open as opening
     from bbfs.resources.cache import disk as disk_cache
     from bbfs.resources.cache.shared import connection as shared_cache
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from bbfs.sources.mcp.login import token_store
 
 MODULES = {
+    "shutil": "shutil",
     "platformdirs": "platformdirs",
     "tomlkit": "tomlkit",
     "trio": "trio",
@@ -64,11 +67,14 @@ MODULES = {
     "control_address": "bbfs.fuse.control.address",
     "link": "bbfs.fuse.control.link",
     "daemon": "bbfs.fuse.daemon",
+    "mounting": "bbfs.fuse.mounting",
     "neighbours": "bbfs.fuse.neighbours",
+    "places": "bbfs.fuse.places",
     "processes": "bbfs.fuse.scratch.processes",
     "session": "bbfs.fuse.scratch.session",
     "status_file": "bbfs.fuse.status_file",
     "source_types": "bbfs.model.source_types",
+    "uri_paths": "bbfs.model.uri_paths",
     "disk_cache": "bbfs.resources.cache.disk",
     "shared_cache": "bbfs.resources.cache.shared.connection",
     "answers": "bbfs.resources.commands.answers",

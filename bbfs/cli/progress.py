@@ -1,7 +1,6 @@
 """A line on the terminal that says what a command waits for, once the wait takes a second."""
 
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 
 FIRST = 1.0
 """Seconds before the line is shown."""
@@ -59,7 +58,7 @@ class Progress:
 
     def _draw(self, text: str) -> None:
         """Write the line and go back to its beginning, so that whatever comes next is written over it."""
-        width = max(shutil.get_terminal_size().columns - 1, 20)
+        width = max(lazy.shutil.get_terminal_size().columns - 1, 20)
         shown = output.printable(text)
         shown = shown if len(shown) <= width else shown[: width - 1] + "…"
         with self._lock:

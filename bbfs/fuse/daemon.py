@@ -18,12 +18,12 @@ import pyfuse3
 import trio
 
 from bbfs.config import Config
-from bbfs.fuse import mountpoint, notifications, request_queue
+from bbfs.fuse import mounting, mountpoint, notifications, request_queue
 from bbfs.fuse.adapter import Operations
 from bbfs.fuse.backings.attributes import Ownership
-from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.control.server import Control
-from bbfs.fuse.mountpoint import MountError, MountPoint
+from bbfs.fuse.mounting import MountPoint
+from bbfs.fuse.mountpoint import ATTRIBUTE, MountError
 from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.scratch.directory import Scratch
@@ -81,7 +81,7 @@ def mount(
     shows the owner's permission to write, and the versions that are shown are noted. Raise MountError and ConfigError
     before anything is mounted.
     """
-    with mountpoint.prepared(mount_point) as place:
+    with mounting.prepared(mount_point) as place:
         return _mount(config, place, background=background, told=ready or (lambda: None), scratch=scratch)
 
 
@@ -123,11 +123,11 @@ def _mount(
 
 
 def _why(path: str, error: Exception) -> str:
-    if mountpoint.missing():
-        return mountpoint.missing() or ""
+    if mounting.missing():
+        return mounting.missing() or ""
     if os.geteuid() != 0 and not os.access(path, os.W_OK):
         return "the mount point is not writable by this user"
-    cause = mountpoint.missing_table() or "'bbfs doctor' looks for the cause"
+    cause = mounting.missing_table() or "'bbfs doctor' looks for the cause"
     return f"{error}; {cause}"
 
 
@@ -286,7 +286,7 @@ async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
 def _tune(path: str) -> None:
     """Make the settings that the kernel resets when it greets the daemon."""
     try:
-        mountpoint.read_further_ahead(path)
+        mounting.read_further_ahead(path)
     except OSError as error:
         log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
 

@@ -1,21 +1,17 @@
-"""Mount points: the bbfs mounts of this machine, dead ones, unmounting, and what a machine lacks for mounting."""
+"""Mount points: the bbfs mounts of this machine, and whether they answer.
 
-import ctypes
+Every command that asks a mount imports this module, so it imports little. `bbfs.fuse.mounting` mounts and unmounts.
+"""
+
 import errno
 import os
 import re
-import shutil
-import stat
-import subprocess
-import sys
+import select
+import signal
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import time
 from dataclasses import dataclass
-from hashlib import blake2b
-from pathlib import Path
 
-from bbfs.fuse.control.address import was_killed
 from bbfs.model.errors import BbfsError
 
 TYPE = "fuse.bbfs"
@@ -23,22 +19,12 @@ MOUNT_VARIABLE = "BBFS_MOUNT"
 """The variable by which a user tells commands which mount is meant."""
 STATUS_DIRECTORY, STATUS = ".bbfs", "status.json"
 """The directory at the root of a mount that describes the mount, and the file in it with its state."""
-_ESCAPE = re.compile(r"\\([0-7]{3})")
-_NO_NAME = re.compile(r"[^\w.-]")
-_USER = re.compile(r"(?:\A|,)user_id=(\d+)(?:,|\Z)")
-MOUNT_TABLE = "/etc/mtab"
-UMOUNT_TIMEOUT = 10.0
-PATIENCE = 10.0
-"""Seconds without an answer after which a mount that is to be unmounted counts as one that hangs."""
-CONNECTIONS = Path("/sys/fs/fuse/connections")
-"""The connections of FUSE, by the minor numbers of their mounts (fuse.rst in the kernel's documentation)."""
-_MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
-_MOST_LINKS = 40
-"""Symbolic links that lead to each other, as many as the kernel follows."""
+ATTRIBUTE = "user.bbfs.control"
+"""The extended attribute of the root of a mount that is the path of its control socket."""
+_AT_ONCE = 1 << 16
+"""Bytes."""
 GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED)
 """The kernel's answers for a mount whose daemon is gone; ECONNREFUSED if it ended before it agreed on the protocol."""
-READ_AHEAD = 1024
-"""KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
 
 
 class MountError(BbfsError):
@@ -86,26 +72,33 @@ def own_mounts() -> list[Mount]:
     return [mount for mount in {mount.path: mount for mount in mounts()}.values() if mount.is_ours]
 
 
-def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
+def mounts(mountinfo: str | os.PathLike[str] = "/proc/self/mountinfo") -> list[Mount]:
     """Return all mounts that this process sees, the topmost of a stack last."""
     found: list[Mount] = []
+    with open(mountinfo, "rb") as file:
+        table = file.read().decode("utf-8", "surrogateescape")
     # Only spaces and line feeds separate: a path may hold any other white space.
-    for line in mountinfo.read_bytes().decode("utf-8", "surrogateescape").rstrip("\n").split("\n"):
+    for line in table.rstrip("\n").split("\n"):
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         major, _, minor = fields[2].partition(":")
         kind, _, rest = after.partition(" ")
         source, _, options = rest.partition(" ")
-        user = _USER.search(options) if kind.startswith("fuse") else None
         device = os.makedev(int(major), int(minor))
-        mounted_by = None if user is None else int(user[1])
-        found.append(Mount(_plain(fields[4]), kind, device, mounted_by, _plain(source), int(fields[0])))
+        user = _user(options) if kind.startswith("fuse") else None
+        found.append(Mount(_plain(fields[4]), kind, device, user, _plain(source), int(fields[0])))
     return found
+
+
+def _user(options: str) -> int | None:
+    """Return the user who mounted a file system of FUSE, from the options that the kernel states."""
+    users = (option.removeprefix("user_id=") for option in options.split(",") if option.startswith("user_id="))
+    return next(map(int, users), None)
 
 
 def _plain(field: str) -> str:
     """Return a field of mountinfo without its escapes."""
-    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 8)), field)
+    return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), field) if "\\" in field else field
 
 
 def mount_at(path: str) -> Mount | None:
@@ -120,353 +113,80 @@ def canonical(path: str) -> str:
     return os.path.join(os.path.realpath(parent), name)
 
 
-def read_further_ahead(path: str, bdi: Path = Path("/sys/class/bdi")) -> None:
-    """Enlarge the kernel's readahead window of 128 KiB on the mount at `path`. Raise OSError; only root may.
-
-    Requests are fewer and larger then (sysfs-class-bdi in the kernel's documentation). The kernel resets the window
-    when it greets the daemon (FUSE_INIT), so this has to come later.
-    """
-    mount = mount_at(path)
-    if mount is not None:
-        directory = bdi / f"{os.major(mount.device)}:{os.minor(mount.device)}"
-        (directory / "read_ahead_kb").write_text(str(READ_AHEAD))
-
-
-def log_path(path: str) -> Path:
-    """Return the file to which the daemon of a mount in the background logs by default."""
-    import platformdirs  # noqa: PLC0415 - as in bbfs.fuse.control.address
-
-    path = canonical(path)
-    name = _NO_NAME.sub("_", os.path.basename(path))[:100]
-    told_apart = blake2b(os.fsencode(path), digest_size=4).hexdigest()
-    return Path(platformdirs.user_state_dir("bbfs")) / "logs" / f"{name}-{told_apart}.log"
-
-
 def dead(path: str) -> DeadMount:
     """Return the error of a mount whose daemon is gone. It names the log, if there is one."""
-    log = log_path(path)
+    from bbfs.fuse.places import log_path  # noqa: PLC0415 - it imports more than a command that asks a live mount
+
+    log = log_path(canonical(path))
     return DeadMount(f"{path} is dead: its daemon is gone" + (f"; its log: {log}" if log.exists() else ""))
-
-
-def is_dead(path: str) -> bool:
-    """Return whether the daemon of a FUSE mount is gone, or was killed and cannot end. One that hangs is not dead."""
-    try:
-        names(path)
-    except DeadMount:
-        return True
-    except SilentMount:
-        return _was_killed(path)
-    except MountError:
-        return False
-    return False
-
-
-def _was_killed(path: str) -> bool:
-    try:
-        return was_killed(path)
-    except OSError:
-        return False  # no directory of control sockets
-
-
-def _hangs(path: str) -> bool:
-    """Return whether programs wait in a mount in vain."""
-    try:
-        names(path)
-    except SilentMount:
-        if _was_killed(path):
-            return True
-    except MountError:
-        return False
-    else:
-        return False
-    try:
-        names(path, PATIENCE)
-    except SilentMount:
-        return True
-    except MountError:
-        pass
-    return False
-
-
-def abort(mount: Mount) -> bool:
-    """Let all requests of a FUSE mount fail, now and from now on. Return whether this user may.
-
-    A program that waits for the mount cannot be killed before its request ends, and a thread of a killed daemon that
-    waits for such a program keeps the connection open. The user who mounted may abort where the file system of
-    connections is mounted, and root everywhere.
-    """
-    try:
-        number = os.open(CONNECTIONS / str(os.minor(mount.device)) / "abort", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        if mount_at(mount.path) != mount:
-            return False
-        libc = ctypes.CDLL(None, use_errno=True)
-        with located(mount.path) as path:
-            done = libc.umount2(os.fsencode(path), _MNT_FORCE | _UMOUNT_NOFOLLOW)
-            return done == 0 or ctypes.get_errno() == errno.EBUSY
-    try:
-        os.write(number, b"1")
-    finally:
-        os.close(number)
-    return True
-
-
-def release(path: str) -> None:
-    """Abort a mount at a path if programs wait in it in vain. Raise MountError if this user may not."""
-    mount = mount_at(path)
-    if mount is not None and mount.type.startswith("fuse") and _hangs(path) and not abort(mount):
-        raise MountError(f"{path} hangs, and only root can end that: 'umount -f {path}' as root")
-
-
-def unmount(path: str) -> bool:
-    """Unmount, lazily if it is in use. Raise MountError. A path without a mount is no error.
-
-    Return whether it was in use: then its daemon goes on until the last file in it is closed. If programs wait in it in
-    vain, all their requests fail first: nothing could end them once no path leads to the mount.
-    """
-    path = canonical(path)
-    in_use = False
-    while (mount := mount_at(path)) is not None and mount.type.startswith("fuse"):
-        said: list[str] = []
-        for lazily in (False, True):
-            if mount_at(path) != mount:
-                break  # a second unmount would remove the mount below
-            if lazily:
-                release(path)
-            said.append(_unmount(path, lazily=lazily))
-            in_use = lazily
-        if mount_at(path) == mount:
-            why = filter(None, (*said, missing_table()))
-            raise MountError(f"{path} could not be unmounted: {'; '.join(why) or 'no fusermount3'}")
-    return in_use
-
-
-def _unmount(path: str, *, lazily: bool) -> str:
-    """Unmount what is at a canonical path, in a process that may hang. Return why that failed, or an empty text.
-
-    As root by a descriptor of the directory above it: no symbolic link is followed. fusermount3 does so itself.
-    """
-    if os.geteuid() != 0:
-        command = ["fusermount3", "-u", "-q", *(["-z"] if lazily else []), path]
-        return _run(command) if shutil.which(command[0]) else ""
-    flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazily else 0)
-    above, name = os.path.split(path)
-    try:
-        with opened(above) as directory:
-            there = f"/proc/self/fd/{directory}/{name}"
-            return _run([sys.executable, "-I", "-S", "-c", _UMOUNT, there, str(flags)], directory)
-    except MountError as error:
-        return str(error)
-
-
-_UMOUNT = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-if libc.umount2(os.fsencode(sys.argv[1]), int(sys.argv[2])):
-    sys.exit(os.strerror(ctypes.get_errno()))
-"""
 
 
 def names(path: str, timeout: float = 2.0) -> list[str]:
     """Return the names of the directories at the root of a mount. Raise DeadMount, ForeignMount, MountError.
 
-    timeout: seconds. A daemon that hangs blocks the process that asks it, so a process of its own asks. It lists,
-    because the kernel answers a stat of the root from its cache long after the daemon is gone.
+    timeout: seconds. A daemon that hangs blocks the process that asks it, so a process of its own asks: a copy of this
+    one, since to start another Python takes longer than the rest of a short command. It lists, because the kernel
+    answers a stat of the root from its cache long after the daemon is gone.
     """
-    command = [sys.executable, "-I", "-S", "-c", _LIST, path]
-    lister = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    reading, writing = os.pipe()
+    child = _forked(path, writing)
+    os.close(writing)
+    said, until, has_ended = bytearray(), time.monotonic() + timeout, False
     try:
-        said, _ = lister.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        lister.kill()
-        if lister.stdout is not None:
-            lister.stdout.close()
-        # The hung mount blocks it until its daemon answers or is gone; a background thread waits for its end.
-        threading.Thread(target=lister.wait, daemon=True).start()
-        raise SilentMount(
-            f"{path} does not answer: its daemon hangs, is stopped, or was killed and cannot end"
-        ) from None
-    if lister.returncode in GONE:
-        raise dead(path)
-    if lister.returncode in (errno.EACCES, errno.EPERM):
-        raise ForeignMount(f"{path} belongs to another user")
-    if lister.returncode != 0:
-        raise MountError(f"{path}: {os.strerror(lister.returncode)}")
-    return sorted(os.fsdecode(name) for name in said.split(b"\0") if name)
-
-
-_LIST = """
-import os, sys
-try:
-    sys.stdout.buffer.write(b"\\0".join((os.fsencode(each.name) for each in os.scandir(sys.argv[1]) if each.is_dir())))
-except OSError as error:
-    sys.exit(error.errno)
-"""
-
-
-def _run(command: list[str], *passed: int) -> str:
-    """Run a command, and return what it wrote on standard error, or that it did not end. passed: its descriptors."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=UMOUNT_TIMEOUT,
-            check=False,
-            pass_fds=passed,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{command[0]} did not end within {UMOUNT_TIMEOUT:g} s"
-    return done.stderr.strip()
-
-
-def missing() -> str | None:
-    """Return what this machine lacks for mounting, with the remedy, in one sentence; None if it lacks nothing."""
-    if not os.path.exists("/dev/fuse"):
-        return (
-            "/dev/fuse is missing: load the kernel's module with 'modprobe fuse', "
-            "or start the container with '--device /dev/fuse --cap-add SYS_ADMIN'"
-        )
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "/dev/fuse may not be opened by this user: 'chmod 666 /dev/fuse', as udev has it by default"
-    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
-        return "fusermount3 is missing: install the package fuse3 ('apt install fuse3'), or mount as root"
-    return None
-
-
-def missing_table(path: str = MOUNT_TABLE) -> str | None:
-    """Return that the table of mounts is missing, with the remedy, or None.
-
-    fusermount3 opens it to see who mounted what, so other users than root cannot unmount without it; df(1) needs it.
-    """
-    if os.path.exists(path):
-        return None
-    return f"{path} is missing: as root, 'ln -s ../proc/self/mounts {path}'"
-
-
-@dataclass(frozen=True, slots=True)
-class MountPoint:
-    """A directory that is fit for mounting. path: its canonical path; directory: its descriptor (`O_PATH`)."""
-
-    path: str
-    directory: int
-
-    @property
-    def target(self) -> str:
-        """Return what to mount on: as root the descriptor, so nothing that has taken the place of the directory.
-
-        For other users a program mounts (fusermount3), which checks that the directory is theirs.
-        """
-        return f"/proc/self/fd/{self.directory}" if os.geteuid() == 0 else self.path
-
-
-@contextmanager
-def opened(path: str, beneath: int | None = None) -> Iterator[int]:
-    """Open a directory without its content, as something to mount on. Raise MountError.
-
-    path: a canonical one, or a name in the directory `beneath`. A symbolic link that is in the path by now is refused,
-    wherever it is. An automount is not set off.
-    """
-    try:
-        directory = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=beneath)
-    except OSError as error:
-        raise MountError(f"{path}: {error.strerror}") from None
-    try:
-        if not stat.S_ISDIR(os.fstat(directory).st_mode):
-            raise MountError(f"{path} is not a directory")
-        if beneath is None and os.readlink(f"/proc/self/fd/{directory}") != path:
-            raise MountError(f"{path} leads to another directory now")
-        yield directory
+        ready = select.poll()
+        ready.register(reading, select.POLLIN)
+        while not has_ended and ready.poll(max(until - time.monotonic(), 0) * 1000):
+            chunk = os.read(reading, _AT_ONCE)
+            said += chunk
+            has_ended = not chunk
     finally:
-        os.close(directory)
+        os.close(reading)
+        if not has_ended:
+            os.kill(child, signal.SIGKILL)
+            # The hung mount blocks it until its daemon answers or is gone; a background thread waits for its end.
+            threading.Thread(target=os.waitpid, args=(child, 0), daemon=True).start()
+    if not has_ended:
+        raise SilentMount(f"{path} does not answer: its daemon hangs, is stopped, or was killed and cannot end")
+    problem = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if problem in GONE:
+        raise dead(path)
+    if problem in (errno.EACCES, errno.EPERM):
+        raise ForeignMount(f"{path} belongs to another user")
+    if problem != 0:
+        raise MountError(f"{path}: {os.strerror(problem)}")
+    return sorted(os.fsdecode(name) for name in bytes(said).split(b"\0") if name)
 
 
-@contextmanager
-def located(path: str) -> Iterator[str]:
-    """Yield a path for this process to what a canonical path names. Raise MountError.
-
-    It begins at the descriptor of the directory above. No link leads it elsewhere if the last name is not followed.
-    """
-    above, name = os.path.split(path)
-    with opened(above) as directory:
-        yield f"/proc/self/fd/{directory}/{name}"
-
-
-def is_at(directory: int, mount: Mount) -> bool:
-    """Return whether a descriptor is of a file in a mount. Send no request to the file system."""
-    with open(f"/proc/self/fdinfo/{directory}", encoding="ascii") as about:
-        return f"mnt_id:\t{mount.number}\n" in about.read()
-
-
-def _resolved(path: str) -> str:
-    """Return the canonical path of a mount point that may be a symbolic link of this user or of root.
-
-    Raise MountError for another user's link, which may lead elsewhere at any time.
-    """
-    path = canonical(path)
-    for _ in range(_MOST_LINKS):
-        if mount_at(path) is not None:
-            return path  # it may hang
+def _forked(path: str, writing: int) -> int:
+    """Return a new process that lists a directory to a pipe. Ctrl-C ends it. Its exit status is 0 or the errno."""
+    interrupt = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the other runs no handler of this process
+    try:
+        if (child := os.fork()) != 0:
+            return child
+        status = errno.EIO
         try:
-            found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return path  # it is to be made
-        try:
-            about = os.fstat(found)
-            if not stat.S_ISLNK(about.st_mode):
-                return path
-            if about.st_uid not in (0, os.geteuid()):
-                raise MountError(f"{path} is a symbolic link of another user")
-            path = canonical(os.path.join(os.path.dirname(path), os.readlink("", dir_fd=found)))
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, interrupt)
+            _list(path, writing)
+            status = 0
+        except OSError as error:
+            status = error.errno or errno.EIO
         finally:
-            os.close(found)
-    raise MountError(f"{path}: {os.strerror(errno.ELOOP)}")
+            os._exit(status)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, interrupt)
 
 
-def _require_unmounted(path: str) -> None:
-    """Clear a dead mount of FUSE at a path; programs that wait in it go on. Raise MountError for a mount of bbfs."""
-    mount = mount_at(path)
-    if mount is not None and mount.type.startswith("fuse") and is_dead(path):
-        unmount(path)
-        mount = mount_at(path)
-    if mount is not None and mount.is_bbfs:
-        raise MountError(f"{path} is a bbfs mount already: 'bbfs umount {path}' first")
-
-
-@contextmanager
-def prepared(path: str) -> Iterator[MountPoint]:
-    """Make `path` fit for mounting, and yield it: a directory without a mount of bbfs. Raise MountError, OSError.
-
-    If that made the directory, remove it afterwards, unless it is mounted on or not empty. Each directory on the way is
-    made in the one that was checked before, whatever takes its place.
-    """
-    lack = missing()
-    if lack is not None:
-        raise MountError(lack)
-    path = _resolved(path)
-    _require_unmounted(path)
-    to_make, above = [], path
-    while not os.path.lexists(above):
-        above, name = os.path.split(above)
-        to_make.append(name)
-    with ExitStack() as stack:
-        directory = parent = stack.enter_context(opened(above))
-        is_made = False
-        for name in reversed(to_make):
-            parent = directory
+def _list(path: str, writing: int) -> None:
+    """Write the names of the directories in a directory to a pipe, and hold no other file open meanwhile: a process
+    that hangs in the mount would keep the output of the command open."""
+    os.dup2(writing, 0)
+    for number in os.listdir("/proc/self/fd"):
+        if number != "0":
             try:
-                os.mkdir(name, dir_fd=parent)
-                is_made = True
-            except FileExistsError:
-                is_made = False
-            directory = stack.enter_context(opened(name, parent))
-        if is_made:
-            stack.callback(_remove_made, path, parent)
-        yield MountPoint(path, directory)
-
-
-def _remove_made(path: str, parent: int) -> None:
-    if mount_at(path) is None:
-        with suppress(OSError):
-            os.rmdir(os.path.basename(path), dir_fd=parent)
+                os.close(int(number))
+            except OSError:
+                continue  # the descriptor of this listing itself
+    said = b"\0".join(os.fsencode(each.name) for each in os.scandir(path) if each.is_dir())
+    while said:
+        said = said[os.write(0, said) :]

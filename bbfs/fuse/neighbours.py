@@ -11,7 +11,7 @@ import trio
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control import link as control_link
-from bbfs.fuse.control.messages import ATTRIBUTE
+from bbfs.fuse.mountpoint import ATTRIBUTE
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path

@@ -37,6 +37,8 @@ PLAIN = re.compile(r"[ -$&-.0-~]{1,255}")  # printable ASCII without `%` and `/`
 _TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
 _EXTENSION = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,12}\Z", re.DOTALL)
 _SAFE_IN_SEGMENT = "!$&'()*+,;=:@?#[]-._~"  # RFC 3986 pchar; `?` and `#` because the rule keeps them; brackets of hosts
+_IN_URIS = "%:/?#[]@!$&'()*+,;="
+"""Characters of a URI that stay as they are, beside letters, digits and `-._~`."""
 
 _EXTENSIONS = {
     "text/plain": ".txt",
@@ -62,6 +64,11 @@ class PlainPath(NamedTuple):
 
     path: tuple[str, ...]
     inside: bool
+
+
+def quoted(uri: str) -> str:
+    """Return a URI that a user has typed, with `%` triplets for spaces, umlauts and the like (RFC 3986, 2.2)."""
+    return quote(uri, safe=_IN_URIS)
 
 
 def plain_path(native_uri: str, scheme: str | None = None) -> PlainPath:

@@ -7,7 +7,10 @@ import errno
 import logging
 import os
 import stat
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -15,13 +18,13 @@ _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """The flags of every opening. A pipe or device in place of the file does not block it."""
 
 
-def own_directory(path: str | Path) -> None:
+def own_directory(path: "str | Path") -> None:
     """Make a directory and its parents if need be, and take it from all other users."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     take_directory(path)
 
 
-def take_directory(path: str | Path) -> None:
+def take_directory(path: "str | Path") -> None:
     """Take a directory from all other users. Say so if they could write there."""
     _require_own(path, os.lstat(path))  # a link of this user's may lead to a disk with more room
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -37,7 +40,7 @@ def take_directory(path: str | Path) -> None:
         os.close(descriptor)
 
 
-def own_database(path: str | Path) -> None:
+def own_database(path: "str | Path") -> None:
     """Make an empty file for SQLite if there is none, and take it and its companions from all other users."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN, 0o600))
@@ -50,7 +53,7 @@ def own_database(path: str | Path) -> None:
             continue
 
 
-def open_own(path: str | Path, flags: int) -> int:
+def open_own(path: "str | Path", flags: int) -> int:
     """Open a regular file of this user, which no other user can read or change. Return its descriptor."""
     descriptor = os.open(path, flags | _OPEN, 0o600)
     try:
@@ -66,7 +69,7 @@ def open_own(path: str | Path, flags: int) -> int:
     return descriptor
 
 
-def _take(path: str | Path) -> None:
+def _take(path: "str | Path") -> None:
     # A descriptor of O_PATH: closing any other would release the locks of SQLite on the same file (fcntl_locking(2)).
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -80,6 +83,6 @@ def _take(path: str | Path) -> None:
         os.close(descriptor)
 
 
-def _require_own(path: str | Path, status: os.stat_result) -> None:
+def _require_own(path: "str | Path", status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(path))

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from forked_daemon import ForkedDaemon, forked
 
 from bbfs.cli import main, options
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting, mountpoint
 from bbfs.knowledge.database.store import Store
 
 BOUND = 60.0
@@ -116,7 +116,7 @@ def mount(fuse: None, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, Fork
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait(15)
-        mountpoint.unmount(str(point))
+        mounting.unmount(str(point))
 
 
 def wait_until(condition: Callable[[], bool], bound: float = BOUND) -> None:

@@ -25,8 +25,8 @@ from bbfs.cli import options
 from bbfs.cli.commands import mount as mount_command
 from bbfs.cli.demo import remove_busy
 from bbfs.cli.operands import mounted
-from bbfs.fuse import mountpoint
-from bbfs.fuse.control.messages import ATTRIBUTE
+from bbfs.fuse import mounting, mountpoint, places
+from bbfs.fuse.mountpoint import ATTRIBUTE
 
 SYS_PIDFD_GETFD = 438
 Mount = Callable[..., tuple[Path, ForkedDaemon]]
@@ -205,7 +205,7 @@ def test_umount_frees_the_programs_that_wait_for_a_daemon_that_hangs(
     mount: Mount, bbfs: Callable[..., Result], only: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mount_command, "ENDS_WITHIN", 0.1)
-    monkeypatch.setattr(mountpoint, "PATIENCE", 0.1)
+    monkeypatch.setattr(mounting, "PATIENCE", 0.1)
     point, daemon = mount(*only)
     daemon.send_signal(signal.SIGSTOP)
     waiting = subprocess.Popen(["stat", point / "bb-filesystem+notes+file/none"], stderr=subprocess.DEVNULL)
@@ -277,7 +277,7 @@ def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
     fuse: None, bbfs: Callable[..., Result], process: Process, folder: Path, tmp_path: Path, until: Until
 ) -> None:
     point = tmp_path / "mnt"
-    log = mountpoint.log_path(str(point))
+    log = places.log_path(str(point))
     assert log.parent == tmp_path / "state/bbfs/logs"
     log.parent.mkdir(0o777, parents=True)
     done = process("mount", point, "--background", "--dir", f"notes={folder}", "--mcp", "gone=/nowhere/server")
@@ -289,7 +289,7 @@ def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
         assert f"the log of {point}: {log}" in bbfs("sources").stderr
         address = os.fsdecode(os.getxattr(point, ATTRIBUTE))
         os.kill(int(Path(address).stem.rpartition("-")[2]), signal.SIGKILL)
-        until(lambda: mountpoint.is_dead(str(point)))
+        until(lambda: mounting.is_dead(str(point)))
         assert f"is dead: its daemon is gone; its log: {log}" in bbfs("doctor").stdout
     finally:
         assert process("umount", point).returncode == 0

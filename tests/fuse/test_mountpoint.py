@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError, canonical, is_dead, mount_at, opened, prepared, unmount
+from bbfs.fuse import mounting, mountpoint
+from bbfs.fuse.mounting import is_dead, opened, prepared, unmount
+from bbfs.fuse.mountpoint import MountError, canonical, mount_at
 from bbfs.fuse.mountpoint import mounts as read_mounts
 
 TABLE = """\
@@ -109,7 +110,7 @@ def test_what_is_not_mounted_is_neither_dead_nor_hard_to_unmount(tmp_path: Path)
 
 
 def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    monkeypatch.setattr(mounting, "missing", lambda: None)
     with prepared(str(tmp_path / "new" / "mnt")) as place:
         assert place.path == os.path.realpath(tmp_path / "new" / "mnt")
         assert (tmp_path / "new" / "mnt").is_dir()
@@ -121,7 +122,7 @@ def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch
 def test_a_link_to_a_directory_is_followed_unless_it_is_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    monkeypatch.setattr(mounting, "missing", lambda: None)
     (tmp_path / "to").symlink_to("made")
     with prepared(str(tmp_path / "to")) as place:
         assert place.path == os.path.realpath(tmp_path / "made")
@@ -139,7 +140,7 @@ def test_what_takes_the_place_of_a_mount_point_is_not_mounted_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanged: str
 ) -> None:
     """Between any two steps of preparing, and after them: the descriptor is of the checked directory, or none is."""
-    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    monkeypatch.setattr(mounting, "missing", lambda: None)
     first = ("mount_at",) if os.geteuid() == 0 else ()  # a user may follow links of the same user
     for step in (*first, "opened", None):
         root = Path(os.path.realpath(tmp_path), str(step))
@@ -159,7 +160,8 @@ def test_what_takes_the_place_of_a_mount_point_is_not_mounted_on(
 
         with monkeypatch.context() as patched, ExitStack() as stack:
             if step is not None:
-                real = getattr(mountpoint, step)
+                module = mountpoint if step == "mount_at" else mounting
+                real = getattr(module, step)
 
                 def exchanging(
                     *given: Any, real: Callable[..., Any] = real, exchange: Callable[[], None] = exchange
@@ -167,7 +169,7 @@ def test_what_takes_the_place_of_a_mount_point_is_not_mounted_on(
                     exchange()
                     return real(*given)
 
-                patched.setattr(mountpoint, step, exchanging)
+                patched.setattr(module, step, exchanging)
                 stack.enter_context(pytest.raises(MountError))
             with prepared(str(mnt)) as place:
                 exchange()
@@ -179,7 +181,7 @@ def test_what_takes_the_place_of_a_mount_point_is_not_mounted_on(
 def test_a_directory_is_made_where_the_one_above_it_was_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    monkeypatch.setattr(mounting, "missing", lambda: None)
     (tmp_path / "victim").mkdir()
     (tmp_path / "above").mkdir()
     real = os.mkdir
@@ -211,7 +213,7 @@ def test_a_directory_is_opened_by_a_path_without_links_alone(tmp_path: Path) -> 
 def test_only_a_mount_point_that_was_made_and_is_empty_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    monkeypatch.setattr(mounting, "missing", lambda: None)
     (tmp_path / "existing").mkdir()
     for name, content in (("made", None), ("filled", "file"), ("existing", None)):
         with prepared(str(tmp_path / name)) as place:
@@ -222,14 +224,14 @@ def test_only_a_mount_point_that_was_made_and_is_empty_is_removed(
 
 def test_a_live_mount_of_ours_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.path.realpath(tmp_path)
-    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    monkeypatch.setattr(mounting, "missing", lambda: None)
     monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(path, "fuse.bbfs", 1, 0)])
     with pytest.raises(MountError, match="bbfs umount"), prepared(path):
         pass
 
 
 def test_what_a_machine_lacks_is_said_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mountpoint, "missing", lambda: "/dev/fuse is missing: do this")
+    monkeypatch.setattr(mounting, "missing", lambda: "/dev/fuse is missing: do this")
     with pytest.raises(MountError, match="do this"), prepared(str(tmp_path / "mnt")):
         pass
     assert not (tmp_path / "mnt").exists()
@@ -239,24 +241,24 @@ def test_what_a_machine_lacks_is_said_with_the_remedy(tmp_path: Path, monkeypatc
 def test_a_mount_that_hangs_stays_until_somebody_may_end_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Once no path leads to it, not even root could name it."""
     monkeypatch.setattr(mountpoint, "mount_at", lambda _: mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 0))
-    monkeypatch.setattr(mountpoint, "_hangs", lambda _: True)
-    monkeypatch.setattr(mountpoint, "abort", lambda _: False)
+    monkeypatch.setattr(mounting, "_hangs", lambda _: True)
+    monkeypatch.setattr(mounting, "abort", lambda _: False)
     lazily_tried: list[bool] = []
 
     def busy(_path: str, *, lazily: bool) -> str:
         lazily_tried.append(lazily)
         return "busy"
 
-    monkeypatch.setattr(mountpoint, "_unmount", busy)
+    monkeypatch.setattr(mounting, "_unmount", busy)
     with pytest.raises(MountError, match=f"only root can end that: 'umount -f {tmp_path}' as root"):
         unmount(str(tmp_path))
     assert lazily_tried == [False]
 
 
 def test_the_file_of_a_connection_aborts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(mountpoint, "CONNECTIONS", tmp_path)
+    monkeypatch.setattr(mounting, "CONNECTIONS", tmp_path)
     (tmp_path / "51").mkdir()
     (tmp_path / "51/abort").touch()
-    assert mountpoint.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 51)))
+    assert mounting.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 51)))
     assert (tmp_path / "51/abort").read_bytes() == b"1"
-    assert not mountpoint.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 52)))  # it is not mounted
+    assert not mounting.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 52)))  # it is not mounted

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from programs import wait_until, waits_in_fuse
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting, mountpoint
 
 BOUND = 30.0
 DAEMON = """
@@ -66,8 +66,8 @@ def point() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="bbfs-mnt-"))
     yield path
     while (mount := mountpoint.mount_at(str(path))) is not None:
-        mountpoint.abort(mount)
-        mountpoint.unmount(str(path))
+        mounting.abort(mount)
+        mounting.unmount(str(path))
     path.rmdir()
 
 
@@ -106,12 +106,12 @@ def test_a_killed_daemon_frees_the_program_that_its_notification_waits_for(point
         assert daemon.wait(BOUND) == -signal.SIGKILL
         assert program.wait(BOUND) == 1
         wait_until(lambda: not blocked() - already, "no thread hangs", BOUND)
-        wait_until(lambda: mountpoint.is_dead(str(point)), "the connection ends", BOUND)
+        wait_until(lambda: mounting.is_dead(str(point)), "the connection ends", BOUND)
     finally:
         daemon.kill()
         mount = mountpoint.mount_at(str(point))
         if mount is not None:
-            mountpoint.abort(mount)
+            mounting.abort(mount)
         if program is not None:
             program.wait(BOUND)
         daemon.wait(BOUND)
@@ -144,7 +144,7 @@ def test_a_mount_whose_daemon_never_agreed_on_the_protocol_is_dead(point: Path) 
     assert daemon.stdout is not None
     try:
         assert daemon.stdout.readline() == "refused\n"
-        assert mountpoint.is_dead(str(point))
+        assert mounting.is_dead(str(point))
     finally:
         daemon.kill()
         daemon.wait(BOUND)

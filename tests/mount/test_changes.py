@@ -15,7 +15,7 @@ from programs import Program, bbfs, errno_of, run, wait_until
 from repository import SERVERS
 from scripted import ScriptedServer
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting
 from bbfs.knowledge.database.store import Store
 
 RECORDING = SERVERS / "recording.py"
@@ -378,7 +378,7 @@ def test_a_dead_mount_is_told(mounted: Mounts, server: ScriptedServer) -> None:
     for command in ("watch", "refresh"):
         done = bbfs(command, mount.path, status=1)
         assert b"is dead: its daemon is gone" in done.err
-    mountpoint.unmount(str(mount.path))
+    mounting.unmount(str(mount.path))
     mount.destroy()
 
 

@@ -13,7 +13,7 @@ from harness import Mount, Mounts, State, folder, unexpected_lines
 from programs import Program, descriptors_of, errno_of, python, run, shell, wait_until, waits_in_fuse
 from scripted import ScriptedServer
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting, mountpoint
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -54,7 +54,7 @@ def test_the_kernel_reads_ahead_as_much_as_one_request_holds(mounted: Mounts, tm
     assert found is not None
     setting = Path(f"/sys/class/bdi/{os.major(found.device)}:{os.minor(found.device)}/read_ahead_kb")
     if os.access(setting, os.W_OK):
-        wait_until(lambda: setting.read_text() == f"{mountpoint.READ_AHEAD}\n", "the kernel was told")
+        wait_until(lambda: setting.read_text() == f"{mounting.READ_AHEAD}\n", "the kernel was told")
     else:  # not root's, or a container's sysfs
         assert int(setting.read_text()) == 128
 

@@ -77,4 +77,4 @@ def test_a_service_manager_hears_of_start_health_and_stop(fuse: None, manager: N
         state.remove()
 
 
-UNMOUNT = "import sys; from bbfs.fuse import mountpoint; mountpoint.unmount(sys.argv[1])"
+UNMOUNT = "import sys; from bbfs.fuse import mounting; mounting.unmount(sys.argv[1])"

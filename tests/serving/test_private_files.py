@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bbfs.cli.options import log_to_file, log_to_stderr
-from bbfs.fuse.control.address import runtime_directory
+from bbfs.fuse.places import runtime_directory
 from bbfs.knowledge.database.store import Store
 from bbfs.model.errors import BbfsError
 from bbfs.model.versions import Expected

@@ -14,7 +14,7 @@ from programs import python, shell
 from reference import Reference, read_everything
 from thirdparty_servers import missing, serve
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting
 
 SERVERS = ("everything-stdio", "everything-http", "everything-sse", "memory", "aws-serverless")
 FIRST_LOOK = "first"
@@ -65,7 +65,7 @@ class Served:
 
 @pytest.fixture(scope="module", params=SERVERS)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    lacks = [mountpoint.missing() or "", *missing()]
+    lacks = [mounting.missing() or "", *missing()]
     if lack := " ".join(filter(None, lacks)):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
     mounts = Mounts()

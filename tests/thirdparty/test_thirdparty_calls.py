@@ -17,7 +17,7 @@ from programs import Done, run, shell
 from repository import SERVERS
 from thirdparty_servers import FETCH, FILESYSTEM, GIT, NODE, THINKING, TIME, Page, missing
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting
 
 RECORDER = SERVERS / "recorder.py"
 START = 40.0
@@ -49,7 +49,7 @@ class Usual:
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Usual]:
-    if lack := " ".join(filter(None, [mountpoint.missing() or "", *missing()])):
+    if lack := " ".join(filter(None, [mounting.missing() or "", *missing()])):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
     home = tmp_path_factory.mktemp("usual")
     folder, repository, logs = home / "files", home / "repository", home / "logs"

@@ -13,7 +13,7 @@ from programs import run, shell
 from repository import SERVERS
 from thirdparty_servers import EVERYTHING, NODE, missing
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting
 
 RECORDER = SERVERS / "recorder.py"
 
@@ -31,7 +31,7 @@ class Everything:
 
 @pytest.fixture
 def everything(tmp_path: Path) -> Iterator[Everything]:
-    if lack := " ".join(filter(None, [mountpoint.missing() or "", *missing()])):
+    if lack := " ".join(filter(None, [mounting.missing() or "", *missing()])):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
     log = tmp_path / "requests"
     command = [sys.executable, "-I", RECORDER, log, NODE, EVERYTHING, "stdio"]

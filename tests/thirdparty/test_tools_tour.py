@@ -17,7 +17,7 @@ from programs import run
 from repository import DOCS
 from thirdparty_servers import FETCH, FILESYSTEM, NODE, THINKING, Page, missing
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting
 
 TIMEOUT = 60.0
 """Seconds for a command whose servers may have to start."""
@@ -27,7 +27,7 @@ _PACKAGES = {"server-filesystem": FILESYSTEM, "server-sequential-thinking": THIN
 @pytest.fixture
 def home() -> Iterator[State]:
     """A home with a folder, a repository, a host's file, and `npx` and `uvx` that start what is installed."""
-    if lack := " ".join(filter(None, [mountpoint.missing() or "", *missing()])):
+    if lack := " ".join(filter(None, [mounting.missing() or "", *missing()])):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
     state = State()
     home = state.home

@@ -120,7 +120,7 @@ def _installed(package: str) -> str | None:
 
 
 def _device(path: str = "/dev/fuse") -> Check:
-    lack = mountpoint.missing()
+    lack = lazy.mounting.missing()
     if not os.path.exists(path) or not os.access(path, os.R_OK | os.W_OK):
         finding, _, remedy = (lack or f"{path} cannot be opened").partition(": ")
         return Check("FUSE device", "FAIL", finding, remedy or None)
@@ -162,9 +162,9 @@ def _other_users(*, root: bool) -> Check:
 
 
 def _mount_table(*, root: bool) -> Check:
-    lack = mountpoint.missing_table()
+    lack = lazy.mounting.missing_table()
     if lack is None:
-        return Check("mount table", "ok", f"{mountpoint.MOUNT_TABLE} can be read")
+        return Check("mount table", "ok", f"{lazy.mounting.MOUNT_TABLE} can be read")
     finding, _, remedy = lack.partition(": ")
     if root:
         return Check("mount table", "warn", f"{finding}, which df(1) needs", remedy)
@@ -187,7 +187,7 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
             yield Check("mount", "warn", str(rows), f"'bbfs umount {shown}', or mount there again")
         else:
             over = "" if scratch is None else f" with the scratch {scratch.path}"
-            log = mountpoint.log_path(shown)
+            log = lazy.places.log_path(shown)
             logs = f"; its log: {log}" if log.exists() else ""
             yield Check("mount", "ok", f"{shown}{over}, {output.count(len(rows), 'source')}{logs}")
             for row in rows if timeout is not None else ():

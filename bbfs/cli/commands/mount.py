@@ -189,7 +189,7 @@ def set_up_log(verbosity: Verbosity, config: "Config", file: str | None, *, amon
 
 def _keep_log(mount_point: str, verbosity: Verbosity, config: "Config") -> None:
     """Log to the file of the mount as well: a daemon in the background has no standard error."""
-    path = mountpoint.log_path(_followed(mount_point))
+    path = lazy.places.log_path(_followed(mount_point))
     try:
         also_log_to_bounded_file(str(path), verbosity.level(getattr(logging, config.log_level.upper())))
     except OSError as error:
@@ -243,7 +243,7 @@ def _unmount_and_wait(path: str) -> None:
     except OSError:
         daemon = None  # no directory of control sockets
     before = pending_store().ids()
-    in_use = mountpoint.unmount(path)
+    in_use = lazy.mounting.unmount(path)
     if daemon is None:
         return
     try:

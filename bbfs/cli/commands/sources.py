@@ -7,7 +7,6 @@ import click
 from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.fuse import mountpoint
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.access import SourceTree
@@ -67,7 +66,7 @@ def sources(
             for problem in filter(None, (row.get("error"), output.pending_writes(row))):
                 output.message(f"{row['id']}{place}: {problem}")
         for mount in sorted({row["mount"] for row in rows if row.get("mount") and row.get("error")}):
-            if (log := mountpoint.log_path(mount)).exists():
+            if (log := lazy.places.log_path(mount)).exists():
                 output.message(f"the log of {mount}: {log}")
     click.get_current_context().exit(1 if check and any(map(_fails, rows)) else 0)
 

@@ -11,11 +11,11 @@ from bbfs.cli import lazy
 from bbfs.cli.operands.rule import Path
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
-from bbfs.resources.commands.requests import Request, unheard
 
 if TYPE_CHECKING:
     from bbfs.model.values import DataSource
     from bbfs.model.versions import Labels
+    from bbfs.resources.commands.requests import Request
     from bbfs.resources.writing.pending import PendingStore
 
 A = TypeVar("A")
@@ -81,8 +81,8 @@ class SourceTree(Protocol):
 
     mount: str | None
 
-    async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
-        """Ask the sources, and have `hear` called with each answer."""
+    async def ask(self, request: "Request[A]", hear: Callable[[A], object] | None = None) -> None:
+        """Ask the sources, and have `hear` called with each answer, if somebody wants them."""
         ...
 
     async def resolved(self, path: Path) -> Path:

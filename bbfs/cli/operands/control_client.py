@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 from bbfs.cli import lazy
 from bbfs.cli.operands import location
-from bbfs.cli.operands.rule import Path
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control import blocking
 from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable
@@ -14,7 +13,7 @@ from bbfs.resources.commands.requests import Request, answer_in, message_of
 A = TypeVar("A")
 
 
-async def follow(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
+async def follow(mount: str, request: Request[A], hear: Callable[[A], object] | None) -> None:
     """As `ask`, in a task of an event loop: several requests that last can be asked at once."""
     await lazy.trio.to_thread.run_sync(mountpoint.names, mount)
     address = await lazy.trio.to_thread.run_sync(_address, mount, abandon_on_cancel=True)
@@ -28,7 +27,7 @@ async def follow(mount: str, request: Request[A], hear: Callable[[A], object]) -
             raise _ended() from None
 
 
-def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
+def ask(mount: str, request: Request[A], hear: Callable[[A], object] | None) -> None:
     """Ask the daemon of a mount, and have `hear` called with each answer.
 
     Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, Denied if the socket is of
@@ -36,7 +35,8 @@ def ask(mount: str, request: Request[A], hear: Callable[[A], object]) -> None:
     """
     mountpoint.names(mount)
     for answer in ask_now(mount, request):
-        hear(answer)
+        if hear is not None:
+            hear(answer)
 
 
 def ask_now(mount: str, request: Request[A]) -> Iterator[A]:
@@ -61,7 +61,7 @@ def _messages(request: Request[Any]) -> Iterator[dict[str, Any]]:
         yield {"id": 1, **message_of(part)}
 
 
-def _heard(request: Request[A], message: dict[str, Any] | None, hear: Callable[[A], object]) -> bool:
+def _heard(request: Request[A], message: dict[str, Any] | None, hear: Callable[[A], object] | None) -> bool:
     """Take an answer. Return whether more follow. Raise the error in the answer."""
     if message is None:
         raise _ended()
@@ -70,18 +70,13 @@ def _heard(request: Request[A], message: dict[str, Any] | None, hear: Callable[[
     if "error" in message:
         text = str(message["error"])
         raise NotFound(text) if message.get("errno") == "ENOENT" else BbfsError(text)
-    if (answer := answer_in(request, message)) is not None:
+    if (answer := answer_in(request, message)) is not None and hear is not None:
         hear(answer)
     return request.lasts or not message.get("ok")
 
 
 def _ended() -> Unreachable:
     return Unreachable("the daemon has ended")
-
-
-def resolved(mount: str, path: Path) -> Path:
-    """Return a path of a mount without symbolic links. Raise Denied if they lead out of it, OSError, MountError."""
-    return location.asked(mount, lambda: location.without_links(mount, path))
 
 
 def _address(mount: str) -> str:

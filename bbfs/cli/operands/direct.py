@@ -45,8 +45,8 @@ class DirectTree:
         self.mount: str | None = None
         self.manager = manager
 
-    async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
-        await lazy.answers.ask(self.manager, request, hear)
+    async def ask(self, request: Request[A], hear: Callable[[A], object] | None = None) -> None:
+        await lazy.answers.ask(self.manager, request, hear or unheard)
 
     def has(self, path: str) -> bool:
         return True

@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.rule import Path, components
 from bbfs.fuse import mountpoint
-from bbfs.fuse.control.messages import ATTRIBUTE
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import Denied, NotSupported
@@ -80,7 +79,7 @@ def control_address(mount: str) -> str:
     try:
         if scratch is not None:
             return scratches.control_of(scratch)
-        return os.fsdecode(os.getxattr(mount, ATTRIBUTE))
+        return os.fsdecode(os.getxattr(mount, mountpoint.ATTRIBUTE))
     except OSError as error:
         if error.errno in mountpoint.GONE:
             raise mountpoint.dead(mount) from None
@@ -123,3 +122,8 @@ class Asking(Generic[T]):
 def asked(mount: str, ask: Callable[[], T], within: float | None = ANSWERS_WITHIN) -> T:
     """Ask a mount in a thread. Raise NoAnswer if it does not answer, and the errors of `ask`. within: seconds."""
     return Asking(mount, ask).answer(within)
+
+
+def resolved(mount: str, path: Path) -> Path:
+    """Return a path of a mount without symbolic links. Raise Denied if they lead out of it, OSError, NoAnswer."""
+    return asked(mount, lambda: without_links(mount, path))

@@ -11,13 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
-from urllib.parse import quote
 
 from bbfs.cli import lazy
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import Target, TreeEntry, kept_write, pending_ids, with_pending
 from bbfs.cli.operands.attributes import Attributes
-from bbfs.cli.operands.location import Asking, NoAnswer, asked, is_removed, without_links
+from bbfs.cli.operands.location import Asking, NoAnswer, asked, is_removed, resolved, without_links
 from bbfs.cli.operands.rule import Path, path_by_rule, uri_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
@@ -25,18 +24,16 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound, NotSupported
 from bbfs.model.quantities import timestamp
 from bbfs.model.uri import parse_uri_prefix
-from bbfs.resources.commands.requests import Request, unheard
 
 if TYPE_CHECKING:
     from bbfs.model.versions import Labels
+    from bbfs.resources.commands.requests import Request
     from bbfs.resources.commands.requests.reading import Entries, Entry
 
 A = TypeVar("A")
 _CHUNK = 1 << 20
 _FOLDERS = "bb-filesystem+"
 """The prefix of the names of local folders at the root."""
-_URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="
-"""Characters of a URI that stay as they are, beside letters, digits and `-._~` (RFC 3986, 2.2)."""
 _MANY = 20
 """Entries of a directory for which a connection to the daemon costs less than an attribute of each."""
 _TOLD_WITHIN = 2.0
@@ -63,14 +60,14 @@ class MountedTree:
         """True if writes stay in a scratch."""
         self._attributes = Attributes(mount, scratch)
 
-    async def ask(self, request: Request[A], hear: Callable[[A], object] = unheard) -> None:
+    async def ask(self, request: "Request[A]", hear: Callable[[A], object] | None = None) -> None:
         if request.lasts:
             await lazy.control_client.follow(self._root, request, hear)
         else:
             lazy.control_client.ask(self._root, request, hear)
 
     async def resolved(self, path: Path) -> Path:
-        return lazy.control_client.resolved(self._root, path) if path else ()
+        return resolved(self._root, path) if path else ()
 
     def has(self, path: str) -> bool:
         return not self.has_scratch or not is_removed(os.path.join(self._root, path))
@@ -96,7 +93,7 @@ class MountedTree:
         path = path_by_rule(uri)
         here = self._at(path)
         own = self._attributes.uri(path)
-        meant = (uri, quote(uri, safe=_URI_CHARACTERS))  # people type spaces and umlauts as they are
+        meant = (uri, lazy.uri_paths.quoted(uri))  # people type spaces and umlauts as they are
         if own in meant:
             return path
         for directory, fits in ((path, "index"), (path[:-1], "")):

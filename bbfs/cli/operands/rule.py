@@ -5,7 +5,6 @@ only the listing knows the path. Otherwise the rule and the listing agree.
 """
 
 from bbfs.cli import lazy
-from bbfs.model import uri_paths
 from bbfs.model.errors import InvalidUri
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix, source_uri
 
@@ -15,7 +14,7 @@ Path = tuple[str, ...]
 def path_by_rule(uri: str) -> Path:
     """Return the path of a bbfs URI. Raise InvalidUri."""
     parsed = parse_data_source_uri(uri)
-    return (parsed.uri_prefix, *uri_paths.plain_path(parsed.original_uri).path[1:])
+    return (parsed.uri_prefix, *lazy.uri_paths.plain_path(parsed.original_uri).path[1:])
 
 
 def uri_by_rule(path: Path) -> str:
@@ -27,8 +26,8 @@ def uri_by_rule(path: Path) -> str:
     if not below or (prefix.scheme is not None and len(below) == 1):
         raise InvalidUri(f"{path[0]!r} is the directory of a data source: no URI stands for it")
     found = lazy.source_types.find(prefix.type) if prefix.access_method == "bb" else None
-    opening = found.opening if found is not None and found.scheme == below[0] else uri_paths.OPENING
-    return source_uri(prefix.base, uri_paths.native_of(below, opening=opening))
+    opening = found.opening if found is not None and found.scheme == below[0] else lazy.uri_paths.OPENING
+    return source_uri(prefix.base, lazy.uri_paths.native_of(below, opening=opening))
 
 
 def components(path: str) -> Path:

@@ -3,28 +3,16 @@
 import errno
 import os
 import socket
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
 from bbfs.fuse.control.messages import peer
-from bbfs.serving.private_files import own_directory
+from bbfs.fuse.places import runtime_directory
 
 LONGEST_ADDRESS = 107
 """Bytes of the path of a Unix socket (unix(7))."""
-
-
-def runtime_directory() -> str:
-    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
-    import platformdirs  # noqa: PLC0415 - with its own imports it takes 10 ms, and most commands need it not
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
-        directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
-    own_directory(directory)
-    return directory
 
 
 def bind(mount_point: str, clients: int) -> tuple[socket.socket, str]:

@@ -14,7 +14,6 @@ from bbfs.model.errors import Denied, ProtocolViolation, Unreachable
 if TYPE_CHECKING:
     import trio
 
-ATTRIBUTE = "user.bbfs.control"
 VERSION = 1
 LONGEST_LINE = 1 << 20
 """Bytes."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from bbfs.fuse.scratch import copying, entries
 from bbfs.fuse.scratch.bases import REMOVAL, Attempt, Base, Notes, version_in
 from bbfs.fuse.scratch.changes import Change
-from bbfs.fuse.scratch.directory import FULL, Scratch, remove_tree
-from bbfs.fuse.scratch.entries import Identity, Marks, directory, names_of, status, type_of
+from bbfs.fuse.scratch.directory import FULL, Scratch
+from bbfs.fuse.scratch.entries import Identity, Marks, directory, names_of, remove_tree, status, type_of
 from bbfs.model.errors import BbfsError, Conflict
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.temporary import new_keeping_name

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Literal, TypeAlias
 
-from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError, MountPoint
+from bbfs.fuse import mounting, mountpoint
+from bbfs.fuse.mounting import MountPoint
+from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import OVERLAYS, Scratch
 
 Kind: TypeAlias = Literal["kernel", "kernel in a user namespace", "fuse-overlayfs"]
@@ -59,7 +60,7 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
 
 def detach(path: str, *, lazily: bool = True) -> None:
     """Call umount2(2). It follows no link. Raise OSError, MountError."""
-    with mountpoint.located(path) as there:
+    with mounting.located(path) as there:
         _done(_libc.umount2(os.fsencode(there), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazily else 0)), path)
 
 
@@ -229,7 +230,7 @@ def unmount(mount_point: str, *, lazily: bool = True, cover: int | None = None) 
     if found is None or found.type not in OVERLAYS:
         return False
     if found.type != "overlay" and lazily:
-        return mountpoint.unmount(mount_point)
+        return mounting.unmount(mount_point)
     try:
         if found.type != "overlay":
             _unmount_program(mount_point)
@@ -285,7 +286,7 @@ def refresh(mount_point: str) -> None:
     mount = mountpoint.mount_at(mount_point)
     directory = os.open(mount_point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if mount is None or not mountpoint.is_at(directory, mount):
+        if mount is None or not mounting.is_at(directory, mount):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), mount_point)
         picked = _done(_libc.syscall(_FSPICK, directory, b"", _CLOEXEC | _FSPICK_EMPTY_PATH), mount_point)
     finally:

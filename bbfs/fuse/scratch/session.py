@@ -8,10 +8,9 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bbfs.fuse import mountpoint
+from bbfs.fuse import mounting, mountpoint
 from bbfs.fuse.control import blocking
-from bbfs.fuse.control.messages import ATTRIBUTE
-from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.mountpoint import ATTRIBUTE, MountError
 from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import IN_RUN, Scratch
 from bbfs.fuse.scratch.processes import Child, Identity
@@ -42,7 +41,7 @@ def keep(
         with scratch.held():
             overlay.clear_left(scratch, mountpoint.canonical(mount_point))
             with (
-                mountpoint.prepared(mount_point) as place,
+                mounting.prepared(mount_point) as place,
                 _served(config, scratch, detached=detached) as daemon,
                 overlay.covered(scratch, place) as cover,
             ):
@@ -69,7 +68,7 @@ def _served(config: "Config", scratch: Scratch, *, detached: bool = False) -> It
     """Serve the sources at the lower layer of a scratch."""
     from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second
 
-    mountpoint.unmount(scratch.lower)  # that of a daemon that was killed
+    mounting.unmount(scratch.lower)  # that of a daemon that was killed
     child = processes.start(
         lambda ready: daemon.mount(config, scratch.lower, ready=ready, scratch=scratch), detached=detached
     )
@@ -78,7 +77,7 @@ def _served(config: "Config", scratch: Scratch, *, detached: bool = False) -> It
     finally:
         child.end()
         with suppress(MountError):
-            mountpoint.unmount(scratch.lower)  # that of a killed daemon
+            mounting.unmount(scratch.lower)  # that of a killed daemon
 
 
 def _allow_others(scratch: Scratch, *, allowed: bool) -> None:
@@ -127,13 +126,13 @@ def unmount(mount_point: str, scratch: Scratch) -> bool:
 
     If programs wait there in vain, their requests fail first.
     """
-    mountpoint.release(scratch.lower)
+    mounting.release(scratch.lower)
     scratch.note(edited=False)
     in_use = overlay.unmount(mount_point)
     if not scratch.await_end():
         raise MountError(f"{mount_point}: unmounted, but the processes of its scratch have not ended")
     overlay.clear_left(scratch, mount_point)
-    mountpoint.unmount(scratch.lower)  # after a kill of the process that keeps it
+    mounting.unmount(scratch.lower)  # after a kill of the process that keeps it
     return in_use
 
 
@@ -161,7 +160,7 @@ def editable(scratch: Scratch, *, is_holder: bool = False) -> Iterator[None]:
                     f"{mount_point} is in use, and what is below programs cannot be exchanged: leave its directories "
                     f"and close its files ('fuser -vm {mount_point}' lists who has some)"
                 )
-            directory = stack.enter_context(mountpoint.opened(mount_point)) if cover is None else cover
+            directory = stack.enter_context(mounting.opened(mount_point)) if cover is None else cover
             try:
                 with nullcontext() if cover is not None else overlay.closed(scratch, directory):
                     yield
@@ -191,7 +190,7 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
         with _bound(lower, scratch) if config is None else _served(config, scratch):
             _allow_others(scratch, allowed=False)
             _note_control(scratch, in_run=True)
-            with mountpoint.opened(path) as directory:
+            with mounting.opened(path) as directory:
                 overlay.mount_overlay(scratch, path, directory, in_user_namespace=in_user_namespace)
             try:
                 with _terminal(), _signals_kept():

@@ -6,13 +6,16 @@ leaves the scratch after the source has it: a kill at any step leaves it in one 
 """
 
 import errno
+import os
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.changes import Change, is_beneath
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.entries import remove_tree
 from bbfs.fuse.scratch.layers import Layers
 from bbfs.fuse.scratch.session import editable
 from bbfs.model.errors import BbfsError, Conflict
@@ -38,7 +41,7 @@ def discard(scratch: Scratch, chosen: Sequence[Change] | None, *, is_holder: boo
     """
     with editable(scratch, is_holder=is_holder):
         if chosen is None:
-            scratch.clear()
+            clear(scratch)
             return
         with Layers(scratch) as layers:
             for change in chosen:
@@ -141,3 +144,16 @@ class _Applying:
                 yield under_way.popleft().result()
         finally:
             threads.shutdown(wait=True, cancel_futures=True)
+
+
+def clear(scratch: Scratch) -> None:
+    """Drop all changes. No overlay may be mounted."""
+    for layer in (scratch.upper, scratch.work):
+        remove_tree(*(os.path.join(layer, name) for name in os.listdir(layer)))
+
+
+def remove(scratch: Scratch) -> None:
+    """Remove the whole directory. Nothing may be mounted in it."""
+    if os.path.ismount(scratch.lower):
+        raise MountError(f"{scratch.lower} is still mounted")
+    remove_tree(scratch.path)

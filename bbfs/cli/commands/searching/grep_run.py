@@ -17,9 +17,7 @@ from typing import IO, TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from bbfs.cli import output
 from bbfs.cli.operands import control_client, location
-from bbfs.cli.operands.location import asked as asked_of
-from bbfs.cli.operands.location import inside_mount, without_links
-from bbfs.cli.operands.rule import Path
+from bbfs.cli.operands.location import inside_mount, resolved
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
@@ -97,7 +95,7 @@ def run(asked: Asked, operands: Sequence[str], elsewhere: Callable[[Locate], Loc
     search = _Search(asked)
     here = inside_mount(".") if not operands else None
     if here is not None:
-        found: Located = [_Place(here[0], _resolved(*here), "")]
+        found: Located = [_Place(here[0], resolved(*here), "")]
     elif operands and all(map(inside_mount, operands)):
         found = [*map(_of_path, operands)]
     else:
@@ -113,17 +111,13 @@ def run(asked: Asked, operands: Sequence[str], elsewhere: Callable[[Locate], Loc
     return FAILED if search.failed else FOUND if search.found else NOTHING
 
 
-def _resolved(mount: str, path: Path) -> Path:
-    return asked_of(mount, lambda: without_links(mount, path))
-
-
 def _of_path(operand: str) -> "_Place | BbfsError | OSError":
     """Return the place of a path inside a mount, or its error."""
     inside = inside_mount(operand)
     try:
         if inside is None:
             raise MountError(_NO_MOUNT)
-        mount, path = inside[0], _resolved(*inside)
+        mount, path = inside[0], resolved(*inside)
     except (BbfsError, OSError) as error:
         return error
     return _Place(mount, path, _as_typed(operand) or os.path.join(mount, *path))
@@ -138,7 +132,7 @@ async def _of_operands(trees: "Trees", operands: Sequence[str]) -> Located:
             mount = target.tree.mount
             if mount is None:
                 raise MountError(_NO_MOUNT)
-            path = control_client.resolved(mount, await target.located())
+            path = resolved(mount, await target.located())
             found.append(_Place(mount, path, _as_typed(operand) or os.path.join(mount, *path)))
         except (BbfsError, OSError) as error:
             found.append(error)

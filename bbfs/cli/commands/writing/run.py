@@ -85,10 +85,10 @@ def run(
             settled = _settle(made, on_exit, brief)
     except BaseException:
         if is_ours and not os.listdir(made.upper):
-            made.remove()
+            settling.remove(made)
         raise
     if is_ours and not settled.is_kept:
-        made.remove()
+        settling.remove(made)
     click.get_current_context().exit(ended.status or int(settled.is_refused))
 
 
