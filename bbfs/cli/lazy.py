@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import ctypes
+    import difflib
+    import shlex
     import shutil
+    import subprocess
 
     import platformdirs
     import tomlkit
@@ -46,7 +50,11 @@ if TYPE_CHECKING:
     from bbfs.sources.mcp.login import token_store
 
 MODULES = {
+    "ctypes": "ctypes",
+    "difflib": "difflib",
+    "shlex": "shlex",
     "shutil": "shutil",
+    "subprocess": "subprocess",
     "platformdirs": "platformdirs",
     "tomlkit": "tomlkit",
     "trio": "trio",

@@ -29,19 +29,7 @@ from bbfs.resources.commands.requests import (
     message_of,
     unheard,
 )
-from bbfs.resources.commands.requests.finding import (
-    Grep,
-    Hit,
-    Index,
-    Line,
-    Match,
-    Matched,
-    MayMatch,
-    NoMatch,
-    Search,
-    Unlisted,
-    Walked,
-)
+from bbfs.resources.commands.requests.finding import Grep, Hit, MayMatch, NoMatch, Search, Unlisted
 from bbfs.resources.commands.requests.reading import (
     Describe,
     Described,
@@ -54,6 +42,7 @@ from bbfs.resources.commands.requests.reading import (
     Refresh,
     Watch,
 )
+from bbfs.resources.commands.requests.texts import Index, Line, Match, Matched, Walked
 from bbfs.resources.commands.requests.tools import CallTool, Piece, ResultPart, Tools
 from bbfs.resources.commands.requests.writing import Put, Remove, Retry, Stored
 

@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -125,7 +124,7 @@ class PendingStore:
 
     def _describe(self, write: PendingWrite) -> None:
         path = self.directory / f"{write.id}.json"
-        beside = path.with_suffix(f".{secrets.token_hex(3)}.new")  # a request may fail twice at once: by two deadlines
+        beside = path.with_suffix(f".{os.urandom(3).hex()}.new")  # a request may fail twice at once: by two deadlines
         try:
             with open(beside, "w", opener=open_own, encoding="utf-8") as file:
                 json.dump(asdict(write), file)
@@ -254,4 +253,4 @@ def described(text: str) -> PendingWrite:
 
 
 def new_id() -> str:
-    return secrets.token_hex(6)
+    return os.urandom(6).hex()

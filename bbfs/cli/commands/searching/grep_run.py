@@ -1,6 +1,5 @@
 """A grep over a mount: the daemon says which files can match, and GNU grep reads these."""
 
-import ctypes
 import os
 import shutil
 import stat
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.operands import control_client, location
 from bbfs.cli.operands.location import inside_mount, resolved
 from bbfs.fuse import mountpoint
@@ -363,4 +362,4 @@ def _cut(names: Sequence[str]) -> list[str]:
 
 def _fits(name: str, pattern: bytes) -> bool:
     """Return whether a name fits a pattern as grep reads it: by fnmatch(3), which is not Python's."""
-    return ctypes.CDLL(None).fnmatch(pattern, os.fsencode(name), 0) == 0
+    return lazy.ctypes.CDLL(None).fnmatch(pattern, os.fsencode(name), 0) == 0

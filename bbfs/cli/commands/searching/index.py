@@ -14,7 +14,7 @@ from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.progress import amount
 from bbfs.fuse.mountpoint import MOUNT_VARIABLE
 from bbfs.model.errors import BbfsError, NotFound
-from bbfs.resources.commands.requests.finding import Index, Walked
+from bbfs.resources.commands.requests.texts import Index, Walked
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

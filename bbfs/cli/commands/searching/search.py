@@ -2,8 +2,6 @@
 
 import os
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,5 +163,5 @@ def _opened(hit: _TreeHit, text: bytes | None) -> int:
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text)
         return 0
-    pager = shlex.split(os.environ.get("PAGER") or "less")
-    return subprocess.run(pager, input=text, check=False).returncode if pager else 1
+    pager = lazy.shlex.split(os.environ.get("PAGER") or "less")
+    return lazy.subprocess.run(pager, input=text, check=False).returncode if pager else 1

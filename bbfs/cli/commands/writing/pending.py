@@ -1,7 +1,5 @@
 """`bbfs pending`: writes that a source has not taken, and what becomes of them."""
 
-import difflib
-import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,7 +15,6 @@ from bbfs.cli.operands.access import pending_store
 from bbfs.cli.options import SourceChoice, Verbosity, source_options, verbosity_options
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.resources.commands.requests.writing import Retry
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -101,7 +98,7 @@ def show(write_id: str) -> None:
     """Print what should have been written."""
     store = pending_store()
     with store.open_content(store.get(write_id)) as file:
-        shutil.copyfileobj(file, sys.stdout.buffer)
+        lazy.shutil.copyfileobj(file, sys.stdout.buffer)
 
 
 @pending.command(short_help="Compare pending writes with what their sources have.")
@@ -130,7 +127,7 @@ def _difference(there: bytes, mine: bytes, item: "PendingWrite") -> Iterator[str
     except UnicodeDecodeError:
         yield f"{item.uri}: {len(there)} bytes at the source, {len(mine)} pending; not text\n"
         return
-    for line in difflib.unified_diff(old, new, output.printable(item.uri), f"pending {item.id}"):
+    for line in lazy.difflib.unified_diff(old, new, output.printable(item.uri), f"pending {item.id}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
@@ -144,7 +141,7 @@ def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
     async def hand_over(opened: "Trees", item: "PendingWrite") -> None:
         tree = (await opened.target(parse_data_source_uri(item.uri).base_prefix)).tree
         scratches.require_no_scratch(tree.mount)
-        await tree.ask(Retry(item.id, force))
+        await tree.ask(lazy.writing.Retry(item.id, force))
 
     _each(choice, ids, hand_over)
 
