@@ -28,19 +28,18 @@ async def follow(mount: str, request: Request[A], hear: Callable[[A], object] | 
 
 
 def ask(mount: str, request: Request[A], hear: Callable[[A], object] | None) -> None:
-    """Ask the daemon of a mount, and have `hear` called with each answer.
+    """Ask the daemon of a mount that is known to answer, and have `hear` called with each answer.
 
     Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, Denied if the socket is of
     another user than the mount, which may name any socket; and the error in an answer.
     """
-    mountpoint.names(mount)
     for answer in ask_now(mount, request):
         if hear is not None:
             hear(answer)
 
 
 def ask_now(mount: str, request: Request[A]) -> Iterator[A]:
-    """As `ask`, of a mount that is known to answer. It yields the answers."""
+    """As `ask`. It yields the answers."""
     answers: list[A] = []
     with blocking.connect(_address(mount), _user_of(mount)) as link:
         try:

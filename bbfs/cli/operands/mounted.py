@@ -50,10 +50,12 @@ class MountedTree:
     """A live mount. Its daemon bounds every wait; an interrupted call ends at once.
 
     No method needs an event loop, but for the requests that last: all others return without suspending their task.
+    names: the names at the root, if the mount has just told them.
     """
 
-    def __init__(self, mount: str) -> None:
+    def __init__(self, mount: str, names: list[str] | None = None) -> None:
         self.mount: str | None = mount
+        self._just_told = names
         self._root = mount
         scratch = Scratch.mounted(mount)
         self.has_scratch = scratch is not None
@@ -64,6 +66,7 @@ class MountedTree:
         if request.lasts:
             await lazy.control_client.follow(self._root, request, hear)
         else:
+            self._names()
             lazy.control_client.ask(self._root, request, hear)
 
     async def resolved(self, path: Path) -> Path:
@@ -340,7 +343,7 @@ class MountedTree:
 
     def sources_now(self, timeout: float | None) -> list[dict[str, Any]]:
         """As `sources`, without a task."""
-        names = mountpoint.names(self._root)
+        names = self._names()
         contacts = [Asking(self._root, partial(self._contacted, name, timeout)) for name in names]
         rows = [contact.answer() for contact in contacts]
         if any("error" in row for row in rows):
@@ -371,6 +374,11 @@ class MountedTree:
         if problem or unknown:
             document.setdefault("error", problem or unknown)
         return document
+
+    def _names(self) -> list[str]:
+        """Return the names at the root, and do not ask again what has just been told. Raise MountError, DeadMount."""
+        told, self._just_told = self._just_told, None
+        return mountpoint.names(self._root) if told is None else told
 
     def status(self) -> dict[str, Any]:
         """Return the state of the mount; nothing where it cannot be read. The daemon answers from memory."""

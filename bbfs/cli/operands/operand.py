@@ -134,7 +134,7 @@ class Trees:
     async def roots(self) -> list[SourceTree]:
         """Return the trees of all sources: those of the options, else of all mounts, else of the configuration."""
         if not self._choice.given:
-            mounted: list[SourceTree] = [MountedTree(mount) for mount, _ in self._mounts()]
+            mounted: list[SourceTree] = [MountedTree(mount, names) for mount, names in self._mounts()]
             self._used += [mount for mount, _ in self._mounts()]
             if mounted:
                 return mounted
