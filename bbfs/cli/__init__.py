@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from bbfs import __version__
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
@@ -164,7 +164,7 @@ class _Commands(click.Group):
 
 
 def _imported(name: str) -> click.Command:
-    module = import_module(f"bbfs.cli.{COMMANDS[name]}")
+    module = lazy.imported(f"bbfs.cli.{COMMANDS[name]}")
     command: click.Command = getattr(module, name + "_" * iskeyword(name))
     return command
 
