@@ -564,7 +564,7 @@ def test_what_a_program_changes_while_a_change_is_applied_stays_in_the_scratch(
     with monkeypatch.context() as patched:
         patched.setattr(copying, "copy_data", copied)
         assert "since it was listed" in str(applied(scratch)["file"])
-    assert Path(scratch.lower, "file").read_text() == "mine"
+    assert Path(scratch.lower, "file").read_text() == "file\n"
     assert listed(scratch) == ["M  file"]
     assert file.read_text() == "mine, and more"
 

@@ -232,9 +232,9 @@ class Layers:
                     self._check_old(change.old)
                     self._remove_old(change.old)
                 return  # the source has it by an apply that was killed; the list is from before that
-            self._require_listed(change, name, upper)
 
             def check() -> None:
+                self._require_listed(change, name, upper)  # in another namespace of mounts the overlay may live on
                 if not overwrite:
                     if change.old is not None:
                         self._check_old(change.old)
@@ -254,7 +254,7 @@ class Layers:
                 if change.old is not None:
                     self._remove_old(change.old)
                 try:
-                    self._require_listed(change, name, upper)  # in another namespace of mounts the overlay may live on
+                    self._require_listed(change, name, upper)
                     os.unlink(name, dir_fd=upper)
                 finally:
                     self._note(change.path, name, lower)
