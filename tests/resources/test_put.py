@@ -7,7 +7,7 @@ import pytest
 import trio
 from fakes import FlatSource
 
-from bbfs.model.errors import Conflict, Exists, NotFound, ReadOnly
+from bbfs.model.errors import BbfsError, Conflict, Exists, NotFound, ReadOnly
 from bbfs.model.values import Content, DataSource, ResourceMetadata
 from bbfs.model.versions import Expected, Labels
 from bbfs.resources.cache.metadata import MetadataStore
@@ -91,6 +91,12 @@ async def test_a_put_that_meets_another_version_is_pending_with_its_labels(kb: K
     assert (item.size, item.mime_type) == (4, "text/x-note")
     with pytest.raises(Conflict):
         await ask(kb.manager, Retry(item.id))
+    file = kb.manager.writer.pending.content_path(item)
+    file.write_bytes(b"mi")  # as by a crash of the machine
+    with pytest.raises(BbfsError, match="has 2 bytes, and 4 were written"):
+        await ask(kb.manager, Retry(item.id, force=True))
+    assert ((await kb.told("a"))[0], list(kb.manager.writer.pending.items())) == (b"theirs", [item])
+    file.write_bytes(b"mine")
     await ask(kb.manager, Retry(item.id, force=True))
     assert (await kb.told("a"))[:2] == (b"mine", "text/x-note")
     assert list(kb.manager.writer.pending.items()) == []

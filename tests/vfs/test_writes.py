@@ -1298,6 +1298,72 @@ async def test_a_file_of_which_a_part_could_not_be_kept_is_not_handed_over(
     assert caplog.text == ""
 
 
+@pytest.mark.semantics("S32.5")
+@pytest.mark.parametrize("written", ["all", "one of two", "a part"])
+async def test_each_part_that_could_not_be_kept_has_to_be_written_again(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    source, program, _ = tree
+    source.contents["file:./a.txt"] = bytes(3 << 20)
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
+    await program.writes.write(handle, 0, b"x")
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        for offset in (100, 200):
+            with pytest.raises(NoSpace):
+                await program.writes.write(handle, offset, b"MINE")
+    await program.writes.write(handle, 100, b"M" if written == "a part" else b"MINE")
+    if written != "one of two":
+        await program.writes.write(handle, 200, b"MINE")
+    if written == "all":
+        await program.close(handle)
+        assert source.contents["file:./a.txt"][100:104] == b"MINE"
+    else:
+        with pytest.raises(NoSpace):
+            await program.close(handle)
+        assert source.contents["file:./a.txt"] == bytes(3 << 20)
+
+
+@pytest.mark.semantics("S32.5")
+async def test_a_close_fails_too_if_only_a_write_without_room_came_before_it(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, program, _ = tree
+    source.contents["file:./a.txt"] = bytes(3 << 20)
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
+    await program.writes.write(handle, 0, b"x")
+    await program.writes.sync(handle)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(NoSpace):
+            await program.writes.write(handle, 100, b"MINE")
+    with pytest.raises(NoSpace):
+        await program.close(handle)
+    assert source.contents["file:./a.txt"] == b"x" + bytes((3 << 20) - 1)
+
+
+@pytest.mark.semantics("S33.12")
+@pytest.mark.parametrize("error", [Unreachable("down"), NoSpace("full"), Conflict("changed")])
+async def test_a_backup_is_removed_after_a_refused_save_without_the_file(tree: Tree, error: BbfsError) -> None:
+    source, program, _ = tree
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
+    source.refused["file:./a.txt"] = error
+    with pytest.raises(type(error)):
+        await program.save(f"{TREE}/a.txt", b"changed")
+    source.refused.clear()
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    await program.unlink(f"{TREE}/a.txt~")
+    assert await program.cat(f"{TREE}/a.txt") == source.contents["file:./a.txt"] == b"first"
+
+
 @pytest.mark.semantics("S33")
 async def test_a_draft_is_shown_while_it_is_written(tree: Tree) -> None:
     """Other programs see what is written, under the inode that the file had."""

@@ -16,6 +16,8 @@ from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.sources.content.buffer import Buffer, BufferSpace
 from bbfs.sources.content.memory import MemoryContent
 
+_MOST_RANGES = 100
+
 
 @dataclass(slots=True, eq=False)
 class Staged:
@@ -28,6 +30,33 @@ class Staged:
     place: str | None = None
     ended: trio.Event = field(default_factory=trio.Event)
     is_wanted: bool = True
+
+
+class Lacking:
+    """The ranges of a file whose bytes could not be kept, and why. False if there are none."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        self.why = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def add(self, begin: int, end: int, why: str) -> None:
+        """Add a range, of many one that covers all: a program may try at a million places."""
+        self._ranges.append((begin, end))
+        if len(self._ranges) > _MOST_RANGES:
+            self._ranges = [(min(each for each, _ in self._ranges), max(each for _, each in self._ranges))]
+        self.why = why
+
+    def remove(self, begin: int, end: int, size: int) -> None:
+        """Remove what has been written since. size: of the file, which a shorter write in place of one may end."""
+        pieces = [piece for low, high in self._ranges for piece in ((low, min(high, begin)), (max(low, end), high))]
+        self._ranges = [(low, high) for low, high in pieces if low < high and not low == end == size]
+
+    def cut(self, size: int) -> None:
+        """Remove what is behind the end of the file."""
+        self._ranges = [(low, min(high, size)) for low, high in self._ranges if low < size]
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +101,8 @@ class Draft:
     """True once the source was asked to stage the bytes: those that a program changes again are not staged."""
     dirty: bool = False
     """True while the source lacks these bytes."""
-    lacks: tuple[int, str] | None = None
-    """Where bytes could not be kept, and why, until a program writes there or cuts the file before that."""
+    lacks: Lacking = field(default_factory=Lacking)
+    """Where bytes could not be kept, until a program writes there or cuts the file before that."""
     blank: bool = False
     """True while a program has made or emptied the file, and not written yet."""
     failed: bool = False
@@ -154,20 +183,21 @@ class Draft:
 
     def emptied(self) -> None:
         """Begin with no bytes: a program replaces the content, whatever it is."""
-        self.buffer, self.blank, self.lacks = Buffer(self.space, self.program), True, None
+        self.buffer, self.blank = Buffer(self.space, self.program), True
+        self.lacks.cut(0)
 
     async def write(self, offset: int, data: bytes) -> None:
-        """Take what a program writes. Raise NoSpace, BbfsError."""
+        """Take what a program writes. Raise NoSpace, BbfsError: then the next hand-over fails, too."""
         buffer = await self.filled()
         try:
             await buffer.part()
             buffer.write(offset, data)
         except BbfsError as error:
-            if self.lacks is None or offset < self.lacks[0]:
-                self.lacks = offset, str(error)
+            self.lacks.add(offset, offset + len(data), str(error))
+            self.dirty = True
             raise
-        if self.lacks is not None and offset <= self.lacks[0] < offset + len(data):
-            self.lacks = None
+        if self.lacks:
+            self.lacks.remove(offset, offset + len(data), buffer.size)
         self.blank = False
 
     async def truncate(self, size: int) -> None:
@@ -178,8 +208,7 @@ class Draft:
             buffer = await self.filled()
             await buffer.part()
             buffer.truncate(size)
-        if self.lacks is not None and size <= self.lacks[0]:
-            self.lacks = None
+        self.lacks.cut(size)
 
     def changed(self) -> None:
         """Note a change by a program."""

@@ -168,9 +168,15 @@ def _labelled(source: Source) -> CanDescribe:
 
 
 def _content(manager: ResourceManager, item: PendingWrite) -> StoredContent:
+    """Return the content of a pending write. Raise BbfsError, also if its file has lost bytes, as by a crash."""
     path = manager.writer.pending.content_path(item)
     try:
         file = Descriptor(open_own(path, os.O_RDONLY))
-        return StoredContent(file, os.fstat(file.number).st_size, item.id, trio.CapacityLimiter(1))
+        size = os.fstat(file.number).st_size
     except OSError as error:
         raise BbfsError(f"{path}: {error.strerror}") from error
+    if size != item.size:
+        raise BbfsError(
+            f"{path}: has {size} bytes, and {item.size} were written; 'bbfs pending show' shows what is there"
+        )
+    return StoredContent(file, size, item.id, trio.CapacityLimiter(1))

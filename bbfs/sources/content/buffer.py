@@ -91,16 +91,31 @@ class Buffer:
     async def part(self) -> None:
         """Go on in a copy of the file if a snapshot has it: a snapshot never changes. Raise NoSpace, BbfsError."""
         if self._file is not None and self._is_given:
-            self._file = await trio.to_thread.run_sync(self._copy, self._file)
-            self._is_given = False
+            copied = await trio.to_thread.run_sync(self._copy, self._file)
+            if isinstance(copied, OSError):
+                raise self._error(copied)
+            self._file, self._is_given = copied, False
 
-    def _copy(self, file: Descriptor) -> Descriptor:
+    def _copy(self, file: Descriptor) -> Descriptor | OSError:
+        """Return a copy of the file, or why there is none.
+
+        An error that a thread raises holds its frames, and so the room of the bytes, until the next collection.
+        """
         try:
-            copy = Descriptor(unnamed(self._space.directory))
+            copy = self._new_file()
+        except OSError as error:
+            return error.with_traceback(None)
+        try:
             copy_bytes(file.number, copy.number, self._size)
         except OSError as error:
-            raise self._error(error) from error
+            copy.close()
+            return error.with_traceback(None)
         return copy
+
+    def _new_file(self) -> Descriptor:
+        """Make a file in the directory, which a program may have removed. Raise OSError."""
+        own_directory(self._space.directory)
+        return Descriptor(unnamed(self._space.directory))
 
     def write(self, offset: int, data: bytes) -> None:
         """Write at `offset`; a gap before it reads as zeros. Raise NoSpace, BbfsError."""
@@ -194,11 +209,9 @@ class Buffer:
             self._space.give_file(self._program)
 
     def _to_file(self) -> None:
-        directory = self._space.directory
         self._space.take_file(self._program)
         try:
-            own_directory(directory)
-            file = Descriptor(unnamed(directory))
+            file = self._new_file()
             _write_all(file.number, 0, self._data)
         except OSError as error:
             self._space.give_file(self._program)

@@ -144,6 +144,7 @@ class Drafts:
             if draft.dirty or draft.is_moved:
                 draft.record.salt += "~"  # the kernel has cached bytes that the source does not have, or elsewhere
                 draft.record.invalidate()
+            self.aside.pop(draft.path, None)  # the name has its resource again, whatever was renamed away from it
             # A listing may have made another record.
             record = source.catalog.record(draft.native_uri) or draft.record
             overlay.put(draft.below, record_node(record), stored=True)
@@ -242,8 +243,8 @@ class Drafts:
         dropped once this one is kept; those that other programs have left stay.
         """
         draft.failed, source = True, self._roots.of(draft.record)
-        if draft.lacks is not None:
-            problem = draft.lacks[1]
+        if draft.lacks:
+            problem = draft.lacks.why
             log.warning("%s: %s: not written, for a part of it is lacking: %s", source.data.id, native_uri, problem)
             raise NoSpace(problem)
         content = buffer.snapshot()

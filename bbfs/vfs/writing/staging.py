@@ -29,7 +29,7 @@ class StagedDrafts:
         """Let the source have the bytes of a draft that a program closes, if they are worth it."""
         if draft.staged is not None and draft.staged.edits != draft.edits:
             await self.drop(draft)
-        if draft.is_staged_once or draft.buffer is None or draft.lacks is not None or draft.removed:
+        if draft.is_staged_once or draft.buffer is None or draft.lacks or draft.removed:
             return
         if draft.size <= STAGED_FROM or not draft.temporary or not is_unfinished(draft.path[-1]):
             return

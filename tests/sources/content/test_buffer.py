@@ -1,6 +1,7 @@
 """The bytes of files that are written: in memory, or in a file without a name."""
 
 import errno
+import gc
 import os
 import random
 import resource
@@ -12,6 +13,7 @@ import trio
 from bbfs.model.errors import NoSpace
 from bbfs.model.versions import Expected
 from bbfs.resources.writing.pending import PendingStore, PendingWrite
+from bbfs.sources.content import buffer as buffer_module
 from bbfs.sources.content.buffer import FILES_SHARE, Buffer, BufferSpace, Written
 from bbfs.sources.content.spool import IN_MEMORY
 
@@ -49,6 +51,37 @@ def test_what_is_large_is_in_no_directory(tmp_path: Path) -> None:
     assert (buffer.size, space.held) == ((5 << 20) + 3, 0)
     assert buffer.read(0, 3) == bytes(3)
     assert [*tmp_path.iterdir()] == []
+
+
+async def test_a_copy_that_finds_no_room_keeps_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer, opened = Buffer(BufferSpace(tmp_path)), len(os.listdir("/proc/self/fd"))
+    buffer.write(0, bytes(2 << 20))
+    snapshot = buffer.snapshot()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(buffer_module, "copy_bytes", full)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(NoSpace):
+            await buffer.part()
+        assert snapshot.size == 2 << 20
+        del buffer, snapshot
+        assert len(os.listdir("/proc/self/fd")) == opened
+    finally:
+        gc.enable()
+
+
+async def test_a_directory_that_was_removed_is_made_again_for_a_copy(tmp_path: Path) -> None:
+    buffer = Buffer(BufferSpace(tmp_path / "pending"))
+    buffer.write(0, bytes(2 << 20))
+    snapshot = buffer.snapshot()
+    (tmp_path / "pending").rmdir()
+    await buffer.part()
+    buffer.write(0, b"more")
+    assert (buffer.read(0, 4), await snapshot.read_waiting(0, 4)) == (b"more", bytes(4))
 
 
 @pytest.mark.semantics("S32.6")
