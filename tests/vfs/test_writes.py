@@ -807,6 +807,76 @@ async def test_an_answer_from_before_a_save_does_not_undo_it(
     await program.save(f"{TREE}/a.txt", b"later")
 
 
+@pytest.mark.semantics("S32.17")
+@pytest.mark.parametrize("size", [6, 3 << 20])
+@pytest.mark.parametrize("states_etag", [True, False])
+@pytest.mark.parametrize("late", ["list_directory", "stat"])
+async def test_a_description_from_before_a_save_does_not_undo_it(
+    tree: Tree, late: str, states_etag: bool, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program closes a file while it is listed, or renames another one over it while its size is asked for.
+
+    states_etag: whether the answer to the change has an ETag. Those to all other requests have one.
+    """
+    source, program, world = tree
+    path, mine = f"{TREE}/a.txt", b"m" * size
+    assert await program.cat(path) == b"first"
+    if not states_etag:
+        monkeypatch.setattr(source, "told", lambda uri: replace(source.metadata(uri), etag=None))
+        renamed = source.rename
+
+        async def rename(native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+            await renamed(native_uri, to, replace=replace)
+            return source.told(to)
+
+        monkeypatch.setattr(source, "rename", rename)
+    if late == "stat":
+        await program.save(f"{TREE}/b.txt", mine)
+        world.clock.advance(3600)
+        await program.ls(TREE)
+        world.clock.advance(11)
+        node = world.manager.tree.cached((TREE, "a.txt"))
+        assert node is not None
+        assert node.record is not None
+        node.record.invalidate()
+        change = partial(program.rename, f"{TREE}/b.txt", path)
+    else:
+        handle = await program.begin(path, os.O_WRONLY | os.O_TRUNC)
+        change = partial(program.close, handle)
+        await program.writes.write(handle, 0, mine)
+        world.clock.advance(3600)
+    answer, answered, gate = getattr(source, late), trio.Event(), trio.Event()
+
+    async def held(asked: object) -> object:
+        found = await answer(asked)
+        answered.set()
+        await gate.wait()
+        return found
+
+    async def ask() -> None:
+        with suppress(Outdated):
+            await (program.stat(path) if late == "stat" else program.ls(TREE))
+
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as patched:
+            patched.setattr(source, late, held)
+            nursery.start_soon(ask)
+            with trio.fail_after(5):
+                await answered.wait()
+        world.clock.advance(1)
+        await change()
+        assert source.contents["file:./a.txt"] == mine
+        gate.set()
+    assert (await program.stat(path)).size == size
+    assert await program.cat(path) == mine[: 3 + (1 << 20)]  # all that it reads
+    source.contents["file:./a.txt"] = b"theirs"
+    with pytest.raises((Conflict, Outdated)):
+        await program.save(path, b"later")
+    world.core.refresh(())
+    await program.save(path, b"later")
+    assert source.contents["file:./a.txt"] == b"later"
+
+
 @pytest.mark.semantics("S32")
 async def test_what_a_source_cannot_write_any_more_is_kept(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     source, program, world = tree

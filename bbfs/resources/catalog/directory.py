@@ -292,9 +292,8 @@ class DirectoryCatalog(Catalog):
             if isinstance(error, NotFound):
                 self.drop(path)
             raise
-        listed = await self._install(path, self.written.over(listing, began_at))
-        listed.began_at = began_at
-        return listed
+        self._failure = None
+        return await self._install(path, self.written.over(listing, began_at), began_at)
 
     async def _segments(self, path: Path) -> Path:
         segments: list[str] = []
@@ -319,7 +318,7 @@ class DirectoryCatalog(Catalog):
         record = listed.entries.get(path[-1]) if listed is not None else None
         return None if record is None else record.metadata.native_uri.rstrip("/")
 
-    async def _install(self, path: Path, listing: Listing) -> _Listed:
+    async def _install(self, path: Path, listing: Listing, began_at: float) -> _Listed:
         """Take over a listing. A large one is gone through in portions, with turns for other tasks in between."""
         now = fetched_at = self._context.clock()
         old = self._directories.get(path)
@@ -350,6 +349,9 @@ class DirectoryCatalog(Catalog):
                 if unlisted is not None:
                     self._past.left(unlisted)
                 record = self._past.record(self.source.id, metadata, (*path, name), now)
+            elif self._is_written(record, began_at):  # it has what was stored, and what was learnt of that since
+                entries[name] = record
+                continue
             elif record.describe(metadata, (*path, name), now):
                 changed.append((*path, name))
             publish_description(record, metadata, now, self.source.policy.content_ttl)
@@ -360,13 +362,17 @@ class DirectoryCatalog(Catalog):
             fetched_at = 0.0  # forgotten meanwhile: this is older than that
         lease = Lease(fetched_at + self.source.policy.listing_ttl)
         listed = _Listed(
-            fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem, texts
+            fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem, texts, began_at
         )
         self._directories[path] = listed
         if changed:
             self._context.notify(changed, "listed" if names else "changed")
-        self._failure = None
         return listed
+
+    def _is_written(self, record: Record, began: float) -> bool:
+        """Return whether a record is that of a resource which a program has stored since a request began."""
+        native_uri = record.metadata.native_uri
+        return self.written.is_later(native_uri, began) and self.record(native_uri) is record
 
     def drop(self, path: Path) -> None:
         for known in [p for p in self._directories if p[: len(path)] == path]:
@@ -374,14 +380,18 @@ class DirectoryCatalog(Catalog):
 
     async def confirm(self, record: Record) -> None:
         assert isinstance(self._handler, CanStat)
-        version = record.inode_version
-        try:
-            metadata = await self._handler.stat(record.metadata.native_uri)
-        except NotFound:
-            if record.path and not record.invalidated:
-                record.invalidate()
-                self._context.notify([record.path], "changed")
-            raise
+        native_uri = record.metadata.native_uri
+        while True:
+            version, began = record.inode_version, self._context.clock()
+            try:
+                metadata = await self._handler.stat(native_uri)
+            except NotFound:
+                if record.path and not record.invalidated:
+                    record.invalidate()
+                    self._context.notify([record.path], "changed")
+                raise
+            if not self.written.is_later(native_uri, began):
+                break
         now = self._context.clock()
         hinted = record.describe(metadata, record.path, now)
         publish_description(record, metadata, now, self.source.policy.content_ttl)

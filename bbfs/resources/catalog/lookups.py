@@ -136,7 +136,11 @@ class FoundNames:
 
     async def _ask(self, path: Path, segments: Path) -> Record:
         try:
-            metadata = await self._handler.find(segments, path[-1])
+            while True:
+                began = self._context.clock()
+                metadata = await self._handler.find(segments, path[-1])
+                if not self._context.written.is_later(metadata.native_uri, began):
+                    break
             if uri_paths.show_component(last_segment(metadata.native_uri)) != path[-1]:
                 raise NotFound(f"no such file: {'/'.join(path)}")
         except NotFound:

@@ -29,7 +29,7 @@ PRUNED_EVERY = 1000
 class Written:
     """The resources that programs have stored last, as their source described them then.
 
-    A listing whose request began before may describe an earlier version. No program may get its bytes or version then.
+    An answer whose request began before may describe an earlier version. No program may get its bytes or version then.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,17 @@ class Written:
     def note(self, metadata: ResourceMetadata, at: float) -> None:
         """Note what was stored. at: when its source had done so (seconds since the epoch)."""
         self.forget(metadata.native_uri)
-        if metadata.etag is not None:  # else a load tells the version
-            self._stored[metadata.native_uri] = at, metadata
+        self._stored[metadata.native_uri] = at, metadata
         if len(self._stored) > WRITTEN_KEPT:
             self.forget(next(iter(self._stored)))
 
     def forget(self, native_uri: str) -> None:
         self._stored.pop(native_uri, None)
+
+    def is_later(self, native_uri: str, began: float) -> bool:
+        """Return whether a resource was stored after a request began: the answer tells nothing of it then."""
+        stored = self._stored.get(native_uri)
+        return stored is not None and stored[0] > began
 
     def over(self, listing: Listing, began: float) -> Listing:
         """Return a listing with the resources that were stored since its request began. It may be changed itself."""
@@ -53,10 +57,23 @@ class Written:
         if not later:
             return listing
         if not isinstance(rows, Rows):
-            return replace(listing, resources=tuple(later.get(each.native_uri, each) for each in rows))
-        for metadata in later.values():
-            rows.replace_metadata(metadata)
+            described = tuple(_described(each, later.get(each.native_uri)) for each in rows)
+            return replace(listing, resources=described)
+        for uri, metadata in later.items():
+            if uri in rows:
+                rows.replace_metadata(_described(rows.metadata(uri), metadata))
         return listing
+
+
+def _described(listed: ResourceMetadata, stored: ResourceMetadata | None) -> ResourceMetadata:
+    """Return the description of a listed resource; stored: as its source described it after a later write, if any.
+
+    An answer to a write that states no version often says nothing else either.
+    """
+    if stored is None or stored.etag is not None or stored.kind != listed.kind:
+        return stored or listed
+    mime_type = stored.mime_type or listed.mime_type
+    return replace(listed, mime_type=mime_type, size=stored.size, modified_ns=stored.modified_ns, etag=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,21 @@ async def test_a_name_is_asked_for_once_while_the_answer_holds(nursery: trio.Nur
             await world.kernel.walk(f"{ROOT}/row/7")
 
 
+@pytest.mark.semantics("S32.17")
+async def test_a_name_is_asked_for_again_that_a_program_has_stored_meanwhile(nursery: trio.Nursery) -> None:
+    source = Database(rows={"7": b"seven"}, waits=True)
+    async with World(nursery, source) as world, trio.open_nursery() as asking:
+        asking.start_soon(world.kernel.walk, f"{ROOT}/row/7")
+        with trio.fail_after(5):
+            while not source.asked:
+                await trio.lowlevel.checkpoint()
+        world.clock.advance(1.0)
+        [asked] = world.manager.sources.values()
+        asked.catalog.written.note(source.metadata("row", "7"), world.clock())
+        source.hangs.set()
+    assert source.asked == [(("row",), "7")] * 2
+
+
 async def test_a_refresh_asks_again(nursery: trio.Nursery) -> None:
     source = Database(rows={"7": b"seven"})
     async with World(nursery, source) as world:

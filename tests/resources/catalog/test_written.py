@@ -1,5 +1,7 @@
 """What programs have stored, over listings that began before (S32)."""
 
+from dataclasses import replace
+
 import pytest
 
 from bbfs.model.listing import Rows
@@ -7,10 +9,12 @@ from bbfs.model.values import Listing, ResourceMetadata
 from bbfs.resources.catalog.overlay import WRITTEN_KEPT, Written
 
 BASE = "bb-scripted+tree"
+A = "file:./a"
 
 
 def described(name: str, etag: str | None) -> ResourceMetadata:
-    return ResourceMetadata(f"{BASE}+file:./{name}", f"file:./{name}", name, size=1, etag=etag)
+    size = 2 if etag is None else 1
+    return ResourceMetadata(f"{BASE}+file:./{name}", f"file:./{name}", name, size=size, etag=etag)
 
 
 @pytest.mark.semantics("S32")
@@ -21,14 +25,23 @@ def test_a_listing_has_what_was_stored_since_it_began(is_flat: bool) -> None:
         written.note(described(name, etag), at=5.0)
     written.forget("file:./gone")
 
-    def etags(began: float) -> dict[str, str | None]:
-        listed = [described(name, "old") for name in ("a", "b", "gone", "untold")]
+    def versions(began: float) -> dict[str, tuple[int | None, str | None]]:
+        listed = [replace(described(name, "old"), description="listed") for name in ("a", "b", "gone", "untold")]
         listing = Listing(Rows(BASE, listed) if is_flat else tuple(listed))
-        return {each.name: each.etag for each in written.over(listing, began).resources}
+        found = written.over(listing, began).resources
+        assert [each.description for each in found if each.etag != "new"] == ["listed"] * (
+            4 - written.is_later(A, began)
+        )
+        return {each.name: (each.size, each.etag) for each in found}
 
-    old = dict.fromkeys(("a", "b", "gone", "untold"), "old")
-    assert etags(began=4.0) == {**old, "a": "new"}
-    assert etags(began=5.0) == old
+    old = dict.fromkeys(("a", "b", "gone", "untold"), (1, "old"))
+    assert versions(began=4.0) == {**old, "a": (1, "new"), "untold": (2, None)}
+    assert versions(began=5.0) == old
+    assert [uri for uri in (A, "file:./b", "file:./gone", "file:./untold") if written.is_later(uri, 4.0)] == [
+        A,
+        "file:./untold",
+    ]
     for number in range(WRITTEN_KEPT):
         written.note(described(str(number), "new"), at=5.0)
-    assert etags(began=4.0) == old
+    assert versions(began=4.0) == old
+    assert not written.is_later(A, 4.0)
