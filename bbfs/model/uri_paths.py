@@ -16,7 +16,7 @@ and the file is reached by walking (`cd`, `openat`, `find`, `tar` do). `MAX_DEPT
 import mimetypes
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
+from functools import cache
 from itertools import count
 from typing import NamedTuple
 from unicodedata import is_normalized
@@ -56,7 +56,6 @@ _EXTENSIONS = {
     "audio/wav": ".wav",
     "application/octet-stream": "",
 }
-_MIME_TYPES = mimetypes.MimeTypes()  # Python's own table: the machine's mime.types would make names differ
 
 
 class PlainPath(NamedTuple):
@@ -148,8 +147,13 @@ def index_name(mime_type: str | None) -> str:
     essence = (mime_type or "").partition(";")[0].strip().lower()
     extension = _EXTENSIONS.get(essence)
     if extension is None:
-        extension = _MIME_TYPES.guess_extension(essence) or ""
+        extension = _mime_types().guess_extension(essence) or ""
     return f"index{extension}"
+
+
+@cache
+def _mime_types() -> mimetypes.MimeTypes:
+    return mimetypes.MimeTypes()  # Python's own table: the machine's mime.types would make names differ
 
 
 def names(segments: Iterable[str], *, literal: bool = False) -> dict[str, str]:
@@ -195,6 +199,8 @@ def _hashes(uri: str) -> Iterator[str]:
 
 
 def _digest(text: str) -> str:
+    from hashlib import blake2b  # noqa: PLC0415 - it loads OpenSSL, and few names need a digest
+
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
 
 

@@ -89,8 +89,7 @@ class PendingStore:
 
     def keep(self, write: PendingWrite, content: "MemoryContent | HasFile") -> None:
         """Keep a content, in the place of an earlier one with this id. Raise NoSpace, BbfsError."""
-        from bbfs.sources.content.memory import MemoryContent  # noqa: PLC0415 - see above
-        from bbfs.sources.content.spool import name_file  # noqa: PLC0415 - as above
+        from bbfs.sources.content import memory, spool  # noqa: PLC0415 - see above
 
         path = self.directory / write.id
         beside = path.with_suffix(".bytes")
@@ -98,12 +97,12 @@ class PendingStore:
             own_directory(self.directory)
             with self._shared():
                 try:
-                    if isinstance(content, MemoryContent):
+                    if isinstance(content, memory.MemoryContent):
                         with open(beside, "wb", opener=open_own) as file:
                             file.write(content.data)
                     else:
                         beside.unlink(missing_ok=True)
-                        name_file(content, beside)
+                        spool.name_file(content, beside)
                     beside.rename(path)
                     beside.unlink(missing_ok=True)  # rename(2) leaves it if an item is kept again in its own file
                     self._describe(write)

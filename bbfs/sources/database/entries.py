@@ -1,20 +1,22 @@
 """Descriptions of the entries of a database's tree, with their native URIs. Pure."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bbfs.model.errors import NotFound
+from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import show_component
 from bbfs.model.values import ContentType, ResourceMetadata
 from bbfs.sources.database.names import (
     QUERIES,
     Key,
     KeyValue,
-    NativeUris,
     identifier_text,
     key_text,
     schema_text,
     segment_of,
+    shown,
     value_text,
 )
 from bbfs.sources.database.queries import Query
@@ -38,6 +40,29 @@ _ABOUT = {
     "rows.parquet": "all rows as Parquet",
     "count": "how many rows there are",
 }
+
+
+class NativeUris:
+    """The native URIs of one source. base_prefix: of the source. scheme: of its native URIs."""
+
+    def __init__(self, base_prefix: str, scheme: str) -> None:
+        self._base_prefix = base_prefix
+        self._start = f"{scheme}://"
+
+    def path_of(self, native_uri: str) -> tuple[str, ...]:
+        """Return the segments of a native URI. Raises NotFound for one of another scheme, and for the root."""
+        if not native_uri.lower().startswith(self._start):
+            raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {self._start}")
+        path = tuple(native_uri[len(self._start) :].split("/"))
+        if path == ("",):
+            raise NotFound(f"{shown(native_uri)}: names nothing")
+        return path
+
+    def metadata(self, segments: Sequence[str], **about: Any) -> ResourceMetadata:
+        """Return what a native URI of these segments names, by default under the file name of the last one."""
+        native_uri = self._start + "/".join(segments)
+        uri = source_uri(self._base_prefix, native_uri)
+        return ResourceMetadata(uri, native_uri, **{"name": show_component(segments[-1]), **about})
 
 
 def types_of(name: str) -> tuple[str, ContentType]:

@@ -17,14 +17,12 @@ So different things always have different names.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 from bbfs.model.errors import NotFound
 from bbfs.model.redaction import shown
-from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import show_component
-from bbfs.model.values import ResourceMetadata
 
 QUERIES = "query"
 """The directory of the named queries, at the root."""
@@ -43,29 +41,6 @@ class TaggedText:
 KeyValue: TypeAlias = str | bytes | TaggedText | None
 """One value of a key: a text, a blob, a text marked as such, or NULL. Surrogates stand for bytes that are not UTF-8."""
 Key: TypeAlias = tuple[KeyValue, ...]
-
-
-class NativeUris:
-    """The native URIs of one source. base_prefix: of the source. scheme: of its native URIs."""
-
-    def __init__(self, base_prefix: str, scheme: str) -> None:
-        self._base_prefix = base_prefix
-        self._start = f"{scheme}://"
-
-    def path_of(self, native_uri: str) -> tuple[str, ...]:
-        """Return the segments of a native URI. Raises NotFound for one of another scheme, and for the root."""
-        if not native_uri.lower().startswith(self._start):
-            raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {self._start}")
-        path = tuple(native_uri[len(self._start) :].split("/"))
-        if path == ("",):
-            raise NotFound(f"{shown(native_uri)}: names nothing")
-        return path
-
-    def metadata(self, segments: Sequence[str], **about: Any) -> ResourceMetadata:
-        """Return what a native URI of these segments names, by default under the file name of the last one."""
-        native_uri = self._start + "/".join(segments)
-        uri = source_uri(self._base_prefix, native_uri)
-        return ResourceMetadata(uri, native_uri, **{"name": show_component(segments[-1]), **about})
 
 
 def value_text(value: KeyValue, *, in_composite: bool = False) -> str:

@@ -7,7 +7,8 @@ from bbfs.model.errors import NotFound
 from bbfs.model.redaction import shown
 from bbfs.model.uri_paths import show_component
 from bbfs.model.values import ResourceMetadata
-from bbfs.sources.database.names import NativeUris, identifier_text, segment_of, text_identifier
+from bbfs.sources.database.entries import NativeUris
+from bbfs.sources.database.names import identifier_text, segment_of, text_identifier
 from bbfs.sources.vector_search.values import Collection, Match
 
 JSON = "application/json"
