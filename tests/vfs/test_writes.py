@@ -191,6 +191,75 @@ async def test_a_rename_replaces_only_what_the_program_could_see(tree: Tree) -> 
     assert source.contents == {"file:./a.txt": b"theirs", "file:./d/b.txt": b"second"}
 
 
+@pytest.mark.semantics("S32.20")
+@pytest.mark.parametrize("announced", [False, True])
+@pytest.mark.parametrize("change", ["rename", "unlink"])
+async def test_what_was_read_before_an_announced_change_is_all_that_a_change_of_a_name_replaces(
+    flat: Flat, change: str, announced: bool
+) -> None:
+    """A source without ETags: that it announces a change does not end the comparison with what programs have read."""
+    source, program, _ = flat
+    path = f"{FLAT}/a.txt"
+
+    async def make() -> None:
+        if change == "unlink":
+            await program.unlink(path)
+            return
+        await program.save(f"{path}.tmp", b"first, and ours")
+        await program.rename(f"{path}.tmp", path)
+
+    assert await program.cat(path) == b"first"
+    source.contents["test://a.txt"] = b"first, and theirs"
+    if announced:
+        source.announce("test://a.txt")
+        await settled()
+    with pytest.raises(Conflict):
+        await make()
+    assert source.contents["test://a.txt"] == b"first, and theirs"
+    await make()
+    assert source.contents.get("test://a.txt") == (None if change == "unlink" else b"first, and ours")
+
+
+@pytest.mark.semantics("S32.20")
+async def test_an_open_that_empties_a_file_replaces_the_version_that_its_stat_told(flat: Flat) -> None:
+    source, program, _ = flat
+    path = f"{FLAT}/a.txt"
+    assert await program.cat(path) == b"first"
+    source.contents["test://a.txt"] = b"second"
+    source.announce("test://a.txt")
+    await settled()
+    ino = (await program.stat(path)).ino
+    source.contents["test://a.txt"] = b"theirs"
+    source.announce("test://a.txt")
+    await settled()
+    handle = await program.writes.open(ino, os.O_WRONLY | os.O_TRUNC)
+    await program.writes.write(handle, 0, b"ours")
+    with pytest.raises(Conflict):
+        await program.close(handle)
+    assert source.contents["test://a.txt"] == b"theirs"
+    await program.save(path, b"ours")
+    assert source.contents["test://a.txt"] == b"ours"
+
+
+@pytest.mark.semantics("S32.12", "S32.20")
+@pytest.mark.parametrize("size", [9, 3 << 20])
+async def test_what_the_mount_has_stored_is_what_its_next_change_of_a_name_replaces(tree: Tree, size: int) -> None:
+    """The digest of what was read before says nothing of what the mount has written since, wherever it was renamed."""
+    source, program, _ = tree
+    source.etags = False
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    await program.save(f"{TREE}/a.txt", bytes(size))
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/c.txt")
+    source.contents["file:./c.txt"] = b"theirs"
+    with pytest.raises(Conflict):
+        await program.unlink(f"{TREE}/c.txt")
+    await program.save(f"{TREE}/c.txt", bytes(size + 1))
+    await program.unlink(f"{TREE}/c.txt")
+    await program.save(f"{TREE}/c.txt", b"new")
+    await program.rename(f"{TREE}/d/b.txt", f"{TREE}/c.txt")
+    assert source.contents == {"file:./c.txt": b"second"}
+
+
 @pytest.mark.semantics("S13", "S32", "S33.14")
 async def test_a_change_between_open_and_the_first_write_fails_the_write(flat: Flat) -> None:
     source, program, world = flat

@@ -21,14 +21,14 @@ from bbfs.serving.private_files import own_directory
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 SCHEMA = (
     "DROP TABLE IF EXISTS resource",
     "DROP TABLE IF EXISTS listing",
     "DROP TABLE IF EXISTS listed",
     """CREATE TABLE resource (
         source TEXT NOT NULL, uri TEXT NOT NULL, size INTEGER, digest TEXT, salt TEXT NOT NULL,
-        modified_ns INTEGER NOT NULL, fetched_at REAL, ttl REAL, PRIMARY KEY (source, uri)
+        modified_ns INTEGER NOT NULL, fetched_at REAL, ttl REAL, shown TEXT, PRIMARY KEY (source, uri)
     ) WITHOUT ROWID""",
     """CREATE TABLE listing (
         id INTEGER PRIMARY KEY, source TEXT NOT NULL, fetched_at REAL NOT NULL, head TEXT NOT NULL,
@@ -45,7 +45,10 @@ DESCRIPTIONS_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The row of a resource. inode_version: part of the inode number. fetched_at, ttl: seconds, or None."""
+    """The row of a resource. inode_version: part of the inode number. fetched_at, ttl: seconds, or None.
+
+    shown: as `Record.shown`.
+    """
 
     uri: str
     size: int | None
@@ -54,6 +57,7 @@ class Remembered:
     modified_ns: int
     fetched_at: float | None
     ttl: float | None
+    shown: str | None = None
 
 
 class MetadataStore:
@@ -91,8 +95,8 @@ class MetadataStore:
         try:
             with self._lock:
                 rows = self._db.execute(
-                    "SELECT uri, size, digest, salt, modified_ns, min(fetched_at, ?), iif(fetched_at > ?, 0.0, ttl)"
-                    " FROM resource WHERE source = ?",
+                    "SELECT uri, size, digest, salt, modified_ns, min(fetched_at, ?), iif(fetched_at > ?, 0.0, ttl),"
+                    " shown FROM resource WHERE source = ?",
                     (now, now + CLOCKS_DIFFER, source),
                 ).fetchall()
             return [Remembered(*row) for row in rows], self._recall_listing(source, now)
@@ -115,12 +119,9 @@ class MetadataStore:
     def remember(self, source: str, rows: Sequence[Remembered]) -> None:
         with self._lock, self._db:
             self._db.executemany(
-                "INSERT OR REPLACE INTO resource (source, uri, size, digest, salt, modified_ns, fetched_at, ttl)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (source, as_text(r.uri), r.size, r.digest, r.inode_version, r.modified_ns, r.fetched_at, r.ttl)
-                    for r in rows
-                ],
+                "INSERT OR REPLACE INTO resource (source, uri, size, digest, salt, modified_ns, fetched_at, ttl, shown)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [_resource_row(source, each) for each in rows],
             )
 
     def _recall_listing(self, source: str, now: float) -> tuple[float, Listing] | None:
@@ -234,6 +235,12 @@ class MetadataStore:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+
+
+def _resource_row(source: str, row: Remembered) -> tuple[str | float | None, ...]:
+    """Return a row of `resource`, in the order of its columns."""
+    learnt = (row.size, row.digest, row.inode_version, row.modified_ns, row.fetched_at, row.ttl, row.shown)
+    return source, as_text(row.uri), *learnt
 
 
 def _row(number: int, uri: str, description: str) -> tuple[int, str, str]:

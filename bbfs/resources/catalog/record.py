@@ -53,10 +53,11 @@ class Record:
     path: names in the catalog of its source (empty for a resource that no listing holds).
     size: bytes as learnt from the content, or None. inode_version: part of the inode number; it is the URI while
         the content is the first one ever seen, so that learning a size does not make a new inode.
-    digest: the version of the content last seen. modified_ns: the source's own time, else when the content was first
-        seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
-        unless it is `invalidated`: the source has hinted since then that it changed. invalidations: how often it has,
-        so that a load under way can tell.
+    digest: the version of the content last seen. shown: the `Content.version` of what the mount has loaded or stored
+        last, whatever the source has announced since; None if an ETag tells it, or if nothing does. modified_ns: the
+        source's own time, else when the content was first seen to change. fetched_at, ttl: when the
+        content was last confirmed, and for how many seconds that holds, unless it is `invalidated`: the source has
+        hinted since then that it changed. invalidations: how often it has, so that a load under way can tell.
     declared: size, time and etag as the source last described them. listed_at: when it did. hinted_at: when a
         description last hinted at another content. error: the error of the last load, until `error_until`.
     changed_at: when a load last found another version.
@@ -95,6 +96,7 @@ class Record:
         "provisional",
         "resized",
         "salt",
+        "shown",
         "size",
         "source_id",
         "stale",
@@ -111,6 +113,7 @@ class Record:
         self.declared = (metadata.size, metadata.modified_ns, metadata.etag)
         self.size: int | None = None
         self.digest: str | None = None
+        self.shown: str | None = None
         self.salt = ""
         self.written_ns: int | None = None
         self.unstated: str | None = None
@@ -165,9 +168,9 @@ class Record:
 
     @property
     def state(self) -> Expected:
-        """The state that a write replaces: the last one that the mount has shown, if that is still thought true."""
+        """The state that a write replaces: the last one that the mount has shown, also if a later one is announced."""
         etag = self.metadata.etag
-        return Expected(exists=True, etag=etag, version=None if etag is not None or self.invalidated else self.digest)
+        return Expected(exists=True, etag=etag, version=self.shown if etag is None else None)
 
     def fresh(self, now: float) -> bool:
         """Return whether the last content may be served without asking the source."""
@@ -278,7 +281,7 @@ class Record:
                 self.inode_version, self.changed_at = digest, now
             if self.metadata.modified_ns is None:
                 self.modified_ns = int(now * NANOSECONDS)
-        self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
+        self.size, self.digest, self.shown, self.fetched_at, self.ttl = size, digest, digest, now, ttl
         self.invalidated = outdated
         self.stale, self.error, self.dirty, self.provisional = False, None, True, False
         return changed
@@ -314,7 +317,7 @@ class Record:
 
     def recall(self, row: Remembered) -> None:
         """Take over the state that an earlier mount had learnt."""
-        self.size, self.digest = row.size, row.digest
+        self.size, self.digest, self.shown = row.size, row.digest, row.shown
         self.inode_version = row.inode_version or self.inode_version
         self.fetched_at, self.ttl = row.fetched_at, row.ttl or 0.0
         if self.metadata.modified_ns is None:
@@ -324,7 +327,14 @@ class Record:
         """Return the row for the next mount; a invalidated content is not fresh for it either."""
         ttl = None if self.fetched_at is None else 0.0 if self.invalidated else self.ttl
         return Remembered(
-            self.metadata.native_uri, self.size, self.digest, self.inode_version, self.modified_ns, self.fetched_at, ttl
+            self.metadata.native_uri,
+            self.size,
+            self.digest,
+            self.inode_version,
+            self.modified_ns,
+            self.fetched_at,
+            ttl,
+            self.shown,
         )
 
 
@@ -383,7 +393,7 @@ def publish_description(
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
         if record.digest != metadata.etag and not keeps_inode:
             record.inode_version = metadata.etag
-        record.size, record.digest = size, metadata.etag
+        record.size, record.digest, record.shown = size, metadata.etag, None
         record.fetched_at, record.ttl = now, ttl
         record.invalidated = record.stale = False
 

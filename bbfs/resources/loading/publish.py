@@ -205,7 +205,7 @@ class Publisher:
         before = record.parts
         if before is None or record.digest != digest:
             record.parts = name_parts(record, loaded.parts, now, lambda uri: self._link(source, record, uri))
-        record.digest = digest
+        record.digest = record.shown = digest
         if record.metadata.on_open:
             self._nursery.start_soon(self._put_away_later, source, record, max(RESULT_KEPT, ttl))
         else:

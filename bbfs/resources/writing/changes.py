@@ -235,6 +235,7 @@ class SourceChanges:
         record = source.catalog.record(native_uri)
         if record is not None:
             record.invalidate()
+            record.shown = None  # the mount has shown nothing of what others make there
         self._loader.overwrite(source, native_uri, self.clock())
         if path is not None:
             if source.overlay is not None:

@@ -90,6 +90,7 @@ class SourceNames:
             self._changes.overwritten(source, to)
             stored = self._changes.stored(source, metadata, None, to_path, version)
             stored.resized |= resized
+            stored.shown = version.shown if version is not None else None
 
     async def make_directory(self, source: Source, native_uri: str, path: Path) -> bool:
         """Make a directory at its source. Return False if the source has none of its own."""

@@ -244,7 +244,9 @@ class Writer:
             log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
             if keep:
                 await trio.to_thread.run_sync(self.pending.drop, item.id)
-            return HandedOver(self._changes.stored(source, metadata, given.content, given.path), state)
+            record = self._changes.stored(source, metadata, given.content, given.path)
+            record.shown = state.version if metadata.etag is None else None
+            return HandedOver(record, state)
 
     def _end_if_dropped(self, given: HandOver) -> None:
         """Cancel a hand-over, which may take hours, once a user has dropped its pending write."""

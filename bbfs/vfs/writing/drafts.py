@@ -257,7 +257,7 @@ class Drafts:
             if opened is not None:
                 opened.refused = earlier
             draft.refused = earlier
-            await self._doubt(draft.record, error)
+            await self.doubt(draft.record, error)
             raise
         if opened is not None:
             opened.refused = []
@@ -270,12 +270,19 @@ class Drafts:
         draft.dirty, draft.record, draft.native_uri, draft.expected = False, record, native_uri, state
         self.aside.pop(self._roots.mounted(source, below), None)
 
-    async def _doubt(self, record: Record, error: BbfsError) -> None:
-        """Load the version of a source after it did not take a write: the kernel looks a name up again only once."""
+    async def doubt(self, record: Record, error: BbfsError) -> None:
+        """Load the version of a source after it did not take a change: the kernel looks a name up again only once.
+
+        A program that makes the change again replaces that version. Without an ETag, only the content tells it.
+        """
         record.invalidate()
         if isinstance(error, Conflict) and record.path:
+            record.awaited_until = record.changed_at = 0.0  # what was just loaded is out of date by now
             with suppress(BbfsError):
-                await self._contents.learn(record)
+                if record.state.version is None or record.on_open:
+                    await self._contents.learn(record)
+                else:
+                    await self._contents.open(record)
 
     # -- the end of the mount ----------------------------------------------------------------------------------------
 

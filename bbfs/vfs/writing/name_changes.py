@@ -237,7 +237,11 @@ class NameChanges:
     async def _remove_stored(self, source: Source, record: Record | None, below: Path) -> None:
         if record is None:
             raise NotSupported("/".join(below))
-        await self._writer.names.remove(source, record.metadata.native_uri, record.state, below)
+        try:
+            await self._writer.names.remove(source, record.metadata.native_uri, record.state, below)
+        except Conflict as error:
+            await self._drafts.doubt(record, error)
+            raise
 
     @staticmethod
     async def _filled_for_its_users(draft: Draft) -> None:
@@ -296,7 +300,12 @@ class NameChanges:
             if rename.replaced is not None:
                 async with rename.replaced.lock:
                     await self._filled_for_its_users(rename.replaced)
-            await self._renames.file(rename)
+            try:
+                await self._renames.file(rename)
+            except Conflict as error:
+                if there is not None and there.record is not None:
+                    await self._drafts.doubt(there.record, error)
+                raise
         self._inodes.rename(path, to)
 
     # -- what a name leads to ----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ return (S32). Methods that are awaited raise BbfsError and may wait for a source
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 
 import trio
@@ -73,7 +72,7 @@ class WrittenFiles:
             return draft
         draft = node.draft
         if draft is None:
-            return self._begin(path, below, node, version, empties=bool(flags & os.O_TRUNC))
+            return self._begin(path, below, node, version)
         if draft.version != version:  # of two inodes, the kernel would keep pages of one that no write changes
             raise Outdated("/".join(path))
         return draft
@@ -100,8 +99,8 @@ class WrittenFiles:
         elif not self._contents.resolved(record):
             await self._contents.learn(record)
 
-    def _begin(self, path: Path, below: Path, node: Node, version: str, *, empties: bool) -> Draft:
-        """Begin to change a resource. version: of the opened inode. empties: whether the open empties the file."""
+    def _begin(self, path: Path, below: Path, node: Node, version: str) -> Draft:
+        """Begin to change a resource. version: of the opened inode."""
         record = node.record
         if node.kind == "directory":
             raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
@@ -111,11 +110,7 @@ class WrittenFiles:
         if present != version.removesuffix(STAND_IN):
             self._contents.send_on(record)
             raise Outdated("/".join(path))
-        expected = record.state
-        if not empties and expected.etag is None and record.digest is not None:
-            # The kernel may have pages of this content, also where it is out of date and the source does not answer.
-            expected = replace(expected, version=record.digest)
-        draft = self._drafts.begin(path, below, record.metadata.native_uri, record, expected)
+        draft = self._drafts.begin(path, below, record.metadata.native_uri, record, record.state)
         draft.version, draft.modified_ns = version, record.modified_ns
         if record.digest is None:  # no program has read it yet, and its first load tells another inode version
             draft.base_size = record.best_size()

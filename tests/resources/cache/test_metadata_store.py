@@ -18,7 +18,7 @@ from bbfs.model.listing import Rows, base_prefix
 from bbfs.model.values import Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import SCHEMA_VERSION, MetadataStore, Remembered
 
-ROW = Remembered("x://a", 5, "digest", "salt", 1_700_000_000_000_000_001, 1.5, 10.0)
+ROW = Remembered("x://a", 5, "digest", "salt", 1_700_000_000_000_000_001, 1.5, 10.0, "shown")
 NEVER_LOADED = Remembered("x://b", None, None, "", 7, None, None)
 
 
