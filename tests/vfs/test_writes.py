@@ -946,6 +946,95 @@ async def test_a_description_from_before_a_save_does_not_undo_it(
     assert source.contents["file:./a.txt"] == b"later"
 
 
+@pytest.mark.semantics("S32.17", "S33")
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_files_of_renamed_directories_have_their_own_bytes(tree: Tree, states_etag: bool) -> None:
+    """Two directories are exchanged, as a deployment does."""
+    source, program, world = tree
+    source.etags = states_etag
+    await exchanged(source, program, world)
+    assert (await program.stat(f"{TREE}/now/f")).size == 6
+    assert await program.cat(f"{TREE}/now/f") == b"twotwo"
+    assert (await program.stat(f"{TREE}/next/f")).size == 3
+    assert await program.cat(f"{TREE}/next/f") == b"one"
+    await program.save(f"{TREE}/now/f", b"three")
+    assert source.contents == {"file:./now/f": b"three", "file:./next/f": b"one"}
+
+
+@pytest.mark.semantics("S20", "S32.17")
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_no_earlier_bytes_of_renamed_directories_stand_in_or_stay_on_disk(
+    states_etag: bool, tmp_path: Path
+) -> None:
+    source = WritableTree()
+    source.etags = states_etag
+    with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
+        async with trio.open_nursery() as nursery:
+            async with World(nursery, source, disk=disk) as world:
+                program = Program(world)
+                await exchanged(source, program, world)
+                shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+                for name in ("now", "next"):
+                    assert await program.ls(f"{TREE}/{name}") == ["f"]
+                source.down = Unreachable("down")
+                for name in ("now", "next"):
+                    with pytest.raises(Unreachable):
+                        await program.cat(f"{TREE}/{name}/f")
+                (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
+            nursery.cancel_scope.cancel()
+    with closing(DiskCache(tmp_path / "killed", max_bytes=1 << 20)) as disk:
+        for name in ("now", "next"):
+            cached = disk.read(fingerprint, f"file:./{name}/f", 1 << 20)
+            assert cached is None or not cached.parts
+
+
+async def exchanged(source: WritableTree, program: Program, world: World) -> None:
+    """Read a file of two directories, and exchange these by three renames."""
+    source.contents = {"file:./now/f": b"one", "file:./next/f": b"twotwo"}
+    assert await program.cat(f"{TREE}/now/f") == b"one"
+    assert await program.cat(f"{TREE}/next/f") == b"twotwo"
+    await world.manager.flush()
+    for name, to in (("now", "old"), ("next", "now"), ("old", "next")):
+        await program.rename(f"{TREE}/{name}", f"{TREE}/{to}")
+    assert source.contents == {"file:./now/f": b"twotwo", "file:./next/f": b"one"}
+
+
+@pytest.mark.semantics("S32.17", "S33")
+async def test_a_listing_from_before_a_directory_was_renamed_is_of_another_one(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, program, world = tree
+    source.contents = {"file:./now/f": b"one", "file:./next/g": b"twotwo"}
+    await program.ls(TREE)
+    answer, answered, gate = source.list_directory, trio.Event(), trio.Event()
+
+    async def held(asked: tuple[str, ...]) -> Listing:
+        found = await answer(asked)
+        answered.set()
+        await gate.wait()
+        return found
+
+    async def ask() -> None:
+        with suppress(Outdated):
+            await program.ls(f"{TREE}/now")
+
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as patched:
+            patched.setattr(source, "list_directory", held)
+            nursery.start_soon(ask)
+            with trio.fail_after(5):
+                await answered.wait()
+        world.clock.advance(1)
+        [there] = world.manager.sources.values()
+        for name, to in (("now", "old"), ("next", "now")):
+            assert await world.manager.writer.names.rename(
+                there, f"file:./{name}", f"file:./{to}", replace_there=True, path=(name,), to_path=(to,)
+            )
+        gate.set()
+    assert await program.ls(f"{TREE}/now") == ["g"]
+    assert await program.cat(f"{TREE}/now/g") == b"twotwo"
+
+
 @pytest.mark.semantics("S32")
 async def test_what_a_source_cannot_write_any_more_is_kept(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     source, program, world = tree

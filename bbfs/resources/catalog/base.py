@@ -428,6 +428,14 @@ class Catalog(Protocol):
         """Forget the listings at and below a path: the directory is gone."""
         return
 
+    def moved(self, native_uri: str, path: Path) -> Collection[str]:
+        """Serve nothing older of what is below a directory that the mount has renamed, or that is named so now.
+
+        Return the URIs of the resources there that are known.
+        """
+        self.forget(path[:-1])
+        return ()
+
     def wrote(self, path: Path, native_uri: str, *, is_there: bool) -> list[Record]:
         """Take note that the mount has written (`is_there`) or removed a resource.
 

@@ -102,6 +102,7 @@ class DirectoryCatalog(Catalog):
     def __init__(self, source: DataSource, handler: CanListDirectory, context: CatalogContext) -> None:
         self.source = source
         self.is_asked_singly = isinstance(handler, CanStat)
+        self._moved_at = 0.0  # when the mount has renamed a directory: answers from before may be of another one
         self._failure: str | None = None  # what the latest listing ended with
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
@@ -284,14 +285,17 @@ class DirectoryCatalog(Catalog):
             return await self._context.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
 
     async def _refresh(self, path: Path) -> _Listed:
-        began_at = self._context.clock()
-        try:
-            listing = await self._handler.list_directory(await self._segments(path))
-        except BbfsError as error:
-            self._failure = None if isinstance(error, NotFound) else str(error)
-            if isinstance(error, NotFound):
-                self.drop(path)
-            raise
+        while True:
+            began_at = self._context.clock()
+            try:
+                listing = await self._handler.list_directory(await self._segments(path))
+            except BbfsError as error:
+                self._failure = None if isinstance(error, NotFound) else str(error)
+                if isinstance(error, NotFound):
+                    self.drop(path)
+                raise
+            if began_at >= self._moved_at:
+                break
         self._failure = None
         return await self._install(path, self.written.over(listing, began_at), began_at)
 
@@ -378,6 +382,16 @@ class DirectoryCatalog(Catalog):
         for known in [p for p in self._directories if p[: len(path)] == path]:
             del self._directories[known]
 
+    def moved(self, native_uri: str, path: Path) -> Collection[str]:
+        self._moved_at, start = self._context.clock(), f"{native_uri.rstrip('/')}/"
+        unlisted = {uri: record for uri, record in self._unlisted.items() if uri.startswith(start)}
+        for record in unlisted.values():
+            record.overwrite()
+        self.drop(path)
+        known = self._past.overwrite(start)
+        self.forget(path[:-1])
+        return known | unlisted.keys()
+
     async def confirm(self, record: Record) -> None:
         assert isinstance(self._handler, CanStat)
         native_uri = record.metadata.native_uri
@@ -390,7 +404,7 @@ class DirectoryCatalog(Catalog):
                     record.invalidate()
                     self._context.notify([record.path], "changed")
                 raise
-            if not self.written.is_later(native_uri, began):
+            if began >= self._moved_at and not self.written.is_later(native_uri, began):
                 break
         now = self._context.clock()
         hinted = record.describe(metadata, record.path, now)

@@ -258,6 +258,12 @@ class Record:
         for part in (self.parts or {}).values():
             part.invalidate()
 
+    def overwrite(self) -> None:
+        """Serve nothing from now on that was asked for before: the mount has changed what the source has."""
+        self.invalidate()
+        self.writes += 1
+        self.awaited_until = self.changed_at = 0.0  # nothing older may be served, not even to one sent by ESTALE
+
     def expire(self, now: float) -> None:
         """End the time to live of the content and of its size, without a hint that they changed.
 
@@ -368,6 +374,16 @@ class Past:
         """Keep the learnt state of a record that is dropped."""
         if record.digest is not None and record.parent is None:
             self._rows[record.metadata.native_uri] = record.to_remember()
+
+    def overwrite(self, start: str) -> set[str]:
+        """Serve nothing older of the resources whose URIs begin so. Return the URIs of those that are known."""
+        there = {uri: record for uri, record in self._there.items() if uri.startswith(start)}
+        for record in there.values():
+            record.overwrite()
+        rows = [(uri, row) for uri, row in self._rows.items() if uri.startswith(start)]
+        for uri, row in rows:  # the kernel may have pages of its inode version
+            self._rows[uri] = replace(row, fetched_at=None, ttl=None)
+        return {*there, *(uri for uri, _ in rows)}
 
     def record(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
         """Make the record of a resource that had none, or had one of another kind."""

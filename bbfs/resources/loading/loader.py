@@ -5,7 +5,7 @@ All readers of a resource share one load (single flight). `publish` applies its 
 Between two awaits a task is alone; nothing here locks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import inf, nextafter
 from typing import Any
@@ -319,6 +319,16 @@ class ContentLoader:
             parts = (part,) if part is not None and isinstance(part.content, MemoryContent) else ()
             ttl = source.data.policy.content_ttl if parts else 0.0
             self._disk.overwrite((source.fingerprint, uri), Cached(parts, now, ttl))
+
+    def overwrite_below(self, source: Source, uri: str, known: Iterable[str], now: float) -> None:
+        """As `overwrite`, of all that is below a directory. known: the resources of which the mount knows.
+
+        Of the others, the disk may have what an earlier mount has loaded.
+        """
+        self.invalidate(source, None, announced=True)
+        source.note_written_below(uri, nextafter(now, inf))
+        for each in known:
+            self.overwrite(source, each, now)
 
     async def settle(self) -> None:
         """Wait until nothing from before the changes so far is on disk, where the mount after a kill would find it."""

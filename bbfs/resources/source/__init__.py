@@ -39,6 +39,8 @@ REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
 WRITES_KEPT = 10_000
 """Written resources whose time is kept; beyond that, all others count as written at the time of the oldest."""
+MOVES_KEPT = 100
+"""Renamed directories whose time is kept; beyond that, as `WRITES_KEPT`."""
 _UNSIZED = (
     'stat fails for {}, whose size only a load tells: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
 )
@@ -71,6 +73,7 @@ class Source:
     changes_under_way: int = 0
     """The number of changes by the mount itself that the source is making."""
     _written: dict[str, float] = field(default_factory=dict)
+    _written_below: dict[str, float] = field(default_factory=dict)
     _written_before: float = 0.0
     overlay: Overlay | None = None
     judged_by_files: bool = False
@@ -126,9 +129,17 @@ class Source:
         if len(self._written) > WRITES_KEPT:
             self._written_before = max(self._written_before, self._written.pop(next(iter(self._written))))
 
+    def note_written_below(self, native_uri: str, now: float) -> None:
+        """As `note_written`, of all resources below a directory."""
+        self._written_below.pop(start := f"{native_uri.rstrip('/')}/", None)
+        self._written_below[start] = now
+        if len(self._written_below) > MOVES_KEPT:
+            self._written_before = max(self._written_before, self._written_below.pop(next(iter(self._written_below))))
+
     def written_at(self, native_uri: str) -> float:
         """Return the time before which a content of a resource may lack what the mount itself has written; else 0."""
-        return self._written.get(native_uri, self._written_before)
+        at = max(self._written.get(native_uri, 0.0), self._written_before)
+        return max((at, *(since for start, since in self._written_below.items() if native_uri.startswith(start))))
 
     @contextmanager
     def changing(self) -> Iterator[None]:

@@ -174,9 +174,7 @@ class SourceChanges:
         record.metadata = replace(metadata, mime_type=metadata.mime_type or record.metadata.mime_type)
         if path is not None:
             record.path = path
-        record.invalidate()
-        record.writes += 1
-        record.awaited_until = record.changed_at = 0.0  # nothing older may be served, not even to one sent by ESTALE
+        record.overwrite()
         self._publish(source, record, metadata, content, version, is_named=path is not None)
         source.error = None
         if path is not None:
@@ -241,6 +239,11 @@ class SourceChanges:
             if source.overlay is not None:
                 source.overlay.put(path, None, stored=True)
             self.wrote(source, [path, *self._above(source, native_uri, path, is_there=False)])
+
+    def moved(self, source: Source, native_uri: str, path: Path) -> None:
+        """Serve nothing from before a rename of a directory of what is below one of its names."""
+        known = source.catalog.moved(native_uri, path)
+        self._loader.overwrite_below(source, native_uri, known, self.clock())
 
     def overwritten(self, source: Source, native_uri: str) -> None:
         """Serve nothing of a resource from now on that was loaded before."""

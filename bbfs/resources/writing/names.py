@@ -77,10 +77,8 @@ class SourceNames:
         resized = renamed is not None and renamed.is_shown_otherwise(metadata.size)
         self._changes.gone(source, native_uri, path)
         if metadata.kind == "directory":
-            source.catalog.drop(path)
-            source.catalog.drop(to_path)
-            source.catalog.forget(path[:-1])
-            source.catalog.forget(to_path[:-1])
+            self._changes.moved(source, native_uri, path)
+            self._changes.moved(source, to, to_path)
             if source.overlay is not None:
                 source.overlay.drop_below(path)
                 source.overlay.drop_below(to_path)
