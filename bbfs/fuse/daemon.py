@@ -240,8 +240,7 @@ async def _serve(
             if address is not None:
                 files.root_attributes[ATTRIBUTE] = os.fsencode(address)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
-            await adapter.greeted.wait()
-            _tune(path)
+            await _tune(adapter, path)
             gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
             service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
             ready()
@@ -283,8 +282,9 @@ async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
     done.cancel()
 
 
-def _tune(path: str) -> None:
+async def _tune(adapter: _Adapter, path: str) -> None:
     """Make the settings that the kernel resets when it greets the daemon."""
+    await adapter.greeted.wait()
     try:
         mounting.read_further_ahead(path)
     except OSError as error:

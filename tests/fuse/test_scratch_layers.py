@@ -171,6 +171,20 @@ def test_many_files_of_one_size_are_compared_by_their_bytes(scratch: Scratch, mo
         changes(scratch)
 
 
+def test_a_file_that_the_source_removes_while_changes_are_listed_is_a_new_one(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = changes_of.is_same
+
+    def removed(name: str, upper: int, lower: int, found: os.stat_result, below: os.stat_result) -> bool:
+        os.unlink(name, dir_fd=lower)
+        return compare(name, upper, lower, found, below)
+
+    write(scratch.upper, "file", "mine\n")
+    monkeypatch.setattr(changes_of, "is_same", removed)
+    assert listed(scratch) == ["A  file"]
+
+
 def test_removed_by_fuse_overlayfs_and_a_file_that_has_only_its_prefix(scratch: Scratch) -> None:
     write(scratch.upper, ".wh.old", "")
     write(scratch.upper, "directory/.wh..wh..opq", "")

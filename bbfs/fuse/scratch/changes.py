@@ -166,6 +166,7 @@ class _Reader:
         with _located(path):
             shown = {} if lower is None else _in_lower({*entries, *removed}, lower)
             same = {} if lower is None else _compared(entries, shown, lower)
+            shown = {name: found for name, found in shown.items() if same.get(name, False) is not None}
         for name, entry in entries.items():
             if name not in hiding:
                 yield from self._changes(entry, lower, shown.get(name), same.get(name), depth)
@@ -264,12 +265,20 @@ def _in_lower(names: Collection[str], lower: int) -> Mapping[str, os.stat_result
     return found | {name: answer for name, answer in said if answer is not None}
 
 
-def _compared(entries: Mapping[str, _Entry], shown: Mapping[str, os.stat_result], lower: int) -> Mapping[str, bool]:
-    """Return whether each entry that is of one type in both layers, and no directory, is the same. Raise OSError."""
+def _compared(
+    entries: Mapping[str, _Entry], shown: Mapping[str, os.stat_result], lower: int
+) -> Mapping[str, bool | None]:
+    """Return whether each entry that is of one type in both layers, and no directory, is the same. Raise OSError.
+
+    None: the source has removed it since it was shown.
+    """
     both = [name for name in entries if name in shown and entries[name].type == type_of(shown[name]) != "directory"]
 
-    def same(name: str) -> bool:
-        return is_same(name, entries[name].upper, lower, entries[name].status, shown[name])
+    def same(name: str) -> bool | None:
+        try:
+            return is_same(name, entries[name].upper, lower, entries[name].status, shown[name])
+        except FileNotFoundError:
+            return None
 
     return dict(zip(both, _each(both, same), strict=True))
 
