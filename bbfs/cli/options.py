@@ -18,7 +18,8 @@ from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.serving.private_files import open_own, own_directory
 
 if TYPE_CHECKING:
-    from bbfs.config import Assignment, Config
+    from bbfs.config import Config
+    from bbfs.config.command_line.assignments import Assignment
     from bbfs.model.values import DataSource
 
 LARGEST_LOG = 1 << 20
@@ -104,7 +105,7 @@ class SourceChoice:
         refusals: dict[str, str] = {}
 
         def refused(error: ConfigError) -> None:
-            if isinstance(error, config.RefusedServer):
+            if isinstance(error, lazy.host_files.RefusedServer):
                 refusals[error.name] = str(error)
             if left_out is None:
                 output.messages(f"left out: {error}")
@@ -112,7 +113,7 @@ class SourceChoice:
                 left_out(str(error))
 
         with_sources = self.config_file is not None or not self.names_sources
-        loaded = config.load_config(_expanded(self.config_file), environ=os.environ, with_sources=with_sources)
+        loaded = _loaded(_expanded(self.config_file), with_sources=with_sources)
         own = loaded.path or "the configuration file"
         groups: list[tuple[str, Iterable[DataSource]]] = [(own, loaded.sources)]
         groups += self._host_groups(loaded.sources, refused)
@@ -120,7 +121,9 @@ class SourceChoice:
         groups += [("--dir", [_folder(text)]) for text in self.folders]
         groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
         given = assignments(self.set_options, self.headers, self.tools)
-        sources = config.with_options(config.merge(*groups), given, environ=os.environ)
+        sources = config.merge(*groups)
+        if given:
+            sources = lazy.assignments.with_options(sources, given, environ=os.environ)
         return replace(loaded, sources=sources, left_out=refusals)
 
     def _host_groups(
@@ -133,7 +136,7 @@ class SourceChoice:
         config, taken = lazy.config, [*taken]
         for path, is_found in [*((path, False) for path in self.mcp_config), *((path, True) for path in self._found())]:
             try:
-                servers = config.import_mcp_hosts(
+                servers = lazy.host_files.import_mcp_hosts(
                     os.path.expanduser(path),
                     environ=os.environ,
                     on_refused=refused,
@@ -143,7 +146,7 @@ class SourceChoice:
             except ConfigError as error:
                 if not is_found:
                     raise
-                if not isinstance(error, config.NoServers):
+                if not isinstance(error, lazy.host_files.NoServers):
                     refused(error)
                 continue
             if is_found:  # programs copy each other's servers
@@ -202,6 +205,13 @@ def _folder(text: str) -> "DataSource":
         raise ConfigError(f"--dir {source.name}: {root}: {error.strerror}") from None
 
 
+def _loaded(path: str | None, *, with_sources: bool = True) -> "Config":
+    """Return the configuration of a file, by default of the user's own; an empty one if there is none."""
+    if path is None and not os.path.lexists(lazy.config.default_config_path(os.environ)):
+        return lazy.config.Config()  # and no import of what checks a file
+    return lazy.toml.load_config(path, environ=os.environ, with_sources=with_sources)
+
+
 def _expanded(path: str | None) -> str | None:
     return None if path is None else os.path.expanduser(path)
 
@@ -229,7 +239,7 @@ def _complete_option(ctx: click.Context, _parameter: click.Parameter, incomplete
 def configured_sources(ctx: click.Context) -> "Sequence[DataSource]":
     """Return the sources of the configuration file of a command line; none if the file has a fault."""
     try:
-        return lazy.config.load_config(_expanded(ctx.params.get("config_file")), environ=os.environ).sources
+        return _loaded(_expanded(ctx.params.get("config_file"))).sources
     except (BbfsError, OSError):
         return ()
 
@@ -256,8 +266,10 @@ def assignment_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def assignments(set_options: Iterable[str], headers: Iterable[str], tools: Iterable[str]) -> "list[Assignment]":
     """Return the assignments of these options. Raise ConfigError."""
-    config = lazy.config
-    return [*map(config.assignment, set_options), *map(config.header, headers), *map(config.tools, tools)]
+    if not (set_options or headers or tools):
+        return []
+    parsed = lazy.assignments
+    return [*map(parsed.assignment, set_options), *map(parsed.header, headers), *map(parsed.tools, tools)]
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,8 @@ from tomlkit.items import InlineTable, Table
 
 from bbfs.config.key_lines import key_lines
 from bbfs.config.problems import KeyPath, quote, suggestion
-from bbfs.config.toml import Config, default_config_path, parse_config, parse_toml, read_text
+from bbfs.config.toml import parse_config, parse_toml, read_text
+from bbfs.config.values import Config, default_config_path
 from bbfs.model.errors import BbfsError, ConfigError
 
 _BEGINNING = "# Sources of bbfs. 'bbfs add', 'bbfs remove', 'bbfs import' and 'bbfs config edit' change this file.\n"

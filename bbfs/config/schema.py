@@ -13,14 +13,11 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from bbfs.config.problems import KeyPath, suggestion
+from bbfs.config.values import DEFAULT_CACHE_BYTES, DEFAULT_DISK_BYTES, DEFAULT_INDEX_BYTES, LogLevel
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DocumentBounds, RemoveTool, SearchTool, TextFiles, WriteTool
 
-LogLevel = Literal["debug", "info", "warning", "error"]
-DEFAULT_CACHE_BYTES = 256 * 2**20
-DEFAULT_DISK_BYTES = 2**30
-DEFAULT_INDEX_BYTES = 4 * 2**30
 _MCP_TYPES = ("server", "mcp")
 CAPABILITY_NAMES = ("read", "write", "list", "search")
 SERVER_TOOLS = {"search": SearchTool, "write": WriteTool, "remove": RemoveTool}

@@ -5,26 +5,22 @@ import re
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from bbfs.config.interpolation import Interpolator, as_path, expand_user
+from bbfs.config.interpolation import Interpolator, as_path
 from bbfs.config.key_lines import key_lines
 from bbfs.config.naming import VALID_NAME, conflicts
 from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
-    DEFAULT_CACHE_BYTES,
-    DEFAULT_DISK_BYTES,
-    DEFAULT_INDEX_BYTES,
     SERVER_TOOLS,
     CacheTable,
     ConfigTable,
     FileTable,
-    LogLevel,
     McpTable,
     SourceTable,
     explain,
@@ -32,6 +28,12 @@ from bbfs.config.schema import (
 )
 from bbfs.config.server import looks_like_command_line, make_server
 from bbfs.config.shared_cache import shared_cache
+from bbfs.config.values import (
+    EMBEDDINGS,
+    Config,
+    MountOptions,
+    default_config_path,
+)
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
@@ -42,77 +44,10 @@ LARGEST_FILE = 16 << 20
 """Characters of a configuration file. Hosts keep histories in the same file."""
 MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", *SERVER_TOOLS, "shared")
 """Keys of a source that only MCP servers have."""
-EMBEDDINGS = "embeddings"
 _PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)\Z")
 """Where tomllib says that it found an error."""
 _KEY = re.compile(r"\s*([^=\s]{1,200})\s*=")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
-
-
-@dataclass(frozen=True, slots=True)
-class MountOptions:
-    """Ownership and access of the mount. None means the mounting user, and no masked bits.
-
-    agents: the file that describes the sources is at the root as `AGENTS.md` too.
-    """
-
-    uid: int | None = None
-    gid: int | None = None
-    umask: int | None = None
-    allow_other: bool = False
-    agents: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A whole configuration. path: its file, if any.
-
-    cache_bytes: the memory budget of contents. disk_bytes: their budget on disk; 0 turns that cache off. index_bytes:
-    the budget of the local index; 0 turns it off. shared: the cache that machines share. documents: the bounds of those
-    read as text. embeddings: options of what makes vectors, where a source names none of its own. lines: for each
-    source of the file, by its id, the line (from 1) of each of its keys, such as `config.root`, and of the source
-    itself under the empty key. Under the empty id it has those of the embeddings. left_out: why servers of hosts' files
-    are no sources, by name.
-    """
-
-    sources: tuple[DataSource, ...] = ()
-    mount: MountOptions = MountOptions()
-    cache_bytes: int = DEFAULT_CACHE_BYTES
-    disk_bytes: int = DEFAULT_DISK_BYTES
-    index_bytes: int = DEFAULT_INDEX_BYTES
-    shared: SharedCache | None = None
-    documents: DocumentBounds = field(default_factory=DocumentBounds)
-    embeddings: Mapping[str, Any] | None = None
-    log_level: LogLevel = "info"
-    path: str | None = None
-    lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False, compare=False)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-
-    def located(self, source_id: str, problems: str) -> str:
-        """Return a message about options of a source (`sources[ID].config.KEY: …; …`) with file and line.
-
-        source_id: empty for the options of embeddings.
-        """
-        lines = self.lines.get(source_id)
-        if self.path is None or lines is None:
-            return problems
-        beginning = f"sources[{source_id}]." if source_id else f"{EMBEDDINGS}."
-        told: list[str] = []
-        for problem in re.split(rf"; (?={re.escape(beginning)})", problems):
-            key = problem.removeprefix(beginning).partition(":")[0] if problem.startswith(beginning) else ""
-            while key and key not in lines:
-                camel = ".".join(map(to_camel, key.split(".")))
-                key = camel if camel in lines else key.rpartition(".")[0]
-            told.append(f"{self.path}:{lines.get(key, lines[''])}: {problem}")
-        return "\n".join(told)
-
-
-def default_config_path(environ: Mapping[str, str]) -> str:
-    """Return `$XDG_CONFIG_HOME/bbfs/config.toml` (XDG Base Directory Specification: ignore a relative value)."""
-    base = environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(base):
-        base = expand_user("~/.config", environ)
-    return os.path.join(base, "bbfs", "config.toml")
 
 
 def load_config(path: str | None, *, environ: Mapping[str, str], with_sources: bool = True) -> Config:

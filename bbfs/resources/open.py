@@ -17,8 +17,7 @@ import platformdirs
 import trio
 
 from bbfs.config import Config
-from bbfs.config.schema import DEFAULT_CACHE_BYTES
-from bbfs.config.toml import EMBEDDINGS
+from bbfs.config.values import DEFAULT_CACHE_BYTES, EMBEDDINGS
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 from bbfs.resources.cache.disk import DiskCache

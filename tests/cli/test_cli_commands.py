@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 import tty
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +52,29 @@ def test_help_imports_nothing_slow() -> None:
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "bbfs.cli.commands.doctor" in loaded
     assert not loaded & {"mcp", "trio", "pyfuse3", "pydantic", "httpx2"}
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "database"])
+def test_without_a_mount_only_the_source_in_question_is_imported(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "name").touch()
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE name (id INTEGER PRIMARY KEY)")
+    options = {
+        "filesystem": ["--dir", f"a={tmp_path}/folder", "a"],
+        "database": ["--source", f"a=sqlite:///{tmp_path}/shop.db", "a/main"],
+    }
+    code = (
+        "import sys; from bbfs.cli import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    environ = os.environ | {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CACHE", "CONFIG", "STATE", "DATA")}
+    line = [sys.executable, "-c", code, "ls", *options[kind]]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=30, check=False, env=environ)
+    assert (done.returncode, done.stdout.rstrip("/\n")) == (0, "name"), done.stderr
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert not loaded & {"mcp", "pyfuse3", "httpx2", "sqlalchemy", "keyring", "tomllib", "bbfs.config.schema"}
+    handlers = {name for name in loaded if re.fullmatch(r"bbfs\.sources\.(\w+)\.handler", name)}
+    assert handlers == {f"bbfs.sources.{kind}.handler"}
 
 
 def test_version(bbfs: Run) -> None:

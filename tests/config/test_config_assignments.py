@@ -5,15 +5,8 @@ from types import MappingProxyType
 
 import pytest
 
-from bbfs.config import (
-    assignment,
-    header,
-    source_from_dir_argument,
-    source_from_mcp_argument,
-    source_from_url_argument,
-    tools,
-    with_options,
-)
+from bbfs.config import source_from_dir_argument, source_from_mcp_argument, source_from_url_argument
+from bbfs.config.command_line.assignments import assignment, header, tools, with_options
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource, RemoveTool, SearchTool, WriteTool
 

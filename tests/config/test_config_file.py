@@ -6,7 +6,8 @@ from textwrap import dedent
 
 import pytest
 
-from bbfs.config import Config, MountOptions, default_config_path, load_config
+from bbfs.config import Config, MountOptions, default_config_path
+from bbfs.config.toml import load_config
 from bbfs.model import source_types
 from bbfs.model.errors import ConfigError
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask

@@ -10,8 +10,7 @@ import pytest
 import tomlkit
 
 from bbfs.cli.options import read_yaml
-from bbfs.config import import_mcp_hosts
-from bbfs.config.hosts.files import host_servers, server_names
+from bbfs.config.hosts.files import host_servers, import_mcp_hosts, server_names
 from bbfs.config.hosts.places import host_files
 from bbfs.config.toml import parse_config
 from bbfs.model.errors import ConfigError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.config import load_config
 from bbfs.config.interpolation import SECRET_FILE_MAX, Interpolated, Interpolator, UnresolvedReference
+from bbfs.config.toml import load_config
 from bbfs.model.errors import ConfigError
 
 SECRET = "s3cr3t-value"

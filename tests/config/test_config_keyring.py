@@ -10,8 +10,9 @@ import keyring.backends.fail
 import keyring.errors
 import pytest
 
-from bbfs.config import load_config, source_from_mcp_argument
+from bbfs.config import source_from_mcp_argument
 from bbfs.config.interpolation import Interpolated, Interpolator, UnresolvedReference
+from bbfs.config.toml import load_config
 from bbfs.model.errors import ConfigError
 
 SECRET = "s3cr3t-value"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bbfs.config import load_config
+from bbfs.config.toml import load_config
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import SharedCache
 

@@ -14,7 +14,7 @@ from mcp import Client
 from repository import SERVERS
 from served import BOUND, FILES, serving
 
-from bbfs.config import load_config
+from bbfs.config.toml import load_config
 from bbfs.knowledge.database.store import Store
 from bbfs.resources.open import compose, resource_manager
 from bbfs.server.service import Service

@@ -7,7 +7,7 @@ import pytest
 from repository import DOCS
 
 from bbfs.cli.commands.serve import serve
-from bbfs.config import import_mcp_hosts
+from bbfs.config.hosts.files import import_mcp_hosts
 
 DOCUMENT = DOCS / "serve.md"
 ENTRIES = re.findall(r"^```json\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)

@@ -13,7 +13,7 @@ from embedding_endpoint import Endpoint, config, endpoint, vectors_of
 from fakes import Clock, FlatSource
 from vectors import packed, static_model
 
-from bbfs.config.toml import Config
+from bbfs.config.values import Config
 from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation, Unreachable
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.manager import ResourceManager

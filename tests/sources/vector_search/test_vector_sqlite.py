@@ -12,7 +12,7 @@ import pytest
 from embedding_endpoint import KEY, MODEL, Endpoint, config, endpoint
 from vectors import DIMENSIONS, NOTES, embedded, found, loaded, notes_file, packed, vector_file, vectors_of
 
-from bbfs.config import load_config
+from bbfs.config.toml import load_config
 from bbfs.model.errors import (
     BbfsError,
     ConfigError,
