@@ -21,7 +21,8 @@ class Cell:
 
     values: one a round, in `unit`; None where the round has none. share: the part of the case's files that the place
     was given, because all of them would have taken too long. reason: why there are no (more) values; without values
-    and reason, no run has tried. rival: the place is a program of others, which may be missing. missing: it is.
+    and reason, no run has tried. rival: True if the place is a program of others. missing: True if that program is not
+    installed.
     """
 
     group: str

@@ -1,9 +1,9 @@
 """How soon a change at an MCP server is on the next `cat`, on both eras of the protocol, and what the mount asks for.
 
 Method: the knowledge base over stdio, with a recorder between it and the mount that notes when each message passes.
-Another process puts a new text into a document; a reader opens and reads the file again and again, a millisecond
-apart, until the new text is there. What counts is the time from the notification to the end of that read. Then nobody
-does anything for `--idle` seconds, and the requests of the mount are counted.
+Another process puts a new text into a document. A reader opens and reads the file once a millisecond until the new
+text is there. The time from the notification to the end of that read is measured. Then all programs rest for `--idle`
+seconds, and the requests of the mount are counted.
 
     python benchmarks/live.py [--changes 20] [--idle 20] [--json FILE]
 """
@@ -32,7 +32,7 @@ BOUND = 30.0
 GROUP = "live"
 SEEN, LONGEST, IDLE = "a change seen, median", "a change seen, longest", "requests while idle"
 ERAS = {"protocol 2026-07-28": False, "protocol 2025-11-25": True}
-"""Whether the recorder has the client speak the earlier protocol."""
+"""True if the recorder makes the client speak the earlier protocol."""
 
 
 def knowledge(*arguments: str, text: str | None = None) -> None:

@@ -108,7 +108,7 @@ def answer(command: Sequence[str | Path], *, bound: float) -> dict[str, Any]:
 
 
 def ask(program: str, *arguments: str, scratch: Path, bound: float) -> dict[str, Any]:
-    """What a program of this directory writes with --json. Raises Unmeasurable."""
+    """Run a program of this directory, and return the JSON that it writes. Raise Unmeasurable."""
     written = scratch / f"{program}-{time.monotonic_ns()}.json"
     # What they put into temporary directories is found in ours, if they have to be ended.
     environ = os.environ | {"TMPDIR": str(scratch)}
@@ -212,10 +212,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a group measures with.
+    """The sheet, sizes and directories of one group's measurements.
 
-    memory: an empty directory on tmpfs. disk: one on a disk. seconds: the part of the time that the group has. rivals:
-    whether programs of others take part.
+    memory: an empty directory on tmpfs. disk: one on a disk. seconds: the group's share of the time. rivals: True if
+    programs of others take part.
     """
 
     sheet: Sheet

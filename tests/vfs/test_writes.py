@@ -5,7 +5,7 @@ import gc
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,11 @@ T = TypeVar("T")
 TREE = "bb-scripted+tree+file"
 MEMORY = 64 << 20
 FLAT = "mcp-server+docs/test"
+
+
+def full(*_: object, **__: object) -> int:
+    """A system call that finds no room on the disk."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.fixture
@@ -838,6 +843,29 @@ async def closed_in_conflict(program: Program, handle: int) -> None:
         await program.close(handle)
 
 
+@asynccontextmanager
+async def answering_late(
+    source: WritableTree, method: str, ask: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """Ask a source, and let the body run between its answer and the arrival of that."""
+    answer, answered, gate = getattr(source, method), trio.Event(), trio.Event()
+
+    async def held(asked: object) -> object:
+        found = await answer(asked)
+        answered.set()
+        await gate.wait()
+        return found
+
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as patched:
+            patched.setattr(source, method, held)
+            nursery.start_soon(ask)
+            with trio.fail_after(5):
+                await answered.wait()
+        yield
+        gate.set()
+
+
 @pytest.mark.parametrize("late", ["list_directory", "load"])
 @pytest.mark.semantics("S32")
 async def test_an_answer_from_before_a_save_does_not_undo_it(
@@ -846,31 +874,18 @@ async def test_an_answer_from_before_a_save_does_not_undo_it(
     source, program, world = tree
     assert await program.cat(f"{TREE}/a.txt") == b"first"
     world.clock.advance(3600)
-    answer, answered, gate = getattr(source, late), trio.Event(), trio.Event()
-
-    async def held(asked: object) -> object:
-        found = await answer(asked)
-        answered.set()
-        await gate.wait()
-        return found
+    source.contents["file:./a.txt"] = b"other"
 
     async def read() -> None:
         with suppress(Outdated):
             await (program.ls(TREE) if late == "list_directory" else program.cat(f"{TREE}/a.txt"))
 
-    async with trio.open_nursery() as nursery:
-        with monkeypatch.context() as patched:
-            patched.setattr(source, late, held)
-            source.contents["file:./a.txt"] = b"other"
-            nursery.start_soon(read)
-            with trio.fail_after(5):
-                await answered.wait()
+    async with answering_late(source, late, read, monkeypatch):
         world.clock.advance(1)
         [tree_source] = world.manager.sources.values()
         await world.manager.writer.write(
             tree_source, "file:./a.txt", MemoryContent(b"mine!!"), Expected(), path=("a.txt",)
         )
-        gate.set()
     assert (await program.stat(f"{TREE}/a.txt")).size == 6
     assert await program.cat(f"{TREE}/a.txt") == b"mine!!"
     await program.save(f"{TREE}/a.txt", b"later")
@@ -914,28 +929,15 @@ async def test_a_description_from_before_a_save_does_not_undo_it(
         change = partial(program.close, handle)
         await program.writes.write(handle, 0, mine)
         world.clock.advance(3600)
-    answer, answered, gate = getattr(source, late), trio.Event(), trio.Event()
-
-    async def held(asked: object) -> object:
-        found = await answer(asked)
-        answered.set()
-        await gate.wait()
-        return found
 
     async def ask() -> None:
         with suppress(Outdated):
             await (program.stat(path) if late == "stat" else program.ls(TREE))
 
-    async with trio.open_nursery() as nursery:
-        with monkeypatch.context() as patched:
-            patched.setattr(source, late, held)
-            nursery.start_soon(ask)
-            with trio.fail_after(5):
-                await answered.wait()
+    async with answering_late(source, late, ask, monkeypatch):
         world.clock.advance(1)
         await change()
         assert source.contents["file:./a.txt"] == mine
-        gate.set()
     assert (await program.stat(path)).size == size
     assert await program.cat(path) == mine[: 3 + (1 << 20)]  # all that it reads
     source.contents["file:./a.txt"] = b"theirs"
@@ -1484,9 +1486,6 @@ async def test_a_large_content_that_the_source_refuses_is_not_read_for_that(
 async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     source, program, _ = tree
 
-    def full(*_: object, **__: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
     await program.writes.write(handle, 0, b"begun")
     with monkeypatch.context() as patched:
@@ -1536,9 +1535,6 @@ async def test_each_part_that_could_not_be_kept_has_to_be_written_again(
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
     await program.writes.write(handle, 0, b"x")
 
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         for offset in (100, 200):
@@ -1565,9 +1561,6 @@ async def test_a_close_fails_too_if_only_a_write_without_room_came_before_it(
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
     await program.writes.write(handle, 0, b"x")
     await program.writes.sync(handle)
-
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)

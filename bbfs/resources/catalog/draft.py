@@ -17,6 +17,7 @@ from bbfs.sources.content.buffer import Buffer, BufferSpace
 from bbfs.sources.content.memory import MemoryContent
 
 _MOST_RANGES = 100
+"""Ranges of a file without bytes that are told apart."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,14 +44,17 @@ class Lacking:
         return bool(self._ranges)
 
     def add(self, begin: int, end: int, why: str) -> None:
-        """Add a range, of many one that covers all: a program may try at a million places."""
+        """Add a range. Beyond a bound, one range covers all: a program may try at a million places."""
         self._ranges.append((begin, end))
         if len(self._ranges) > _MOST_RANGES:
             self._ranges = [(min(each for each, _ in self._ranges), max(each for _, each in self._ranges))]
         self.why = why
 
     def remove(self, begin: int, end: int, size: int) -> None:
-        """Remove what has been written since. size: of the file, which a shorter write in place of one may end."""
+        """Remove a range that a program has written since. size: of the file after that.
+
+        A shorter write at the end of the file stands for the whole write that found no room.
+        """
         pieces = [piece for low, high in self._ranges for piece in ((low, min(high, begin)), (max(low, end), high))]
         self._ranges = [(low, high) for low, high in pieces if low < high and not low == end == size]
 

@@ -330,7 +330,7 @@ class Record:
             self.modified_ns = row.modified_ns
 
     def to_remember(self) -> Remembered:
-        """Return the row for the next mount; a invalidated content is not fresh for it either."""
+        """Return the row for the next mount; an invalidated content is not fresh for it either."""
         ttl = None if self.fetched_at is None else 0.0 if self.invalidated else self.ttl
         return Remembered(
             self.metadata.native_uri,

@@ -1,4 +1,4 @@
-"""What all requests of commands share, and their messages. The modules beside it have the requests, by what they do.
+"""The base of all requests of commands, and their messages. The requests themselves are in the modules beside it.
 
 A command that asks a mount imports its own request alone; `bbfs.resources.commands.table` has all of them.
 """
