@@ -1008,31 +1008,18 @@ async def test_a_listing_from_before_a_directory_was_renamed_is_of_another_one(
     source, program, world = tree
     source.contents = {"file:./now/f": b"one", "file:./next/g": b"twotwo"}
     await program.ls(TREE)
-    answer, answered, gate = source.list_directory, trio.Event(), trio.Event()
-
-    async def held(asked: tuple[str, ...]) -> Listing:
-        found = await answer(asked)
-        answered.set()
-        await gate.wait()
-        return found
 
     async def ask() -> None:
         with suppress(Outdated):
             await program.ls(f"{TREE}/now")
 
-    async with trio.open_nursery() as nursery:
-        with monkeypatch.context() as patched:
-            patched.setattr(source, "list_directory", held)
-            nursery.start_soon(ask)
-            with trio.fail_after(5):
-                await answered.wait()
+    async with answering_late(source, "list_directory", ask, monkeypatch):
         world.clock.advance(1)
         [there] = world.manager.sources.values()
         for name, to in (("now", "old"), ("next", "now")):
             assert await world.manager.writer.names.rename(
                 there, f"file:./{name}", f"file:./{to}", replace_there=True, path=(name,), to_path=(to,)
             )
-        gate.set()
     assert await program.ls(f"{TREE}/now") == ["g"]
     assert await program.cat(f"{TREE}/now/g") == b"twotwo"
 
