@@ -36,6 +36,7 @@ _ILLEGAL = frozenset(("", ".", ".."))
 PLAIN = re.compile(r"[ -$&-.0-~]{1,255}")  # printable ASCII without `%` and `/`
 _TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
 _EXTENSION = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,12}\Z", re.DOTALL)
+_SUFFIX = re.compile(r"~[0-9a-f]+(?:\.[A-Za-z0-9]{1,12})?\Z")
 _SAFE_IN_SEGMENT = "!$&'()*+,;=:@?#[]-._~"  # RFC 3986 pchar; `?` and `#` because the rule keeps them; brackets of hosts
 _IN_URIS = "%:/?#[]@!$&'()*+,;="
 """Characters of a URI that stay as they are, beside letters, digits and `-._~`."""
@@ -210,6 +211,11 @@ def suffixed(name: str, digits: str) -> str:
     extension = match.group() if match else ""
     stem = name.removesuffix(extension).encode()[: NAME_MAX - 1 - len(digits) - len(extension)]
     return f"{stem.decode(errors='ignore')}~{digits}{extension}"
+
+
+def is_suffixed(name: str) -> bool:
+    """Return whether `suffixed` may have made a name. Editors make others with a `~`, such as `x~`, for themselves."""
+    return _SUFFIX.search(name) is not None
 
 
 def _is_legal(name: str) -> bool:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import InvalidUri
 from bbfs.model.uri import source_uri
-from bbfs.model.uri_paths import MAX_DEPTH, hide_component, index_name, names, native_of, plain_path, show_component
+from bbfs.model.uri_paths import (
+    MAX_DEPTH,
+    hide_component,
+    index_name,
+    is_suffixed,
+    names,
+    native_of,
+    plain_path,
+    show_component,
+)
 from bbfs.resources.catalog.folding import Directory, Tree
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()))
@@ -219,6 +228,12 @@ def test_long_names_are_cut_at_a_character_and_keep_their_extension() -> None:
     assert show_component("x" * 300) != show_component("x" * 301)
     assert show_component("x" * 255) == "x" * 255
     assert_legal(show_component("%00" * 100))
+
+
+@pytest.mark.parametrize("length", [300, 255 + len(".tar.gz")])
+def test_what_a_long_name_ends_with_is_told_from_what_editors_append(length: int) -> None:
+    assert all(is_suffixed(show_component("x" * length + end)) for end in ("", ".gz", ".tar.gz"))
+    assert not any(map(is_suffixed, ("note.md~", "note.md.~1~", "~$note.md", "note~draft.md", ".~lock.note.md#")))
 
 
 @pytest.mark.semantics("S4")

@@ -290,6 +290,20 @@ def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dro
     assert json.loads(bbfs("pending", "--json").text) == []
 
 
+@pytest.mark.semantics("S2.2")
+@pytest.mark.timeout(60)
+def test_a_uri_leads_to_no_name_that_an_editor_keeps_beside(mounted: Mounts, tmp_path: Path) -> None:
+    """Else a pending write would be compared with the editor's copy, and not with what the source has."""
+    mount = mounted(source(tmp_path, ttl=TTL), expected=["somebody else has changed it"])
+    bbfs, note = Commands(mount.environ()), mount / PAD / "note.md"
+    save(note, tmp_path, 0)
+    (kept,) = json.loads(bbfs("pending", "list", "--json").text)
+    note.rename(note.with_name("note.md~"))
+    assert "not listed" in bbfs("cat", kept["uri"], status=1).err.decode()
+    assert "-theirs" not in bbfs("pending", "diff", kept["id"]).text
+    assert note.with_name("note.md~").read_text() == "theirs 0"
+
+
 @pytest.mark.semantics("S32")
 @pytest.mark.timeout(60)
 def test_a_mount_shows_what_is_handed_over_beside_it(mounted: Mounts, tmp_path: Path) -> None:

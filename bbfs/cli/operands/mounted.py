@@ -99,11 +99,9 @@ class MountedTree:
         meant = (uri, lazy.uri_paths.quoted(uri))  # people type spaces and umlauts as they are
         if own in meant:
             return path
-        for directory, fits in ((path, "index"), (path[:-1], "")):
-            for name in _names(self._at(directory)):
-                if (name.startswith(fits) if fits else "~" in name) and self._attributes.uri(
-                    (*directory, name)
-                ) in meant:
+        for directory, may_lead in ((path, _is_index), (path[:-1], lazy.uri_paths.is_suffixed)):
+            for name in filter(may_lead, _names(self._at(directory))):
+                if self._attributes.uri((*directory, name)) in meant:
                     return (*directory, name)
         if own is None and _is_directory(here):
             return path  # the beginning of other resources' URIs
@@ -476,6 +474,11 @@ def _names(directory: str) -> list[str]:
         return sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _is_index(name: str) -> bool:
+    """Return whether a name in the directory of a resource may be that of its own content (S5)."""
+    return name.startswith("index")
 
 
 def _list_below(directory: str) -> None:
