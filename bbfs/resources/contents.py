@@ -73,6 +73,15 @@ class Contents:
         """Return whether the size is known, or was asked for just now."""
         return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self._clock())
 
+    def settled(self, record: Record) -> bool:
+        """Return whether size and version are known, or were asked for just now.
+
+        The version that was seen last may be an earlier one, though the source has stated a size since.
+        """
+        now = self._clock()
+        current = record.digest is None or record.fresh(now) or record.confirmed_within(JUST_NOW, now)
+        return current and self.resolved(record)
+
     def lazy(self, record: Record) -> bool:
         """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""
         return record.on_open or self._roots.of(record).data.policy.sizes == "lazy"

@@ -311,9 +311,9 @@ class FileSystem:
         certain, on_open = version.removesuffix(STAND_IN), record.on_open
         if record.inode_version != certain:
             # The kernel looks the name up again only once, so the version that it finds then must be the last one.
-            learning = None if on_open or self._contents.resolved(record) else self._learning(path, record, ended)
-            if learning is not None:
-                return learning
+            loading = None if on_open or self._contents.settled(record) else self._loading(path, record, ended)
+            if loading is not None:
+                return loading
             self._contents.send_on(record)
             raise Outdated("/".join(path))
         content = self._contents.content_now(record)
@@ -347,12 +347,16 @@ class FileSystem:
         record.awaited_until = 0.0
         return self.files.add(OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False))
 
-    def _learning(self, path: Path, record: Record, ended: Ended) -> Wait | None:
-        """Learn the version of what has a name now. Return the wait for that, if any; an error is one of the retry."""
+    def _loading(self, path: Path, record: Record, ended: Ended) -> Wait | None:
+        """Load what has a name now. Return the wait for that, if any; an error is one of the retry."""
         try:
-            return after(ended, self._load, path, record)
+            loading = after(ended, self._contents.open, record)
         except BbfsError:
             return None
+        if not isinstance(loading, Wait):
+            return None
+        self._used(path, record, wanted=True)
+        return loading
 
     def _used(self, path: Path, record: Record, *, wanted: bool = False) -> None:
         """Report the use of a content to readahead. wanted: it is not cached, and is loaded next."""

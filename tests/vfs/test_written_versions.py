@@ -184,6 +184,30 @@ async def test_a_file_that_is_renamed_while_it_is_open_replaces_only_itself(
         assert store.files == {"d/b.txt": b"theirs" if has_changed else b"more"}
 
 
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize("states_etag", [True, False])
+async def test_a_file_renamed_over_another_one_opens_at_the_second_try(states_etag: bool, is_open: bool) -> None:
+    """The server gives the bytes another ETag under the new name. The kernel has the inode of the renamed file there.
+
+    is_open: whether a program has the replaced file open for writing.
+    """
+    store = DavStore({FILE: b"old"}, states_etag=states_etag)
+    async with mounted(store) as (program, _, path):
+        beside = path.replace("a.txt", "b.txt")
+        await program.save(beside, b"new")
+        if is_open:
+            await program.begin(path, os.O_RDWR)
+        renamed = await program.stat(beside)
+        await program.rename(beside, path)
+        store.asked.clear()
+        with pytest.raises(Outdated):
+            await program.files.open(renamed.ino)
+        found = await program.walk(path)
+        assert await program.read(await program.files.open(found.ino)) == b"new"
+        assert store.asked == ["GET d/a.txt"]
+
+
 @pytest.mark.parametrize("form", ['"{}"', 'W/"{}"'])
 @pytest.mark.parametrize("compares", [True, False])
 @pytest.mark.parametrize("states_etag", [True, False])
