@@ -125,10 +125,21 @@ def test_a_plan_is_that_of_its_seed(kind: Kind) -> None:
     assert kind.appends == any(step.action == "append" for each in plans for step in each.programs["w0"])
 
 
-@pytest.mark.parametrize(("mine", "is_right"), [("w0.0 90 00w1.2 48 22", True), ("w1.2 48 22", False)])
-def test_a_diff_has_each_record_of_a_refused_write_and_what_is_there_of_a_half(mine: str, is_right: bool) -> None:
+@pytest.mark.parametrize(
+    ("theirs", "mine", "is_right"),
+    [
+        ("w1.1 48 11", "w0.0 90 00w1.2 48 22", True),
+        ("w1.1 48 11", "w1.2 48 22", False),
+        ("w1.1 48 11\ns.1 48 11", "w0.0 90 00w1.2 48 22", False),
+        (r'{"id": 1, "what": "s.a0 48 11\nw1.1 48 11"}', "w0.0 90 00w1.2 48 22", True),
+        (r'{"id": 1, "what": "s.a0 48 11\nw1.1 48 11\ns.1 48 11"}', "w0.0 90 00w1.2 48 22", False),
+    ],
+)
+def test_a_diff_has_each_record_of_a_refused_write_what_is_there_of_a_half_and_no_other(
+    theirs: str, mine: str, is_right: bool
+) -> None:
     kept = Kept("0b90", "a0", ("s.a0", "half of w0.0", "w1.2"), "Conflict: x")
-    attempt = Attempt(kept, 1.0, 2.0, False, "0b90: x", kept.records, kept, "w1.1 48 11", mine)
+    attempt = Attempt(kept, 1.0, 2.0, False, "0b90: x", kept.records, kept, theirs, mine)
     append = Event("w1", 2, "append", "a0", 0.5, 0.6, wrote=("w1.2",))
     found = [*retry_problems([attempt], [State(0.0, "a0", ("s.a0", "w1.1"), "mount")], [append], {})]
     assert (found == []) is is_right, found
