@@ -990,6 +990,33 @@ async def test_no_earlier_bytes_of_renamed_directories_stand_in_or_stay_on_disk(
             assert cached is None or not cached.parts
 
 
+@pytest.mark.semantics("S20.1", "S32.17")
+async def test_nothing_that_an_earlier_mount_has_loaded_below_a_renamed_directory_outlives_a_kill(
+    tmp_path: Path,
+) -> None:
+    """The mount that renames has read nothing there, and is killed once the rename is answered."""
+    source = WritableTree()
+    source.contents = {"file:./now/f": b"one", "file:./next/f": b"twotwo", "file:./nowhere/f": b"three"}
+    with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
+        for renames in (False, True):
+            async with trio.open_nursery() as nursery:
+                async with World(nursery, source, disk=disk) as world:
+                    program = Program(world)
+                    if renames:
+                        await program.rename(f"{TREE}/now", f"{TREE}/old")
+                        await program.rename(f"{TREE}/next", f"{TREE}/now")
+                        shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+                    else:
+                        for name in ("now", "next", "nowhere"):
+                            await program.cat(f"{TREE}/{name}/f")
+                        await world.manager.flush()
+                    (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
+                nursery.cancel_scope.cancel()
+    with closing(DiskCache(tmp_path / "killed", max_bytes=1 << 20)) as disk:
+        cached = {name: disk.read(fingerprint, f"file:./{name}/f", 1 << 20) for name in ("now", "next", "nowhere")}
+    assert {name for name, found in cached.items() if found is not None} == {"nowhere"}
+
+
 async def exchanged(source: WritableTree, program: Program, world: World) -> None:
     """Read a file of two directories, and exchange these by three renames."""
     source.contents = {"file:./now/f": b"one", "file:./next/f": b"twotwo"}

@@ -250,10 +250,11 @@ class DiskCache:
                 single = [uri for uri in uris if uri is not None]
                 self._index.expire(source, None if len(single) < len(uris) else single)
 
-    def remove(self, keys: Iterable[Key]) -> None:
-        """Remove resources, so that nothing is cached of them."""
+    def remove(self, keys: Iterable[Key], below: Iterable[Key] = ()) -> None:
+        """Remove resources, so that nothing is cached of them. below: all whose URIs begin so, up to a slash."""
         with self._guarded(), self._index.changing():
             gone = [digest for key in keys for digest in self._index.remove(*key)]
+            gone += [digest for each in below for digest in self._index.remove_below(*each)]
             try:
                 self._unlink(gone)
             except OSError as error:

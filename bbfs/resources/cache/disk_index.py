@@ -168,6 +168,15 @@ class DiskIndex:
         self._forget_resource(source, as_text(uri))
         return self.collect(had)
 
+    def remove_below(self, source: str, start: str) -> list[str]:
+        """Drop the resources whose URIs begin so. Return the contents that are gone. start: ends with a slash."""
+        first = as_text(start)
+        among = (source, first, first[:-1] + "0")  # 0: the character after a slash
+        rows = self._db.execute("SELECT digest FROM part WHERE source = ? AND uri >= ? AND uri < ?", among).fetchall()
+        for table in ("part", "resource"):
+            self._db.execute(f"DELETE FROM {table} WHERE source = ? AND uri >= ? AND uri < ?", among)
+        return self.collect({row[0] for row in rows})
+
     def forget_source(self, source: str) -> list[str]:
         """Drop a source. Return the contents that are gone."""
         rows = self._db.execute("SELECT DISTINCT digest FROM part WHERE source = ?", (source,)).fetchall()

@@ -326,7 +326,10 @@ class ContentLoader:
         Of the others, the disk may have what an earlier mount has loaded.
         """
         self.invalidate(source, None, announced=True)
-        source.note_written_below(uri, nextafter(now, inf))
+        start = f"{uri.rstrip('/')}/"
+        source.note_written_below(start, nextafter(now, inf))
+        if self._disk is not None and source.data.policy.disk:
+            self._disk.overwrite_below(source.fingerprint, start)
         for each in known:
             self.overwrite(source, each, now)
 

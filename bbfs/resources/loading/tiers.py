@@ -116,6 +116,7 @@ class DiskTier:
         self._expired: dict[tuple[str, str | None], int] = {}
         self._numbers = count()
         self._overwritten: set[Key] = set()
+        self._overwritten_below: set[Key] = set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -176,16 +177,26 @@ class DiskTier:
         if self._writing.locked() or self._disk.absent(*key) is not True:  # what is being written may be from before
             self._overwritten.add(key)
 
+    def overwrite_below(self, fingerprint: str, start: str) -> None:
+        """Cache nothing of the resources whose URIs begin so. The disk has what was before until `settle`."""
+        for key in list(self._unwritten):
+            if key[0] == fingerprint and key[1].startswith(start):
+                self._forget_unwritten(key)
+        self._overwritten_below.add((fingerprint, start))
+
     async def settle(self) -> None:
         """Remove from the disk what was before the writes so far: a mount that is killed leaves it to the next one."""
-        if not self._overwritten and not self._writing.locked():
+        if not (self._overwritten or self._overwritten_below or self._writing.locked()):
             return
         with trio.move_on_after(SETTLING_PATIENCE):
             async with self._writing:
-                if not (keys := frozenset(self._overwritten)):
+                keys, below = frozenset(self._overwritten), frozenset(self._overwritten_below)
+                if not (keys or below):
                     return
-                await trio.to_thread.run_sync(self._disk.remove, keys, abandon_on_cancel=True, limiter=self._threads)
+                work = partial(self._disk.remove, keys, below)
+                await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
                 self._overwritten -= keys
+                self._overwritten_below -= below
             return
         log.warning("the disk cache does not answer: it has contents from before a change")
 

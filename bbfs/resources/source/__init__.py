@@ -129,9 +129,9 @@ class Source:
         if len(self._written) > WRITES_KEPT:
             self._written_before = max(self._written_before, self._written.pop(next(iter(self._written))))
 
-    def note_written_below(self, native_uri: str, now: float) -> None:
-        """As `note_written`, of all resources below a directory."""
-        self._written_below.pop(start := f"{native_uri.rstrip('/')}/", None)
+    def note_written_below(self, start: str, now: float) -> None:
+        """As `note_written`, of all resources whose URIs begin so."""
+        self._written_below.pop(start, None)
         self._written_below[start] = now
         if len(self._written_below) > MOVES_KEPT:
             self._written_before = max(self._written_before, self._written_below.pop(next(iter(self._written_below))))
