@@ -1,6 +1,7 @@
 """A change that is told while a load, a read or a write of the disk is under way: nothing older is fresh afterwards."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,11 @@ class StoppingDisk(DiskCache):
             trio.from_thread.run(step)
         return found
 
-    def put(self, entries: Sequence[tuple[Key, Cached]]) -> bool:
+    def put(self, entries: Sequence[tuple[Key, Cached]], now: float = inf) -> bool:
         step, self.before_put = self.before_put, None
         if step is not None:
             trio.from_thread.run(step)
-        return super().put(entries)
+        return super().put(entries, now)
 
 
 @pytest.fixture

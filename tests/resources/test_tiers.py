@@ -2,17 +2,21 @@
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from fakes import FlatSource, TreeSource, World, data_source, settled, until
+from fakes import Clock, FlatSource, TreeSource, World, data_source, settled, until
+from writable import WritableFlat, WritableTree, writable
 
 from bbfs.model.errors import NotFound, TooLarge, Unreachable
-from bbfs.model.values import Part
+from bbfs.model.values import DataSource, Part, Policy
+from bbfs.model.versions import Expected
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import Cached
@@ -314,9 +318,9 @@ async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_paus
             await tier.flush()
         numbers = itertools.count()
 
-        def put(entries: Any) -> bool:  # a load ends while the disk writes those before it
+        def put(entries: Any, now: float) -> bool:  # a load ends while the disk writes those before it
             trio.from_thread.run_sync(tier.keep, ("s", f"x://{next(numbers)}"), Cached((part,), 1.0, 10.0))
-            return write(entries)
+            return write(entries, now)
 
         write, disk.put = disk.put, put  # type: ignore[method-assign]
         tier.keep(("s", "x://b"), Cached((part,), 1.0, 10.0))
@@ -327,4 +331,92 @@ async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_paus
             await tier.settle()
         found = disk.read(*key, 1 << 20)
         assert found is None or not found.parts
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S20.1")
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    ("handler", "prefix", "uri", "path"),
+    [
+        (WritableFlat, "mcp-server+docs", "test://a", "mcp-server+docs/test/a"),
+        (partial(WritableTree, etags=False), "bb-scripted+tree+file", "file:./a", "bb-scripted+tree+file/a"),
+    ],
+)
+async def test_a_load_from_before_another_process_has_written_is_not_kept(
+    nursery: trio.Nursery,
+    tmp_path: Path,
+    handler: Callable[[DataSource], WritableFlat | WritableTree],
+    prefix: str,
+    uri: str,
+    path: str,
+    large: bool,
+) -> None:
+    """Two processes have one disk cache; the load of one begins before the other's write and ends after it."""
+    old, new = b"old" * (1000 if large else 1), b"new"
+    data = replace(writable(prefix), policy=Policy(content_ttl=100.0, disk=True))
+    writing, reading = (handler(data) for _ in range(2))
+    writing.contents = reading.contents = {uri: old}
+    clock = Clock()
+    directory = tmp_path / "contents"
+    with closing(DiskCache(directory, 1 << 20)) as one, closing(DiskCache(directory, 1 << 20)) as other:
+        async with (
+            World(nursery, writing, disk=one, clock=clock) as writer,
+            World(nursery, reading, disk=other, clock=clock, memory=2000) as reader,
+        ):
+            read: list[bytes] = []
+
+            async def cat() -> None:
+                read.append(await reader.kernel.cat(path))
+
+            await reader.kernel.ls(path.rpartition("/")[0])
+            reading.hold(uri)
+            nursery.start_soon(cat)
+            await until(lambda: reading.loaded)
+            clock.advance(1)
+            [source] = writer.manager.sources.values()
+            await writer.manager.writer.write(source, uri, MemoryContent(new), Expected(exists=True))
+            clock.advance(1)
+            reading.release(uri)
+            await until(lambda: read)
+            assert read == [old]
+            await reader.manager.flush()
+
+            def kept() -> list[bytes]:
+                found = one.read(source.fingerprint, uri, 1 << 20)
+                return [part.content.read(0, 100) or b"" for part in found.parts] if found is not None else []
+
+            assert kept() in ([], [new])
+            await writer.manager.flush()
+            assert kept() in ([], [new])
+            clock.advance(1)
+            reading.contents[uri] = b"newer"
+            reader.manager.refresh(())
+            assert await reader.kernel.cat(path) == b"newer"
+            await reader.manager.flush()
+            assert kept() == [b"newer"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S20.1")
+async def test_a_killed_mount_leaves_the_time_of_its_write_to_other_processes(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    key, directory = ("s", "x://a"), tmp_path / "contents"
+    old, new = (
+        Cached((Part(None, None, MemoryContent(data)),), at, 10.0) for data, at in ((b"old", 1.0), (b"new", 2.0))
+    )
+    with closing(DiskCache(directory, 1 << 20)) as one, closing(DiskCache(directory, 1 << 20)) as other:
+        writer, reader = (DiskTier(nursery, each, in_memory=1 << 20, clock=lambda: 3.0) for each in (one, other))
+        one.look(key[0])  # nothing is on disk, of which the writer would have to remove something
+        writer.overwrite(key, new)
+        await writer.settle()
+        reader.keep(key, old)
+        await reader.flush()
+        found = one.read(*key, 1 << 20)
+        assert found is None or not found.parts
+        await writer.flush()
+        found = other.read(*key, 1 << 20)
+        assert found is not None
+        assert found.parts[0].content.read(0, 9) == b"new"
         nursery.cancel_scope.cancel()

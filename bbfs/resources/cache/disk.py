@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
+from math import inf
 from pathlib import Path
 
 import trio
@@ -181,10 +182,12 @@ class DiskCache:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, entries: Sequence[tuple[Key, Cached]]) -> bool:
+    def put(self, entries: Sequence[tuple[Key, Cached]], now: float = inf) -> bool:
         """Store the answers of loads. Return whether all contents are stored now.
 
-        An entry that is larger than the bound is left out.
+        An entry that is larger than the bound is left out; so is one that is earlier than what is cached: another
+        process has asked for that later, or has written it. now: by the clock of the entries; a time after it does not
+        count.
         """
         fitting = [entry for entry in entries if sum(charge(p.content.size) for p in entry[1].parts) <= self.max_bytes]
         written: dict[str, Path] = {}
@@ -196,7 +199,8 @@ class DiskCache:
             with self._guarded(), self._index.changing():
                 self._note_uses()
                 for key, cached in fitting:
-                    self._put(key, cached, written)
+                    if not self._index.has_later(*key, cached.asked_at, now):
+                        self._put(key, cached, written)
             self._evict()
         except OSError as error:
             self._complain("contents could not be kept on disk", error)
@@ -221,7 +225,7 @@ class DiskCache:
         self._index.put(*key, cached, self._clock())
         self._presence.added(*key)
         after = {part.content.version for part in cached.parts}
-        self._unlink(self._index.collect(before - after))
+        self._unlink_if_possible(self._index.collect(before - after))
 
     def _write(self, content: Content) -> Path:
         path = self.unfinished / f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
@@ -255,10 +259,7 @@ class DiskCache:
         with self._guarded(), self._index.changing():
             gone = [digest for key in keys for digest in self._index.remove(*key)]
             gone += [digest for each in below for digest in self._index.remove_below(*each)]
-            try:
-                self._unlink(gone)
-            except OSError as error:
-                self._complain("contents could not be removed from the disk cache", error)
+            self._unlink_if_possible(gone)
 
     def clear(self, source: str | None = None) -> None:
         """Remove all contents, or those of one source."""
@@ -401,3 +402,10 @@ class DiskCache:
         for digest in digests:
             with suppress(FileNotFoundError):
                 self._path(digest).unlink()
+
+    def _unlink_if_possible(self, digests: Iterable[str]) -> None:
+        """Remove files that no resource has any more. It has none of them either if they cannot be removed."""
+        try:
+            self._unlink(digests)
+        except OSError as error:
+            self._complain("contents could not be removed from the disk cache", error)

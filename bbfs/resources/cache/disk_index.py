@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bbfs.resources.cache.sqlite import as_text, connect
-from bbfs.resources.cache.tier import Cached, PartHeader
+from bbfs.resources.cache.tier import CLOCKS_DIFFER, Cached, PartHeader
 
 LOOKED_EVERY = 1.0
 """Seconds between looks for what other processes have put."""
@@ -21,7 +21,7 @@ SOURCES = 64
 """Sources whose URIs are kept in memory."""
 EXPIRED_AT_ONCE = 500
 """Resources marked as stale by one statement; SQLite may be built for 999 values in one."""
-_VERSION = 2
+_VERSION = 3
 _BLOCK = 4096
 _SCHEMA = (
     *(f"DROP TABLE IF EXISTS {table}" for table in ("content", "resource", "part", "total")),
@@ -29,7 +29,7 @@ _SCHEMA = (
     " used_at REAL NOT NULL) WITHOUT ROWID",
     "CREATE INDEX content_used ON content (used_at)",
     "CREATE TABLE resource (source TEXT, uri TEXT, fetched_at REAL NOT NULL, ttl REAL NOT NULL,"
-    " stale INTEGER NOT NULL, etag TEXT, PRIMARY KEY (source, uri)) WITHOUT ROWID",
+    " stale INTEGER NOT NULL, etag TEXT, asked_at REAL NOT NULL, PRIMARY KEY (source, uri)) WITHOUT ROWID",
     "CREATE TABLE part (source TEXT, uri TEXT, position INTEGER, digest TEXT NOT NULL, native_uri TEXT,"
     " mime_type TEXT, content_type TEXT NOT NULL, name TEXT, PRIMARY KEY (source, uri, position)) WITHOUT ROWID",
     "CREATE INDEX part_digest ON part (digest)",
@@ -115,12 +115,18 @@ class DiskIndex:
             ).fetchall()
         return [PartHeader(*part) for part in parts], row[0], row[1], row[2], bool(row[3])
 
+    def has_later(self, source: str, uri: str, asked_at: float, now: float) -> bool:
+        """Return whether what is cached was asked for later. A time after `now` does not count: a clock is wrong."""
+        query = "SELECT 1 FROM resource WHERE source = ? AND uri = ? AND asked_at > ? AND asked_at <= ?"
+        row = self._db.execute(query, (source, as_text(uri), asked_at, now + CLOCKS_DIFFER)).fetchone()
+        return row is not None
+
     def put(self, source: str, uri: str, cached: Cached, used_at: float) -> None:
         """Replace the row of a resource."""
         key = (source, as_text(uri))
         self._db.execute(
-            "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?)",
-            (*key, cached.fetched_at, cached.ttl, cached.stale, _text(cached.etag)),
+            "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*key, cached.fetched_at, cached.ttl, cached.stale, _text(cached.etag), cached.asked_at),
         )
         self._db.execute("DELETE FROM part WHERE source = ? AND uri = ?", key)
         for position, part in enumerate(map(PartHeader.of, cached.parts)):

@@ -42,7 +42,7 @@ class Cached:
 
     parts: contents in memory or in files of the disk cache; no links. fetched_at: seconds since the epoch. ttl: seconds
     for which it is fresh. etag: the source's own name of this version, if it has one (`Loaded.is_versioned`).
-    stale: whether the resource was invalidated since.
+    stale: whether the resource was invalidated since. took: seconds from the request until `fetched_at`.
     """
 
     parts: tuple[Part, ...]
@@ -50,6 +50,12 @@ class Cached:
     ttl: float
     etag: str | None = None
     stale: bool = False
+    took: float = 0.0
+
+    @property
+    def asked_at(self) -> float:
+        """When the source was asked: what was written later, also before the answer came, may be lacking."""
+        return self.fetched_at - self.took
 
     @property
     def version(self) -> str:

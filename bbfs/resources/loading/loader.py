@@ -225,7 +225,8 @@ class ContentLoader:
                 loaded = await self._revalidate(load) or await source.loads.load(record.metadata.native_uri)
             now = self._clock()
             ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
-            loaded = await self._fit(load, loaded, now, ttl)
+            cached = Cached(loaded.parts, now, ttl, took=now - asked_at)
+            loaded = await self._fit(load, loaded, cached)
         except BbfsError as error:
             if isinstance(error, NotFound):
                 self._publisher.absent(load, asked_at)
@@ -238,7 +239,7 @@ class ContentLoader:
         contents = self._publisher.loaded(load, loaded, now, ttl)
         if load.may_be_kept and not loaded.once and _can_be_kept(loaded.parts):
             etag = loaded.metadata.etag if loaded.metadata is not None and loaded.is_versioned else None
-            cached = Cached(loaded.parts, now, ttl, etag, load.invalidated)
+            cached = replace(cached, parts=loaded.parts, etag=etag, stale=load.invalidated)
             for tier in self._tiers:
                 tier.put(load, cached)
         return contents
@@ -274,14 +275,14 @@ class ContentLoader:
         same = found is not None and len(found.parts) == 1 and found.version == load.record.digest
         return found.parts[0] if found is not None and same else None
 
-    async def _fit(self, load: Load, loaded: Loaded, now: float, ttl: float) -> Loaded:
+    async def _fit(self, load: Load, loaded: Loaded, cached: Cached) -> Loaded:
         """Move contents over the memory budget to disk (S15). Raises TooLarge where that fails."""
         size = sum(part.content.size for part in loaded.parts if isinstance(part.content, MemoryContent))
         if size <= self._memory:
             return loaded
         in_memory = all(part.link is None and isinstance(part.content, MemoryContent) for part in loaded.parts)
         if self._disk is not None and in_memory:
-            stored = await self._disk.put_now(load, Cached(loaded.parts, now, ttl))
+            stored = await self._disk.put_now(load, cached)
             if stored is not None:
                 return replace(loaded, parts=stored.parts)
         raise TooLarge(

@@ -5,7 +5,8 @@ awaits a task is alone.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -115,7 +116,7 @@ class DiskTier:
         # Invalidated and not yet in the index, each with a number that tells it from a later invalidation.
         self._expired: dict[tuple[str, str | None], int] = {}
         self._numbers = count()
-        self._overwritten: set[Key] = set()
+        self._overwritten: dict[Key, float] = {}
         self._overwritten_below: set[Key] = set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -174,8 +175,7 @@ class DiskTier:
     def overwrite(self, key: Key, cached: Cached) -> None:
         """Cache what the mount has written under a key. The disk has what was before until `settle`."""
         self.keep(key, cached)
-        if self._writing.locked() or self._disk.absent(*key) is not True:  # what is being written may be from before
-            self._overwritten.add(key)
+        self._overwritten[key] = cached.fetched_at
 
     def overwrite_below(self, fingerprint: str, start: str) -> None:
         """Cache nothing of the resources whose URIs begin so. The disk has what was before until `settle`."""
@@ -185,17 +185,24 @@ class DiskTier:
         self._overwritten_below.add((fingerprint, start))
 
     async def settle(self) -> None:
-        """Remove from the disk what was before the writes so far: a mount that is killed leaves it to the next one."""
-        if not (self._overwritten or self._overwritten_below or self._writing.locked()):
+        """Have on the disk the times of the writes so far instead of what was before: a killed mount leaves that.
+
+        The disk takes nothing earlier any more, also from another process whose load is under way. Of the resources
+        below a directory, only those of which the mount knows have a time.
+        """
+        if not (self._overwritten or self._overwritten_below):
             return
         with trio.move_on_after(SETTLING_PATIENCE):
             async with self._writing:
-                keys, below = frozenset(self._overwritten), frozenset(self._overwritten_below)
-                if not (keys or below):
+                overwritten, below = dict(self._overwritten), frozenset(self._overwritten_below)
+                if not (overwritten or below):
                     return
-                work = partial(self._disk.remove, keys, below)
+                marks = [(key, Cached((), at, 0.0)) for key, at in overwritten.items()]
+                work = partial(_mark, self._disk, below, marks, self._clock())
                 await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-                self._overwritten -= keys
+                for key, at in overwritten.items():
+                    if self._overwritten.get(key) == at:
+                        del self._overwritten[key]
                 self._overwritten_below -= below
             return
         log.warning("the disk cache does not answer: it has contents from before a change")
@@ -203,16 +210,19 @@ class DiskTier:
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
         """Write contents over the memory budget. Return them as files, or None if that fails.
 
-        They are not kept under their key if the mount has changed the resource meanwhile: `settle` may have looked.
+        They come from a key of this load alone, as their own may have what is later. They are not kept under that if
+        the mount has changed the resource meanwhile.
         """
-        disk, key = self._disk, load.key
+        disk, key, now = self._disk, load.key, self._clock()
         if not load.on_disk:
             return None
+        alone = f"load {os.getpid()} {next(self._numbers)}", key[1]
 
         def work(stale: bool, kept: bool) -> Cached | None:
-            stored = disk.read(*key, 0) if disk.put([(key, replace(cached, stale=stale))]) else None
-            if not kept:
-                disk.remove([key])
+            stored = disk.read(*alone, 0) if disk.put([(alone, cached)]) else None
+            if stored is not None and kept:
+                disk.put([(key, replace(cached, stale=stale))], now)
+            disk.remove([alone])
             return stored
 
         async with self._writing:
@@ -243,7 +253,7 @@ class DiskTier:
             async with self._writing:
                 expired = dict(self._expired)
                 batch = dict(list(self._unwritten.items())[:BATCH])
-                work = partial(_write, self._disk, list(expired), list(batch.items()))
+                work = partial(_write, self._disk, list(expired), list(batch.items()), self._clock())
                 await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
                 for key, number in expired.items():
                     if self._expired.get(key) == number:
@@ -281,8 +291,17 @@ def _look_and_read(disk: DiskCache, key: Key, in_memory: int) -> Cached | None:
     return None if disk.absent(*key) else disk.read(*key, in_memory)
 
 
-def _write(disk: DiskCache, expired: Sequence[tuple[str, str | None]], entries: Sequence[tuple[Key, Cached]]) -> None:
+def _write(
+    disk: DiskCache, expired: Sequence[tuple[str, str | None]], entries: Sequence[tuple[Key, Cached]], now: float
+) -> None:
     if expired:
         disk.expire(expired)
     if entries:
-        disk.put(entries)
+        disk.put(entries, now)
+
+
+def _mark(disk: DiskCache, below: Collection[Key], marks: Sequence[tuple[Key, Cached]], now: float) -> None:
+    if below:
+        disk.remove((), below)
+    if marks:
+        disk.put(marks, now)

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from unittest.mock import Mock
@@ -100,6 +101,23 @@ def test_what_changed_is_stale_until_it_is_put_again(disk: DiskCache) -> None:
     found = disk.read("s 1", "a", ALL)
     assert found is not None
     assert not found.stale
+
+
+def test_what_was_asked_for_earlier_does_not_replace_what_is_there(disk: DiskCache, directory: Path) -> None:
+    disk.put([entry("a", b"written", at=20.0)], 20.0)
+    key, earlier = entry("a", b"asked for", b"before", at=21.0)
+    assert not disk.put([(key, replace(earlier, took=1.5))], 21.0)
+    assert disk.put([entry("b", b"beside", at=19.0)], 21.0)
+    assert read(disk, "a") == [b"written"]
+    assert len(files(directory)) == 2
+    disk.put([entry("a", b"at the same time", at=20.0)], 21.0)
+    assert read(disk, "a") == [b"at the same time"]
+
+
+def test_what_is_from_the_future_is_replaced(disk: DiskCache) -> None:
+    disk.put([entry("a", b"by a wrong clock", at=1e6)], 1e6)
+    disk.put([entry("a", b"now", at=20.0)], 20.0)
+    assert read(disk, "a") == [b"now"]
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "torn", "longer", "gone", "a link"])
