@@ -41,12 +41,14 @@ Key = tuple[str, str]
 FULL_UNTIL = 0.9
 """The part of the bound down to which contents are evicted once it is reached."""
 REMOVED_AT_ONCE = 512
-"""Contents evicted in one transaction, so that no other process waits long for it."""
+"""Contents or rows removed in one transaction, so that no other process waits long for it."""
 TOUCHED_AT_ONCE = 512
 """Uses that are noted in one transaction."""
 UNFINISHED_KEPT = 600.0
 """Seconds after which an unfinished file is taken for abandoned."""
 TIDY_EVERY = 86400.0
+MARK_KEPT = 86400.0
+"""Seconds after a write in which a load that began before may end. No source may take so long."""
 COMPLAINED_EVERY = 60.0
 _CHUNK = 1 << 20
 _UNFINISHED = "new"
@@ -300,7 +302,7 @@ class DiskCache:
         return held
 
     def tidy(self) -> None:
-        """Evict; and once a day, remove files without a row, and rows without a file."""
+        """Evict; and once a day, remove files without a row, rows without a file, and old times of writes."""
         self._evict()
         stamp = self._directory / "tidied"
         with suppress(OSError):
@@ -314,6 +316,7 @@ class DiskCache:
                         path.unlink()
             for shard in (f"{number:02x}" for number in range(256)):
                 self._tidy_shard(shard)
+            self._tidy_marks()
         except OSError as error:
             log.warning("the disk cache could not be tidied: %s", error)
 
@@ -325,6 +328,14 @@ class DiskCache:
                 found = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in scan}
             lost = [digest for digest, size in sizes.items() if found.get(digest) != size]
             self._unlink([*self._index.forget(lost), *(name for name in found if name not in sizes)])
+
+    def _tidy_marks(self) -> None:
+        marks: list[Key] = []
+        with self._guarded():
+            marks = self._index.marks(self._clock() - MARK_KEPT)
+        for start in range(0, len(marks), REMOVED_AT_ONCE):
+            with self._guarded(), self._index.changing():
+                self._index.forget_marks(marks[start : start + REMOVED_AT_ONCE])
 
     def usage(self) -> tuple[int, list[SourceUsage]]:
         """Return the bytes on disk of all contents, and the share of each source."""

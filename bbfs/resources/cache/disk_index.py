@@ -22,6 +22,7 @@ SOURCES = 64
 EXPIRED_AT_ONCE = 500
 """Resources marked as stale by one statement; SQLite may be built for 999 values in one."""
 _VERSION = 3
+_HAS_NO_PART = "NOT EXISTS (SELECT 1 FROM part WHERE part.source = resource.source AND part.uri = resource.uri)"
 _BLOCK = 4096
 _SCHEMA = (
     *(f"DROP TABLE IF EXISTS {table}" for table in ("content", "resource", "part", "total")),
@@ -182,6 +183,15 @@ class DiskIndex:
         for table in ("part", "resource"):
             self._db.execute(f"DELETE FROM {table} WHERE source = ? AND uri >= ? AND uri < ?", among)
         return self.collect({row[0] for row in rows})
+
+    def marks(self, before: float) -> list[tuple[str, str]]:
+        """Return the resources without contents that were written before a time."""
+        query = f"SELECT source, uri FROM resource WHERE asked_at < ? AND {_HAS_NO_PART}"
+        return self._db.execute(query, (before,)).fetchall()
+
+    def forget_marks(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Drop those of some resources that still have no contents."""
+        self._db.executemany(f"DELETE FROM resource WHERE source = ? AND uri = ? AND {_HAS_NO_PART}", keys)
 
     def forget_source(self, source: str) -> list[str]:
         """Drop a source. Return the contents that are gone."""

@@ -17,7 +17,7 @@ from bbfs.model.digest import digest_of
 from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
 from bbfs.resources.cache import sqlite
-from bbfs.resources.cache.disk import DiskCache, Key
+from bbfs.resources.cache.disk import MARK_KEPT, DiskCache, Key
 from bbfs.resources.cache.disk_index import EXPIRED_AT_ONCE, DiskIndex, charge
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
@@ -202,6 +202,19 @@ def test_a_smaller_bound_holds_from_the_next_start_on(directory: Path) -> None:
     disk = DiskCache(directory, 10 * charge(1))
     disk.tidy()
     assert len(files(directory)) <= 10
+    disk.close()
+
+
+def test_the_times_of_old_writes_are_not_kept_for_ever(directory: Path) -> None:
+    now = 1_700_000_000.0
+    disk = DiskCache(directory, 1 << 20, lambda: now)
+    written = [(("s", f"{number}"), Cached((), now + number, 0.0)) for number in range(1000)]
+    disk.put([*written, entry("a", b"read", at=now)])
+    now += MARK_KEPT + 600
+    disk.tidy()
+    left = {uri for uri in map(str, range(1000)) if disk.read("s", uri, 0) is not None}
+    assert left == set(map(str, range(600, 1000)))
+    assert read(disk, "a") == [b"read"]
     disk.close()
 
 
