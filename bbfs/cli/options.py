@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import lazy, output
+from bbfs.extras import needs
 from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.serving.private_files import open_own, own_directory
 
@@ -186,7 +187,7 @@ class SourceChoice:
 def read_yaml(data: bytes, path: str) -> bytes:
     """Return the file of an MCP host in YAML as JSON. A process with limits reads it. Raise BbfsError."""
     if find_spec("yaml") is None:
-        raise ConfigError(f"{path}: files in YAML need the package PyYAML (pip install 'bbfs[web]')")
+        raise ConfigError(f"{path}: YAML {needs('web')}")
     bounds = lazy.host_files.YAML_BOUNDS
     return lazy.workers.run_once("yaml", data, bounds, what=path, max_result=bounds["size"])
 

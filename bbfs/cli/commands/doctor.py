@@ -17,6 +17,7 @@ import click
 from bbfs.cli import lazy, output
 from bbfs.cli.operands.location import Asking
 from bbfs.cli.options import SourceChoice, source_options
+from bbfs.extras import install_command
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import ForeignMount, MountError
 from bbfs.fuse.scratch.directory import Scratch
@@ -105,9 +106,7 @@ def _versions() -> Iterator[Check]:
     for package in ("pyfuse3", "mcp"):
         found = _installed(package)
         if found is None:
-            yield Check(
-                package, "FAIL", "not installed", f"install bbfs with its dependencies: 'pip install {package}'"
-            )
+            yield Check(package, "FAIL", "not installed", "install bbfs again, with its dependencies")
         else:
             yield Check(package, "ok", found)
 
@@ -249,7 +248,7 @@ def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Che
     try:
         found = lazy.trio.run(lazy.shared_cache.probe, shared)
     except ConfigError as error:
-        return Check("shared cache", "FAIL", str(error), f"pip install '{lazy.shared_cache.EXTRA}'")
+        return Check("shared cache", "FAIL", str(error), install_command("shared"))
     except BbfsError as error:
         remedy = "start the server, or correct [cache] shared; mounts go on without it meanwhile"
         return Check("shared cache", "warn", f"{shared}: {error}", remedy)

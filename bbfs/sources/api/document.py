@@ -17,6 +17,7 @@ import trio
 from referencing import Registry, Resource
 from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 
+from bbfs.extras import needs
 from bbfs.model.errors import ConfigError, ProtocolViolation, TooLarge
 from bbfs.model.redaction import shown
 from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json
@@ -196,7 +197,7 @@ async def parse(data: bytes, location: str, bounds: JsonBounds, workers: WorkerP
         raise ProtocolViolation(f"{what}: HTML or XML, where a document in JSON or YAML should be")
     if start[:1] not in ("{", "[") or what.endswith((".yaml", ".yml")):
         if find_spec("yaml") is None:
-            raise ConfigError(f"{what}: documents in YAML need the package PyYAML (pip install 'bbfs[web]')")
+            raise ConfigError(f"{what}: YAML {needs('web')}")
         limits = {"depth": bounds.depth, "size": bounds.size}
         data = await workers.run(
             "yaml", data, limits, owner=owner, what=what, seconds=_YAML_SECONDS, max_result=bounds.size

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
+from bbfs.extras import needs
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources.database.backend import Access
@@ -93,7 +94,7 @@ def access_of(source: DataSource, url: str, memory: int) -> Access:
         if not rest.startswith("/") or "?" in rest or driver:
             raise ConfigError(f"{where}: expected a file or folder, without options: duckdb:///path")
         if find_spec("duckdb") is None:
-            raise ConfigError(f"{where}: needs the extra 'duckdb' (pip install 'bbfs[duckdb]')")
+            raise ConfigError(f"{where}: {needs('duckdb')}")
         return _duckdb(local_path(source, rest[1:]), source.policy, memory)
     password = source.auth.get("password")
     try:
@@ -109,7 +110,7 @@ def access_of(source: DataSource, url: str, memory: int) -> Access:
         return postgres(where, url, password, source.policy, memory)
     except ImportError as error:
         extra = "mysql" if dialect in ("mysql", "mariadb") else "database"
-        raise ConfigError(f"{where}: needs the extra {extra!r} (pip install 'bbfs[{extra}]'): {error}") from None
+        raise ConfigError(f"{where}: {needs(extra)}: {error}") from None
 
 
 def _duckdb(path: str, policy: Policy, memory: int) -> Access:

@@ -8,6 +8,7 @@ from urllib.parse import quote, quote_plus
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from bbfs.extras import needs
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import Policy
 from bbfs.sources.database.backend import Access
@@ -66,8 +67,9 @@ def generic(where: str, url: str, password: str | None, policy: Policy, memory: 
         known = "sqlite, postgresql, or one that an installed package adds to SQLAlchemy"
         raise ConfigError(f"{where}: unknown kind of database {parsed.drivername!r}; there are {known}") from None
     except ImportError as error:
-        extra = " (pip install 'bbfs[mysql]')" if parsed.drivername.endswith("+pymysql") else ""
-        raise ConfigError(f"{where}: needs the driver of {scheme}, a Python package{extra}: {error}") from None
+        is_ours = parsed.drivername.endswith("+pymysql")
+        lack = needs("mysql") if is_ours else f"needs the driver of {scheme}, a Python package"
+        raise ConfigError(f"{where}: {lack}: {error}") from None
     except SQLAlchemyError as error:
         raise ConfigError(f"{where}: {hidden(str(error))}") from None
     if dialect.is_async:

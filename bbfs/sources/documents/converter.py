@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 
+from bbfs.extras import needs
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.values import Content, DocumentBounds, ResourceMetadata
 from bbfs.sources.bounded.workers import WorkerPool
@@ -83,7 +84,7 @@ class DocumentReader:
         """
         bounds = self.bounds
         if not _is_installed(kind):
-            raise NotSupported(f"{what}: its text needs the extra 'documents' (pip install 'bbfs[documents]')")
+            raise NotSupported(f"{what}: its text {needs('documents')}")
         if content.size > bounds.max_size:
             raise TooLarge(f"{what}: more than {bounds.max_size} bytes are not read as text ([documents] max_size)")
         data = content.read(0, content.size)

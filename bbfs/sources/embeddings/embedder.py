@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Protocol
 
+from bbfs.extras import needs
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 from bbfs.sources.embeddings.endpoint import EndpointEmbedder
@@ -40,5 +41,5 @@ def made(source: DataSource, options: EmbeddingOptions, where: str) -> Embedder:
     if options.folder is None:
         return EndpointEmbedder(source, options)
     if find_spec("model2vec") is None:
-        raise ConfigError(f"{where}.folder: needs the extra 'embeddings' (pip install 'bbfs[embeddings]')")
+        raise ConfigError(f"{where}.folder: {needs('embeddings')}")
     return StaticEmbedder(local_path(source, options.folder), options.max_memory)

@@ -9,6 +9,7 @@ from typing import IO, Any, Literal, TypeVar
 
 import trio
 
+from bbfs.extras import needs
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -283,8 +284,10 @@ class RemoteBackend(StorageBackend):
         return ConfigError(f"sources[{self._configured.source.id}]: {why}")
 
     def _missing(self, package: str) -> ConfigError:
-        extra = "" if package == "requests" else " (pip install 'bbfs[storage]')"
-        return self._unusable(f"type storage, {self._place.scheme}: needs the package {package}{extra}")
+        lack = f"needs the package {package}"
+        if package != "requests":  # which no extra has
+            lack = f"{needs('storage')}: no package {package}"
+        return self._unusable(f"type storage, {self._place.scheme}: {lack}")
 
 
 class LibraryBackend(RemoteBackend):

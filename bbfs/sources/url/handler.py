@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from bbfs.extras import needs
 from bbfs.model.errors import ConfigError, NotFound, NotSupported, ProtocolViolation, Unreachable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
@@ -42,7 +43,6 @@ from bbfs.sources.url.pages import MARKDOWN, WebPage, expected_type, page_name
 _HTML = ("text/html", "application/xhtml+xml")
 _LIBRARIES = ("bs4", "markdownify")
 """Modules that render a page, in a worker process."""
-_EXTRA = "needs packages that are not installed: pip install 'bbfs[web]'"
 
 
 class UrlHandler:
@@ -79,7 +79,7 @@ class UrlHandler:
         self._robots = _robots(source, self._client, options) if not where.is_complete else None
         self._workers = services.workers
         if options.markdown and not all(map(find_spec, _LIBRARIES)):
-            raise ConfigError(f"sources[{source.id}].config.markdown: {_EXTRA}")
+            raise ConfigError(f"sources[{source.id}].config.markdown: {needs('web')}")
 
     @property
     def state(self) -> SourceState:
@@ -245,5 +245,5 @@ def _robots(source: DataSource, client: WebClient, options: UrlOptions) -> Any:
     try:
         from bbfs.sources.url.robots import Robots  # noqa: PLC0415 - of the extra "web"
     except ImportError as exc:
-        raise ConfigError(f"sources[{source.id}].config: llms_txt and sitemap: {_EXTRA}") from exc
+        raise ConfigError(f"sources[{source.id}].config: llms_txt and sitemap: {needs('web')}") from exc
     return Robots(client, options.user_agent.partition("/")[0], heeded=options.robots)

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
+from bbfs.extras import needs
 from bbfs.model.errors import ConfigError
 from bbfs.model.source_types import vector_backend
 from bbfs.model.values import DataSource
@@ -69,7 +70,7 @@ def backend(source: DataSource, options: VectorSearchOptions) -> VectorBackend:
     if scheme == "qdrant":
         return _qdrant(source, options, where)
     if scheme == "sqlite" and find_spec("sqlite_vec") is None:
-        raise ConfigError(f"{where}: needs the extra 'vector' (pip install 'bbfs[vector]')")
+        raise ConfigError(f"{where}: {needs('vector')}")
     if scheme == "pgvector":
         url = f"postgresql://{url.partition('://')[2]}"
     access = access_of(source, url, options.max_memory)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bbfs.extras import needs
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, NotSupported, ProtocolViolation
 from bbfs.sources.database.names import shown
 from bbfs.sources.database.sqlite.database import SqliteDatabase
@@ -47,7 +48,7 @@ class VectorFile(SqliteDatabase):
 
     def fault(self, error: Exception) -> BbfsError | None:
         if isinstance(error, ImportError):
-            return NotSupported("reading vectors in SQLite needs the extra 'vector' (pip install 'bbfs[vector]')")
+            return NotSupported(f"reading vectors in SQLite {needs('vector')}")
         return super().fault(error)
 
 

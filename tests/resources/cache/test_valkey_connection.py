@@ -18,5 +18,5 @@ async def test_probe_says_what_is_wrong() -> None:
 
 def test_without_the_client_the_configuration_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install 'coredis"):
+    with pytest.raises(ConfigError, match="shared needs the extra 'shared'"):
         ValkeyTier(SharedCache())

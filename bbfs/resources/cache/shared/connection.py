@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import trio
 
+from bbfs.extras import needs
 from bbfs.model.errors import ConfigError, Unreachable
 from bbfs.model.values import SharedCache
 
@@ -31,8 +32,6 @@ STEADY = 30.0
 """Lifetime (seconds) of a connection that resets the back-off."""
 SILENCE = 5
 """Seconds without a message after which the server is pinged."""
-EXTRA = "coredis>=6.9,<7"
-"""The requirement that `bbfs[shared]` adds, for pip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,7 @@ USUAL_WAITS = Waits()
 def require_client() -> None:
     """Raise ConfigError if the client library is not installed. Does not import it, which costs a second."""
     if find_spec("coredis") is None:
-        raise ConfigError(
-            f"[cache] shared needs the client of Valkey and Redis, which is not installed: pip install '{EXTRA}'"
-        )
+        raise ConfigError(f"[cache] shared {needs('shared')}")
     logging.getLogger("coredis").setLevel(logging.CRITICAL)  # it also logs, with tracebacks, what it raises
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
+from bbfs.extras import needs
 from bbfs.model.errors import DeadlineExceeded, NotSupported, Unreachable
 from bbfs.model.values import Hit
 from bbfs.resources.search.index.store import IndexStore
@@ -27,9 +28,6 @@ EMBEDDED_WITHIN = 60.0
 WITHOUT_MODEL = (
     'nothing makes vectors of texts: set [embeddings] to url = "http://localhost:11434/v1" and model = "…", or to'
     ' folder = "…"'
-)
-_WITHOUT_EXTENSION = (
-    "it needs the extra 'vector' (pip install 'bbfs[vector]'), and a Python whose SQLite loads extensions"
 )
 
 
@@ -67,7 +65,7 @@ class Meaning:
     def check(self, store: IndexStore) -> None:
         """Find out if a database can have vectors."""
         if not store.has_vectors and self.lacks is None:
-            self.lacks = _WITHOUT_EXTENSION
+            self.lacks = f"it {needs('vector')}, and a Python whose SQLite loads extensions"
             self._complain(f"the index has no vectors: {self.lacks}")
 
     async def make(self, store: IndexStore, is_busy: Callable[[], bool]) -> None:

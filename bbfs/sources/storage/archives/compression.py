@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol
 
+from bbfs.extras import needs
 from bbfs.model.errors import NotSupported
 
 XZ_MEMORY = 80 << 20
@@ -88,7 +89,7 @@ def _zstandard() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise NotSupported("compressed with zstd: needs the package backports.zstd (pip install 'bbfs[storage]')")
+    raise NotSupported(f"compressed with zstd: {needs('storage')}")
 
 
 class Decompressed(io.RawIOBase):

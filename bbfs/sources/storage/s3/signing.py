@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+from bbfs.extras import needs
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, LoginRequired, Unreachable
 from bbfs.sources.http.proxies import proxy_of_environment
 from bbfs.sources.storage.options import Configured
@@ -62,7 +63,7 @@ class Accounts:
         if self._options.anonymous and (self._auth.access_key or self._options.profile):
             raise ConfigError(f"{where}: anonymous requests take neither access_key nor profile")
         if find_spec("botocore") is None:
-            raise ConfigError(f"{where}: type storage, s3: needs the package botocore (pip install 'bbfs[storage]')")
+            raise ConfigError(f"{where}: type storage, s3: {needs('storage')}: no package botocore")
         logging.getLogger("botocore").setLevel(logging.CRITICAL)  # it logs signatures, tokens and what commands print
         self._timeout = configured.source.policy.timeout
         # A command that prints credentials may hang: it holds this one thread, and no other.
