@@ -10,8 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
+from bbfs.extras import install_command, needs
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.address import was_killed
 from bbfs.fuse.mountpoint import DeadMount, Mount, MountError, SilentMount
@@ -188,7 +190,32 @@ def missing() -> str | None:
         return "/dev/fuse may not be opened by this user: 'chmod 666 /dev/fuse', as udev has it by default"
     if os.geteuid() != 0 and shutil.which("fusermount3") is None:
         return "fusermount3 is missing: install the package fuse3 ('apt install fuse3'), or mount as root"
+    return missing_binding()
+
+
+def missing_binding() -> str | None:
+    """Return why pyfuse3 cannot be imported, with the remedy, in one sentence; None if it can.
+
+    Imports it and trio, which takes a quarter of a second.
+    """
+    try:
+        import_module("pyfuse3")
+    except ModuleNotFoundError as error:
+        if error.name != "pyfuse3":
+            raise
+        compiler = "'apt install gcc libfuse3-dev pkg-config python3-dev'"
+        return f"mounting {needs('mount')}; if that finds no wheel of pyfuse3, {compiler} brings what compiles it"
+    except ImportError as error:
+        remedy = f"install libfuse3 ('apt install libfuse3-3'), or the extra 'mount' again ({install_command('mount')})"
+        return f"pyfuse3 cannot be loaded ({error}): {remedy}"
     return None
+
+
+def require() -> None:
+    """Raise MountError if this machine lacks what mounting needs."""
+    lack = missing()
+    if lack is not None:
+        raise MountError(lack)
 
 
 def missing_table(path: str = MOUNT_TABLE) -> str | None:
@@ -297,9 +324,7 @@ def prepared(path: str) -> Iterator[MountPoint]:
     If that made the directory, remove it afterwards, unless it is mounted on or not empty. Each directory on the way is
     made in the one that was checked before, whatever takes its place.
     """
-    lack = missing()
-    if lack is not None:
-        raise MountError(lack)
+    require()
     path = _resolved(path)
     _require_unmounted(path)
     to_make, above = [], path

@@ -1,8 +1,10 @@
 """The extras: each that a message names exists, and the message has the command for the way bbfs was installed."""
 
 import json
+import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 from repository import ROOT
 
 from bbfs import extras
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 @pytest.fixture
@@ -84,6 +88,14 @@ def test_uv_pip_is_named_for_an_environment_without_pip(installed_in: Callable[.
 def test_a_checkout_has_make(installed_in: Callable[..., None]) -> None:
     installed_in(ROOT / ".venv", installer="uv")
     assert extras.install_command("web") == f"make -C {ROOT} install"
+
+
+def test_every_extra_that_a_message_names_is_there_and_all_has_them() -> None:
+    text = "\n".join(path.read_text("utf-8") for path in (ROOT / "bbfs").rglob("*.py"))
+    named = set(re.findall(r"""(?:needs|install_command)\(["'](\w+)["']\)""", text))
+    assert named == EXTRAS.keys() - {"all", "database"}  # which is named by a variable
+    (everything,) = EXTRAS["all"]
+    assert everything == f"bbfs[{','.join(name for name in EXTRAS if name != 'all')}]"
 
 
 def test_no_other_module_says_how_something_is_installed_with_pip() -> None:

@@ -116,6 +116,7 @@ def mount(
     Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced.
     """
     config = choice.load_some()
+    lazy.mounting.require()
     set_up_log(choice.verbosity, config, log)
     if background and log is None:
         _keep_log(mount_point, choice.verbosity, config)

@@ -71,6 +71,7 @@ def run(
         raise click.UsageError("--on names the sources; leave out the options that name others")
     config = None if on is not None else choice.load_some()
     if config is not None:
+        lazy.mounting.require()
         set_up_log(choice.verbosity, config, log, among_others=True)
 
     lower = None if on is None else _lower(on)
