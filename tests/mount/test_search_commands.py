@@ -63,6 +63,36 @@ SAME = [
     ["^$"],
     ["nowhere at all"],
     ["zero\ncertificate"],
+    ["-rnE", "renew|one"],
+    ["-Hrn", "certificate"],
+    ["-rhn", "certificate"],
+    ["-Rn", "certificate"],
+    ["-R", "--include", "*.md", "--exclude-dir", "deep", "certificate"],
+    ["-rsI", "certificate"],
+    ["-a", "certificate"],
+    ["-oi", "cert[a-z]+"],
+    ["-bo", "e"],
+    ["-x", "certificate"],
+    ["-L", "certificate"],
+    ["-m1", "certificate"],
+    ["-cm", "1", "certificate"],
+    ["-ch", "certificate"],
+    ["-cZ", "certificate"],
+    ["-q", "certificate"],
+    ["-q", "nowhere at all"],
+    ["-e", "two", "-e", "four"],
+    ["-G", "main()"],
+    ["-G", "r\\(en\\)ew"],
+    ["-1", "three"],
+    ["-A", "0", "certificate", "--include", "notes.txt"],
+    ["--color", "certificate"],
+    ["--color=always", "certificate"],
+    ["--colour=always", "-c", "certificate"],
+    ["-e", "--color"],
+    ["--exclude", "*.md", "certificate"],
+    ["--exclude-dir", "d*", "certificate"],
+    ["--include", "*.md", "--exclude", "use*", "e"],
+    ["--exclude", "use*", "--include", "*.md", "e"],
 ]
 
 
@@ -84,10 +114,10 @@ def test_the_matches_are_those_of_grep(mount: Mount, arguments: list[str]) -> No
     here = mount / "bb-filesystem+notes+file"
     if arguments == ["-e"]:
         arguments = ["--", "-dash"]
-    plain = ["-E"] if not {"-F", "-P"} & {*arguments} else []
+    plain = ["-E"] if not {"-F", "-G", "-P"} & {*arguments} else []
     expected = Program("grep", "-rn", *plain, *arguments, here).wait()
     found = mount.bbfs("grep", *arguments, here, status=expected.status)
-    assert sorted(found.text.splitlines()) == sorted(expected.text.splitlines())
+    assert sorted(found.out.splitlines()) == sorted(expected.out.splitlines())
 
 
 @pytest.mark.semantics("S37.1")
@@ -132,8 +162,12 @@ def test_names_that_begin_with_a_dash_are_printed_as_they_are(mount: Mount) -> N
 def test_what_cannot_be_searched_is_said(mount: Mount, tmp_path: Path) -> None:
     assert b"Unmatched" in mount.bbfs("grep", "a(", status=2).err
     assert b"not inside a bbfs mount" in mount.bbfs("grep", "a", tmp_path, status=2).err
-    missing = mount / "bb-filesystem+notes+file/nothing"
-    assert b"No such file" in mount.bbfs("grep", "a", missing, status=2).err
+    here = mount / "bb-filesystem+notes+file"
+    assert b"No such file" in mount.bbfs("grep", "a", here / "nothing", status=2).err
+    assert mount.bbfs("grep", "-s", "a", here / "nothing", status=2).err == b""
+    assert mount.bbfs("grep", "-qs", "a", here / "nothing", here, status=0).out == b""
+    assert b"Missing argument 'PATTERN'" in mount.bbfs("grep", "-rn", status=2).err
+    assert b"No such option" in mount.bbfs("grep", "-z", "a", here, status=2).err
 
 
 def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Path) -> None:

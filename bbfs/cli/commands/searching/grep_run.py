@@ -33,7 +33,7 @@ FEWEST, MOST = 16, 500
 """Files of one process."""
 LONGEST = 100_000
 """Bytes of the names in one command line (ARG_MAX of Linux is 2 MiB, with the environment)."""
-_SYNTAX = {"extended": "-E", "fixed": "-F", "perl": "-P"}
+_SYNTAX = {"extended": "-E", "fixed": "-F", "basic": "-G", "perl": "-P"}
 _COPIED = 1 << 16
 _NO_MOUNT = "not at any mount; bbfs grep reads files of a mount ('bbfs mount' makes one)"
 FOUND, NOTHING, FAILED = 0, 1, 2
@@ -42,18 +42,18 @@ FOUND, NOTHING, FAILED = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The question. options: for grep. include: patterns of names. inverted, counts, separated: whether lines without a
-    match, the count of each file, and separators of contexts are to be printed. cached: trust the index.
+    """The question.
+
+    options: for grep, each with its value in one word. names: patterns of names in order, each with whether such a
+    file is searched. pruned: patterns of directories that are left out. follows: follow links. cached: trust the index.
     """
 
     pattern: str
-    syntax: Literal["extended", "fixed", "perl"]
+    syntax: Literal["extended", "fixed", "basic", "perl"]
     options: Sequence[str]
-    include: Sequence[str]
-    ignore_case: bool
-    inverted: bool
-    counts: bool
-    separated: bool
+    names: Sequence[tuple[bool, str]]
+    pruned: Sequence[str]
+    follows: bool
     cached: bool
 
     @property
@@ -61,7 +61,31 @@ class Asked:
         """The command line of grep, up to the names of files."""
         if shutil.which("grep") is None:
             raise NotSupported("there is no grep on this machine")
-        return ["grep", "-r", "-n", "-H", _SYNTAX[self.syntax], *self.options, "-e", self.pattern, "--"]
+        walk = ["-r"]
+        if self.follows:  # grep itself walks
+            walk = ["-R", *(f"--exclude-dir={pattern}" for pattern in self.pruned)]
+            walk += [f"--{'include' if wanted else 'exclude'}={pattern}" for wanted, pattern in self.names]
+        return ["grep", *walk, "-n", "-H", _SYNTAX[self.syntax], *self.options, "-e", self.pattern, "--"]
+
+    def request(self, path: str) -> Grep:
+        """Return the request to the daemon, for the files at and below a path."""
+        if self.syntax == "basic" or self.has("-v", "-L"):
+            return Grep(path, "", "extended", False, self.cached, self.counts)
+        return Grep(path, self.pattern, self.syntax, self.has("-i"), self.cached, self.counts)
+
+    def has(self, *options: str) -> bool:
+        return any(option in self.options for option in options)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the count of each file is printed."""
+        return self.has("-c") and not self.has("-q", "-l", "-L")
+
+    @property
+    def separated(self) -> bool:
+        """Whether grep separates groups of lines."""
+        around = any(option[:2] in ("-A", "-B", "-C") for option in self.options)
+        return around and not self.has("-c", "-q", "-l", "-L")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +128,13 @@ def run(asked: Asked, operands: Sequence[str], elsewhere: Callable[[Locate], Loc
         if isinstance(place, _Place):
             places.append(place)
         else:
-            output.failure(place, operand)
             search.failed = True
+            if not asked.has("-s"):
+                output.failure(place, operand)
     search.run(places)
-    return FAILED if search.failed else FOUND if search.found else NOTHING
+    if search.failed and not (search.found and asked.has("-q")):
+        return FAILED
+    return FOUND if search.found else NOTHING
 
 
 def _of_path(operand: str) -> "_Place | BbfsError | OSError":
@@ -175,19 +202,19 @@ class _Search:
         self._printing = threading.Lock()
         self._room = threading.Semaphore(2 * AT_ONCE)
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._named: SimpleQueue[list[str] | None] = SimpleQueue()
         self._stopped = False
 
     def run(self, places: Sequence[_Place]) -> None:
         """Search in some places. Raise BbfsError, OSError."""
         # A thread of its own takes the names: a daemon ends the connection of a client that reads too slowly.
-        named: SimpleQueue[list[str] | None] = SimpleQueue()
         started: SimpleQueue[Future[_Grepped] | None] = SimpleQueue()
         failures: list[Exception] = []
-        threading.Thread(target=self._name_all, args=(places, named, failures), daemon=True).start()
+        threading.Thread(target=self._name_all, args=(places, failures), daemon=True).start()
         with ThreadPoolExecutor(AT_ONCE) as greps, ThreadPoolExecutor(1) as printer:
             printing = printer.submit(self._print_all, started)
             try:
-                for batch in _batches(iter(named.get, None)):
+                for batch in _batches(iter(self._named.get, None)):
                     self._room.acquire()
                     if self._stopped:
                         break
@@ -198,16 +225,23 @@ class _Search:
                 self._stop()  # else the end of the pools would wait for what is under way
                 started.put(None)
                 raise
-        if failures:
+        if failures and not self._has_answer:
             raise failures[0]
+
+    @property
+    def _has_answer(self) -> bool:
+        """Whether the exit status is known, and nothing is to be printed."""
+        return self.found and self._asked.has("-q")
 
     def _stop(self) -> None:
         self._stopped = True
         for process in [*self._running]:
             process.kill()
+        self._named.put(None)  # who waits for names finds that it is over
 
     def _grep(self, batch: list[str]) -> _Grepped:
-        names = ["./-" if name == "-" else name for name in batch]  # grep reads its standard input for the other
+        # grep reads its standard input for "-"; it walks the current directory if it gets no name.
+        names = ["./-" if name == "-" else name for name in batch if name]
         taken = tempfile.TemporaryFile()  # noqa: SIM115 - the thread that prints closes it
         if self._stopped:
             return _Grepped(taken, NOTHING)
@@ -227,6 +261,8 @@ class _Search:
                 self._room.release()
                 self.found = self.found or done.status == FOUND
                 self.failed = self.failed or done.status not in (FOUND, NOTHING)
+                if self._has_answer and not self._stopped:
+                    self._stop()
         except BaseException:
             self._stop()
             self._room.release()  # who waits for room finds that it is over
@@ -247,48 +283,58 @@ class _Search:
                 first = taken.read(_COPIED)
             sys.stdout.buffer.flush()
 
-    def _name_all(
-        self, places: Sequence[_Place], named: "SimpleQueue[list[str] | None]", failures: list[Exception]
-    ) -> None:
+    def _name_all(self, places: Sequence[_Place], failures: list[Exception]) -> None:
         try:
             for place in places:
                 for names in self._files(place):
-                    named.put(names)
+                    self._named.put(names)
         except (BbfsError, OSError) as error:
             failures.append(error)
         finally:
-            named.put(None)
+            self._named.put(None)
 
     def _files(self, place: _Place) -> Iterator[list[str]]:
         """Yield the names of the files that can match, some at a time."""
-        asked = self._asked
-        if not place.is_directory:
-            yield self._included([place.shown])
+        if not place.is_directory or self._asked.follows:
+            yield [place.shown] if place.is_directory else self._wanted(place, [place.shown])
             return
-        pattern = "" if asked.inverted else asked.pattern
         path = "/".join(place.path)
-        request = Grep(path, pattern, asked.syntax, asked.ignore_case, asked.cached, asked.counts)
         written = _Written(place)
         mountpoint.names(place.mount)  # or the error of a dead mount
-        for answer in written.known(control_client.ask_now(place.mount, request)):
+        for answer in written.known(control_client.ask_now(place.mount, self._asked.request(path))):
             match answer:
                 case MayMatch(paths):
-                    yield self._included(_shown(place, written.without(paths)))
+                    yield self._wanted(place, _shown(place, written.without(paths)))
                 case NoMatch(paths):
-                    without = "".join(f"{name}:0\n" for name in self._included(_shown(place, written.without(paths))))
-                    with self._printing:
-                        sys.stdout.buffer.write(os.fsencode(without))
+                    yield from self._without_match(self._wanted(place, _shown(place, written.without(paths))))
                 case Unlisted(directory, why):
-                    output.message(f"{''.join(_shown(place, [directory]))}: {why}")
                     self.failed = True
+                    if not self._asked.has("-s"):
+                        output.message(f"{''.join(_shown(place, [directory]))}: {why}")
         if written.files:
-            yield self._included(_shown(place, sorted(written.files)))
+            yield self._wanted(place, _shown(place, sorted(written.files)))
 
-    def _included(self, names: list[str]) -> list[str]:
-        if not self._asked.include:
-            return names
-        patterns = [os.fsencode(pattern) for pattern in self._asked.include]
-        return [name for name in names if any(_fits(os.path.basename(name), pattern) for pattern in patterns)]
+    def _without_match(self, names: list[str]) -> Iterator[list[str]]:
+        """Print the counts of files without a match, or yield the files if grep writes other lines for them."""
+        if self._asked.has("-h", "-Z", "--color=always"):
+            yield names
+            return
+        with self._printing:
+            sys.stdout.buffer.write(os.fsencode("".join(f"{name}:0\n" for name in names)))
+
+    def _wanted(self, place: _Place, names: list[str]) -> list[str]:
+        """Return the names that the patterns for files and directories do not leave out."""
+        asked = self._asked
+        if asked.pruned:
+            skipped = len(os.path.dirname(place.shown)) if place.is_directory else len(place.shown)
+            below = ((name, os.path.dirname(name[skipped:]).split("/")) for name in names)
+            names = [name for name, path in below if not any(_fits(each, asked.pruned) for each in path if each)]
+        if asked.names:
+            unnamed = not asked.names[0][0]
+            last = [(wanted, (pattern,)) for wanted, pattern in reversed(asked.names)]
+            bases = ((name, os.path.basename(name)) for name in names)
+            names = [name for name, base in bases if next((to for to, each in last if _fits(base, each)), unnamed)]
+        return names
 
 
 class _Written:
@@ -360,6 +406,7 @@ def _cut(names: Sequence[str]) -> list[str]:
     return list(names[:taken])
 
 
-def _fits(name: str, pattern: bytes) -> bool:
-    """Return whether a name fits a pattern as grep reads it: by fnmatch(3), which is not Python's."""
-    return lazy.ctypes.CDLL(None).fnmatch(pattern, os.fsencode(name), 0) == 0
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a name fits a pattern as grep reads them: by fnmatch(3), which is not Python's."""
+    fnmatch = lazy.ctypes.CDLL(None).fnmatch
+    return any(fnmatch(os.fsencode(pattern), os.fsencode(name), 0) == 0 for pattern in patterns)
