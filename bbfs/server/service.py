@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
@@ -13,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged
 from pydantic import ValidationError
 
+from bbfs import __version__
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import ResourceTemplate
@@ -58,7 +58,7 @@ class Service(NotifyingServer[Any]):
         self._offering = Offering(manager, nursery, lambda: self._subscribers.notify(ResourcesListChanged()))
         super().__init__(
             "bbfs",
-            version=version("bbfs"),
+            version=__version__,
             title="bbfs",
             instructions=_INSTRUCTIONS,
             cache_hints=_cache_hints(),

@@ -4,7 +4,6 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import mcp_types as types
@@ -14,6 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
+from bbfs import __version__
 from bbfs.knowledge import addresses
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.documents import NotFound
@@ -57,7 +57,7 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
         self._catalogue = Catalogue(store)
         super().__init__(
             "bbfs-knowledge",
-            version=version("bbfs"),
+            version=__version__,
             title="Knowledge base",
             instructions=_INSTRUCTIONS,
             cache_hints=_cache_hints(ttl),
