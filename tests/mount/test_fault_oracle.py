@@ -1,5 +1,6 @@
 """The oracle of `test_write_faults.py` finds what is wrong in histories that are made up."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ SAVED = State(1.5, "l0", ("s.l0", "w0.0"), "mount")
 SAVE = Event("w0", 0, "rewrite", "l0", 1.0, 2.0, wrote=("s.l0", "w0.0"))
 REFUSED = replace(SAVE, error="EIO", stage="close")
 READ = Event("p0", 0, "read", "l0", 3.0, 3.1, read=("s.l0", "w0.0"))
+THEIRS = record("s.a0", LEAST) + record("w1.1", LEAST)
 LOOK = Seen(0.5, "l0", 0)
 GOOD = History((FIRST, SAVED), (SAVE, READ), ledgers=frozenset({"l0"}), seen=(LOOK,), last={"l0": ("s.l0", "w0.0")})
 STRANGE = State(1.2, "l0", ("s.l0", "s.1"), "stranger")
@@ -128,11 +130,12 @@ def test_a_plan_is_that_of_its_seed(kind: Kind) -> None:
 @pytest.mark.parametrize(
     ("theirs", "mine", "is_right"),
     [
-        ("w1.1 48 11", "w0.0 90 00w1.2 48 22", True),
-        ("w1.1 48 11", "w1.2 48 22", False),
-        ("w1.1 48 11\ns.1 48 11", "w0.0 90 00w1.2 48 22", False),
-        (r'{"id": 1, "what": "s.a0 48 11\nw1.1 48 11"}', "w0.0 90 00w1.2 48 22", True),
-        (r'{"id": 1, "what": "s.a0 48 11\nw1.1 48 11\ns.1 48 11"}', "w0.0 90 00w1.2 48 22", False),
+        (THEIRS, "w0.0 90 00w1.2 48 22", True),
+        (THEIRS, "w1.2 48 22", False),
+        (THEIRS + record("s.1", LEAST), "w0.0 90 00w1.2 48 22", False),
+        (THEIRS + record("s.1", 90)[:50], "w0.0 90 00w1.2 48 22", True),
+        (json.dumps({"id": 1, "what": THEIRS}), "w0.0 90 00w1.2 48 22", True),
+        (json.dumps({"id": 1, "what": THEIRS + record("s.1", LEAST)}), "w0.0 90 00w1.2 48 22", False),
     ],
 )
 def test_a_diff_has_each_record_of_a_refused_write_what_is_there_of_a_half_and_no_other(

@@ -52,16 +52,17 @@ def names_of(text: str, *, is_growing: bool = False) -> Records:
 
 def _names_in_line(line: str, *, is_growing: bool) -> Records:
     """Return the name of the record in a line, after that of a record that has no end. Raise Torn."""
-    if _is_whole(line):
+    if is_whole(line):
         return (line.partition(" ")[0],)
     for found in _BEGINNING.finditer(line) if is_growing else ():
         half, whole = line[: found.start()], line[found.start() :]
-        if int(found[1]) == len(whole) + 1 and _is_whole(whole) and _is_half(half):
+        if int(found[1]) == len(whole) + 1 and is_whole(whole) and _is_half(half):
             return HALF + half.partition(" ")[0], whole.partition(" ")[0]
     raise Torn(f"no record, but {len(line)} bytes: {line[:80]!r} … {line[-40:]!r}")
 
 
-def _is_whole(line: str) -> bool:
+def is_whole(line: str) -> bool:
+    """Return whether a line is one record."""
     body, _, checksum = line.rpartition(" ")
     return len(line) >= LEAST - 1 and checksum == _sum(body) and f" {len(line) + 1} " in body
 

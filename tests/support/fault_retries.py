@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fault_contents import HALF, Plain, Records, Torn, names_in
+from fault_contents import HALF, Plain, Records, Torn, is_whole, names_in
 from fault_oracle import Event, State
 
 CONFLICT = "Conflict: "
-_PRINTED = re.compile(r"""(?:^|"|\\n)([a-z]\d*\.[a-z]?\d+) \d+ """, re.MULTILINE)
-"""The name at the beginning of a record, in a text or in a row as JSON."""
+_LINE = re.compile(r'\n|\\n|"')
+"""Between two records, in a text or in a row as JSON."""
 _MOMENT = 0.02
 """Seconds by which a source may note a change later than the command ends."""
 
@@ -149,7 +149,8 @@ def _refused(attempt: Attempt, after: Kept, states: Sequence[State]) -> Iterator
     missing += [each for each in mine - theirs if _printed(each) not in attempt.mine]
     if missing:
         yield f"{attempt}: `pending diff` has neither side of {sorted(missing)}"
-    if invented := set(_PRINTED.findall(attempt.theirs)) - {each.removeprefix(HALF) for each in theirs}:
+    whole = {line.partition(" ")[0] for line in _LINE.split(attempt.theirs) if is_whole(line)}
+    if invented := whole - theirs:
         yield f"{attempt}: `pending diff` shows {sorted(invented)}, and the source has {sorted(theirs)}"
 
 

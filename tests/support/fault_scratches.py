@@ -277,7 +277,9 @@ def _overwritten(history: History, began: float, until: float) -> Iterator[str]:
         for before, after in itertools.pairwise(states):
             if before.by == "mount" or after.by != "mount" or not began <= after.at <= until:
                 continue
-            if before.at > hidden.get(name, float("inf")):
+            since = hidden.get(name, float("inf"))
+            based_on = next((state.records for state in reversed(states) if state.at <= since), None)
+            if before.at > since and not (before.records is None and based_on is None):  # it makes what is not there
                 yield (
                     f"{name}: at {after.at:.3f} apply replaced the state of {before.at:.3f} by the stranger, "
                     f"{(before.records or ('nothing',))[-2:]}, by {(after.records or ('nothing',))[-2:]}"
