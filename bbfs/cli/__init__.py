@@ -28,7 +28,7 @@ Examples:
   bbfs add notes ~/notes
   bbfs ls docs
   bbfs cat docs/resource/guide/install
-  bbfs search 'renew the certificate'
+  bbfs search renew the certificate
   bbfs call git git_log repo_path=~/src
   bbfs umount ~/mnt
   bbfs login docs

@@ -47,9 +47,9 @@ def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result]
         f"{HERE}/tls/issue.md",
         "    How a certificate is issued.",
     ]
-    assert done.stderr == "bbfs: cannot be searched: notes (no search of their own, not indexed)\n"
-    assert bbfs("search", "-l", "-n", "1", "issued", "kb/tls", "-q", *only).output == f"{HERE}/tls/issue.md\n"
-    [first, _] = json.loads(bbfs("search", "--json", "renew certificate", "kb", *only).stdout)
+    assert done.stderr.startswith("bbfs: cannot be searched: notes (no search of their own, not indexed)\n")
+    assert bbfs("search", "-l", "-n", "1", "issued", "--in", "kb/tls", "-q", *only).output == f"{HERE}/tls/issue.md\n"
+    [first, _] = json.loads(bbfs("search", "--json", "renew certificate", "--in", "kb", *only).stdout)
     assert first.pop("score") == pytest.approx(1 / 61, abs=1e-6)
     assert first == {
         "path": f"{HERE}/tls/renew.md",
@@ -65,11 +65,12 @@ def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result]
     ("words", "status", "says"),
     [
         (["nothing"], 1, "cannot be searched: notes"),
-        (["certificate", "notes"], 1, "cannot be searched: notes"),
-        (["--mode", "meaning", "certificate", "kb"], 1, "not searched: kb (by words only)"),
+        (["certificate", "--in", "notes"], 1, "cannot be searched: notes"),
+        (["--mode", "meaning", "certificate", "--in", "kb"], 1, "not searched: kb (by words only)"),
         ([" "], 1, "a query without a word"),
-        (["certificate", "nowhere"], 1, "no source 'nowhere'"),
-        (["certificate", "kb/none"], 1, "none"),
+        (["certificate", "--in", "nowhere"], 1, "no source 'nowhere'"),
+        (["certificate", "--in", "kb/none"], 1, "none"),
+        ([], 2, "Missing argument 'WORD…'"),
         (["-n", "0", "certificate"], 2, "0"),
     ],
 )
@@ -79,6 +80,33 @@ def test_without_a_hit_the_status_is_1(
     done = bbfs("search", *words, *only)
     assert (done.exit_code, done.stdout) == (status, "")
     assert says in done.stderr
+
+
+@pytest.mark.semantics("S36")
+def test_several_words_need_no_quotation_marks(bbfs: Callable[..., Result], only: list[str]) -> None:
+    one = bbfs("search", "-l", "how a certificate is issued", *only)
+    several = bbfs("search", "-l", "how", "a", "certificate", "is", "issued", *only)
+    assert one.stdout.splitlines()[0] == f"{HERE}/tls/issue.md"
+    assert (several.stdout, several.stderr) == (one.stdout, one.stderr)
+    # As before, a URI or a path inside a mount is no word; the name of a source is one.
+    assert (
+        bbfs("search", "-l", "certificate", "bb-memory+kb+memory://tls/issue.md", *only).stdout
+        == f"{HERE}/tls/issue.md\n"
+    )
+    named = bbfs("search", "certificate", "kb", *only)
+    assert "bbfs: 'kb' is a word of the search; --in kb searches in that source alone" in named.stderr
+    assert "is a word" not in bbfs("search", "certificate", "kb", "--in", "notes", *only).stderr
+
+
+def test_the_command_that_makes_a_source_searchable_is_named(
+    bbfs: Callable[..., Result], only: list[str], tmp_path: Path
+) -> None:
+    assert "bbfs: 'bbfs index notes' with the same options makes it searchable\n" in bbfs("search", "a", *only).stderr
+    default = tmp_path / "config/bbfs/config.toml"
+    default.parent.mkdir(parents=True)
+    default.write_text(Path(only[1]).read_text())
+    assert "bbfs: 'bbfs index notes' makes it searchable\n" in bbfs("search", "a").stderr
+    assert bbfs("search", "a", "--in", "kb").stderr == ""
 
 
 def test_the_best_hit_is_opened(bbfs: Callable[..., Result], only: list[str]) -> None:
@@ -105,9 +133,9 @@ def test_on_a_terminal_it_is_coloured_and_a_pager_opens(only: list[str], tmp_pat
         os.close(ours)
         return said
 
-    shown = on_terminal("renew", "kb")
+    shown = on_terminal("renew", "--in", "kb")
     assert b"\x1b[35mbb-memory+kb+memory/tls/renew.md\x1b[0m" in shown
     assert b"\x1b[31m\x1b[1mrenew\x1b[0m`." in shown
     assert shown.count(b"\x1b[31m") == shown.lower().count(b"\x1b[31m\x1b[1mrenew")  # none of the source's own
-    on_terminal("--open", "issued", "kb")
+    on_terminal("--open", "issued", "--in", "kb")
     assert (tmp_path / "paged").read_text() == "How a certificate is issued."

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,9 +13,11 @@ import click
 from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands.access import SourceTree, Target
+from bbfs.cli.operands.location import inside_mount
 from bbfs.cli.operands.rule import Path, components
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.model.errors import NotSupported
+from bbfs.model.errors import InvalidUri, NotSupported
+from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix
 from bbfs.resources.commands.encoding import encoded
 from bbfs.resources.commands.requests import Problem
 from bbfs.resources.commands.requests.finding import Hit, Search
@@ -23,15 +26,17 @@ if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
 
 _LIMIT, _MOST, _WITHIN = 20, 200, 5.0
+_NOT_INDEXED = re.compile(r"cannot be searched: (.+) \(no search of their own, not indexed\)")
 _EXAMPLES = """\b
 Examples:
-  bbfs search 'renew the certificate'            in all sources
-  bbfs search 'renew the certificate' docs ~/mnt/bb-filesystem+notes+file/ops
-  bbfs search -n 1 --open 'renew the certificate'
+  bbfs search renew the certificate              in all sources
+  bbfs search renew the certificate --in docs --in ~/mnt/bb-filesystem+notes+file/ops
+  bbfs search -n 1 --open renew the certificate
   bbfs search -l certificate | xargs -d '\\n' head -n 3
 
 \b
-The query is one argument. A source that is slow or down, or cannot be searched, is named on standard error.
+All arguments are words of the search, but for paths inside a mount and bbfs URIs behind the first word: these are as
+with --in. A source that is slow or down, or cannot be searched, is named on standard error.
 
 \b
 JSON: an array of objects with path, uri, source, title, score, and where known snippet and where.
@@ -53,8 +58,15 @@ class _TreeHit:
 
 
 @click.command(epilog=_EXAMPLES, short_help="Find resources in all sources.")
-@click.argument("query")
-@click.argument("paths", metavar="[PATH]…", nargs=-1, shell_complete=complete_operand)
+@click.argument("words", metavar="WORD…", nargs=-1, required=True)
+@click.option(
+    "--in",
+    "places",
+    multiple=True,
+    metavar="SOURCE|PATH|URI",
+    shell_complete=complete_operand,
+    help="Search there only. May be given several times.",
+)
 @click.option("-n", "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="Hits at most.")
 @click.option(
     "--mode",
@@ -70,8 +82,8 @@ class _TreeHit:
 @source_options
 def search(
     choice: SourceChoice,
-    query: str,
-    paths: tuple[str, ...],
+    words: tuple[str, ...],
+    places: tuple[str, ...],
     limit: int,
     mode: Literal["words", "meaning", "both"],
     timeout: float,
@@ -79,12 +91,16 @@ def search(
     as_json: bool,
     open_first: bool,
 ) -> None:
-    """Find resources by the words of QUERY, in all sources or below each PATH, and print the best first."""
+    """Find resources by some words, in all sources or in those of --in, and print the best first."""
+    query = " ".join(word for number, word in enumerate(words) if number == 0 or not _is_place(word))
+    within = [*places, *filter(_is_place, words[1:])]
     hits: list[_TreeHit] = []
     problems: dict[str, None] = {}
 
     async def work(opened: "Trees") -> bytes | None:
-        for tree, below in await _scopes(opened, paths):
+        if len(words) > 1 and not within:
+            await _say_if_source(opened, words[-1], problems)
+        for tree, below in await _scopes(opened, within):
 
             def hear(answer: Hit | Problem, tree: SourceTree = tree) -> None:
                 if isinstance(answer, Problem):
@@ -102,10 +118,43 @@ def search(
     if not choice.verbosity.quiet:
         for problem in problems:
             output.message(problem)
+            if (hint := _how_to_index(problem, choice)) is not None:
+                output.message(hint)
     if open_first and hits:
         click.get_current_context().exit(_opened(hits[0], text))
     _print(hits, query, paths_only=paths_only, as_json=as_json)
     click.get_current_context().exit(0 if hits else 1)
+
+
+def _is_place(word: str) -> bool:
+    """Return whether a word can only be meant as a place: a bbfs URI, or a path that is written as one, in a mount."""
+    if word.startswith(("/", "./", "../", "~")) or word in (".", ".."):
+        return inside_mount(word) is not None
+    try:
+        parse_data_source_uri(word)
+    except InvalidUri:
+        return False
+    return True
+
+
+async def _say_if_source(opened: "Trees", word: str, problems: dict[str, None]) -> None:
+    """Say that the last word is the name of a source, and is searched for: `--in` may be meant."""
+    for tree in await opened.roots():
+        for entry in await tree.children((), exact=False):
+            with suppress(InvalidUri):
+                if parse_uri_prefix(entry.path[0]).name == word:
+                    problems[f"{word!r} is a word of the search; --in {word} searches in that source alone"] = None
+
+
+def _how_to_index(problem: str, choice: SourceChoice) -> str | None:
+    """Return the command to type if a problem is that sources are neither searched nor indexed, else None."""
+    found = _NOT_INDEXED.fullmatch(problem)
+    if found is None:
+        return None
+    sources = found[1].split(", ")
+    options = " with the same options" if choice.given else ""
+    made = "it" if len(sources) == 1 else "them"
+    return f"'bbfs index {lazy.shlex.join(sources)}'{options} makes {made} searchable"
 
 
 async def _scopes(opened: "Trees", operands: Sequence[str]) -> list[tuple[SourceTree, list[Path]]]:
