@@ -139,3 +139,13 @@ def test_on_a_terminal_it_is_coloured_and_a_pager_opens(only: list[str], tmp_pat
     assert shown.count(b"\x1b[31m") == shown.lower().count(b"\x1b[31m\x1b[1mrenew")  # none of the source's own
     on_terminal("--open", "issued", "--in", "kb")
     assert (tmp_path / "paged").read_text() == "How a certificate is issued."
+
+
+@pytest.mark.semantics("S36")
+def test_what_was_indexed_is_found_without_a_mount(
+    bbfs: Callable[..., Result], only: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "zebra.md").write_text("striped")
+    assert bbfs("index", "notes", *only).exit_code == 0
+    found = bbfs("search", "-l", "striped", *only)
+    assert (found.stdout, found.stderr) == ("bb-filesystem+notes+file/zebra.md\n", "")

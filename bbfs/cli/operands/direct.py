@@ -20,10 +20,11 @@ from bbfs.cli.operands.access import (
     with_pending,
 )
 from bbfs.cli.operands.rule import Path, components, path_by_rule
-from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, ReadOnly
+from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, ReadOnly, Unreachable
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.versions import Labels
 from bbfs.resources.commands.requests import Request, unheard
+from bbfs.resources.commands.requests.finding import Search
 from bbfs.resources.commands.requests.writing import Put, Remove
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class DirectTree:
         self.manager = manager
 
     async def ask(self, request: Request[A], hear: Callable[[A], object] | None = None) -> None:
+        asked: object = request
+        if isinstance(asked, Search) and self.manager.index is not None:
+            with suppress(Unreachable):  # the task that writes the index reports it
+                await self.manager.index.open()  # until then, no source counts as indexed
         await lazy.answers.ask(self.manager, request, hear or unheard)
 
     def has(self, path: str) -> bool:
