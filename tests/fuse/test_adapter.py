@@ -462,9 +462,48 @@ async def test_an_overlay_copies_no_content_of_another_size_than_it_was_told(nur
             await adapter.open(file, os.O_RDONLY, NOBODY)
         assert raised.value.errno == errno.ESTALE
         assert len(world.core.files) == 0
+        assert (await adapter.getattr(file, NOBODY)).st_size == len("longer than before")
         opened = await adapter.open(file, os.O_RDONLY, NOBODY)
         assert await adapter.read(opened.fh, 0, 100) == b"longer than before"
         await adapter.release(opened.fh)
+
+
+@pytest.mark.semantics("S7.3", "S39")
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_an_overlay_copies_no_content_that_another_thread_has_looked_up(
+    nursery: trio.Nursery, is_open: bool
+) -> None:
+    """The open waits for nothing: another thread has loaded the new version, or has it open."""
+    one, other = (cast(pyfuse3.RequestContext, SimpleNamespace(pid=pid, umask=0o022)) for pid in (1, 2))
+    source = TreeSource(contents={"file:./a.txt": b"first"})
+    async with World(nursery, source, is_lower=True) as world:
+        adapter = serving(world, replace(OWNER, is_lower=True))
+        root = pyfuse3.InodeT((await world.kernel.walk(TREE)).ino)
+        found = await adapter.lookup(root, pyfuse3.FileNameT(b"a.txt"), one)
+        first = await adapter.open(found.st_ino, os.O_RDONLY, one)
+        await adapter.release(first.fh)
+        assert (await adapter.getattr(found.st_ino, one)).st_size == len("first")
+        source.contents["file:./a.txt"] = b"longer than before"
+        world.core.refresh((TREE,))
+        later = await adapter.lookup(root, pyfuse3.FileNameT(b"a.txt"), other)
+        handle = None
+        while handle is None:
+            try:
+                handle = (await adapter.open(later.st_ino, os.O_RDONLY, other)).fh
+            except FUSEError:
+                later = await adapter.lookup(root, pyfuse3.FileNameT(b"a.txt"), other)
+        assert later.st_ino == found.st_ino
+        if not is_open:
+            await adapter.release(handle)
+        with pytest.raises(FUSEError) as raised:
+            await adapter.open(found.st_ino, os.O_RDONLY, one)
+        assert raised.value.errno == errno.ESTALE
+        found = await adapter.lookup(root, pyfuse3.FileNameT(b"a.txt"), one)
+        assert found.st_size == len("longer than before")
+        opened = await adapter.open(found.st_ino, os.O_RDONLY, one)
+        assert await adapter.read(opened.fh, 0, 100) == b"longer than before"
+        for each in [opened.fh, *([handle] if is_open else [])]:
+            await adapter.release(each)
 
 
 @pytest.mark.semantics("S32", "S39")

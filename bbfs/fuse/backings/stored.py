@@ -39,6 +39,7 @@ from bbfs.fuse.backings.attributes import (
     new_attributes,
     require_settable,
 )
+from bbfs.fuse.backings.told import ToldThreads
 from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown
@@ -91,6 +92,7 @@ class StoredRequests(pyfuse3.Operations):
         self._openers: dict[int, int] = {}
         """By handle: the thread that opened a file which programs write, or whose reads wait for the source."""
         self._bases: LRUCache[int, tuple[Path, Mapping[str, Any]]] = LRUCache(_BASES)  # by thread
+        self._told = ToldThreads(files.inodes) if owner.is_lower else None
 
     # -- waits -------------------------------------------------------------------------------------------------------
 
@@ -155,6 +157,8 @@ class StoredRequests(pyfuse3.Operations):
                 raise FUSEError(errno.EINTR)
             with self._locks.held(parent_inode):
                 found = await self._waited(ctx, found, self._names.lookup, parent_inode, name, asker)
+        if self._told is not None and 0 < found.ino < PASSED:
+            self._told.note(found.ino, ctx.pid)
         if self._shown.below:
             await self._shown.note_all(self._noted(found, parent_inode, name))
         return self._entry(found)
@@ -191,6 +195,8 @@ class StoredRequests(pyfuse3.Operations):
         found = self._files.getattr(inode, asker)
         if type(found) is Wait:
             found = await self._waited(ctx, found, self._files.getattr, inode, asker)
+        if self._told is not None:
+            self._told.note(inode, ctx.pid)
         if self._shown.below:
             await self._shown.note_all(self._noted(found))
         return self._entry(found)
@@ -266,6 +272,8 @@ class StoredRequests(pyfuse3.Operations):
                 self._openers[written] = ctx.pid
                 return FileInfo(fh=written, keep_cache=True, direct_io=self._writes.is_direct(written))
             raise FUSEError(errno.EINTR)
+        if self._told is not None and self._told.lacks(inode, ctx.pid):
+            raise Outdated("/".join(self._names.path(inode)))
         handle = self._files.open(inode)
         if type(handle) is Wait:
             version = self._files.inodes.get(inode).version
