@@ -290,6 +290,27 @@ def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dro
     assert json.loads(bbfs("pending", "--json").text) == []
 
 
+@pytest.mark.semantics("S32.1")
+@pytest.mark.timeout(60)
+def test_all_that_is_pending_is_compared_handed_over_and_dropped_at_once(mounted: Mounts, tmp_path: Path) -> None:
+    bbfs = Commands(mounted(source(tmp_path), expected=["somebody else"]).environ())
+    note = Path(bbfs.environ["BBFS_MOUNT"]) / PAD / "note.md"
+    for command in (["diff"], ["retry"], ["retry", "--force"], ["drop"], ["drop", "--yes"]):
+        assert bbfs("pending", *command, "--all").err.decode() == "bbfs: nothing is pending\n"
+        assert bbfs("pending", *command, "--all", "-q").err == b""
+        for wrong in ([], ["--all", "0b90"]):
+            assert b"expected IDs, or --all" in bbfs("pending", *command, *wrong, status=2).err
+    for number in range(2):
+        save(note, tmp_path, number)
+    assert bbfs("pending", "diff", "--all").text.count("+mine") == 2
+    assert bbfs("pending", "retry", "--all", status=1).err.decode().count("somebody else") == 2
+    bbfs("pending", "retry", "--all", "--force")
+    assert bbfs("pending").err.decode() == "bbfs: nothing is pending\n"
+    save(note, tmp_path, 2)
+    bbfs("pending", "drop", "--all", "--yes")
+    assert bbfs("pending").err.decode() == "bbfs: nothing is pending\n"
+
+
 @pytest.mark.semantics("S2.2")
 @pytest.mark.timeout(60)
 def test_a_uri_leads_to_no_name_that_an_editor_keeps_beside(mounted: Mounts, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """`bbfs pending`: writes that a source has not taken, and what becomes of them."""
 
+import functools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -33,6 +34,7 @@ Examples:
   bbfs pending diff 0b90              the source's content, and what should replace it
   bbfs pending retry 0b90             hand it over, if the source still has the state that it was based on
   bbfs pending retry --force 0b90     hand it over, whatever the source has
+  bbfs pending retry --all            hand all over
   bbfs pending drop 0b90
 
 \b
@@ -46,7 +48,22 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return [CompletionItem(each.id, help=each.uri) for each in items if each.id.startswith(incomplete)]
 
 
-_IDS = click.argument("ids", metavar="ID…", nargs=-1, required=True, shell_complete=_complete)
+def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the IDs of pending writes, and `--all`. The command gets `ids`, after the arguments of other decorators."""
+
+    @click.argument("ids", metavar="ID…", nargs=-1, shell_complete=_complete)
+    @click.option("--all", "everything", is_flag=True, help="All of them.")
+    @functools.wraps(command)
+    def wrapped(first: SourceChoice | Verbosity, ids: tuple[str, ...], everything: bool, **given: Any) -> Any:
+        if bool(ids) == everything:
+            raise click.UsageError("expected IDs, or --all", click.get_current_context())
+        if everything:
+            ids = tuple(item.id for item in pending_store().items())
+            if not ids and not (first.verbosity if isinstance(first, SourceChoice) else first).quiet:
+                output.message("nothing is pending")
+        return command(first, ids, **given) if ids else None
+
+    return wrapped
 
 
 @click.group(epilog=_EXAMPLES, invoke_without_command=True, short_help="Writes that a source has not taken.")
@@ -102,8 +119,8 @@ def show(write_id: str) -> None:
 
 
 @pending.command(short_help="Compare pending writes with what their sources have.")
-@_IDS
 @source_options
+@_chosen
 def diff(choice: SourceChoice, ids: tuple[str, ...]) -> None:
     """Print the differences between the content of the source and a pending write, as a unified diff."""
 
@@ -132,9 +149,9 @@ def _difference(there: bytes, mine: bytes, item: "PendingWrite") -> Iterator[str
 
 
 @pending.command("retry", short_help="Hand pending writes over again.")
-@_IDS
 @click.option("--force", is_flag=True, help="Whatever the source has by now, and wherever it is.")
 @source_options
+@_chosen
 def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
     """Hand over pending writes, and remove those that their source has taken."""
 
@@ -147,17 +164,13 @@ def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
 
 
 @pending.command(short_help="Drop pending writes.")
-@click.argument("ids", metavar="ID…", nargs=-1, shell_complete=_complete)
-@click.option("--all", "everything", is_flag=True, help="All of them.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @verbosity_options
-def drop(verbosity: Verbosity, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
+@_chosen
+def drop(_verbosity: Verbosity, ids: tuple[str, ...], yes: bool) -> None:
     """Remove pending writes. What they hold is gone then, and a source that is being given it gets no more of it."""
-    if bool(ids) == everything:
-        raise click.UsageError("expected IDs, or --all")
     store = pending_store()
-    items = [*store.items()] if everything else [store.get(each) for each in ids]
-    for item in items:
+    for item in [store.get(each) for each in ids]:
         if not yes and not (sys.stdin.isatty() and click.confirm(f"drop {item.size} bytes for {item.uri}?", err=True)):
             raise BbfsError(f"{item.id}: not dropped; --yes drops it without a question")
         store.drop(item.id)
