@@ -170,13 +170,36 @@ def parts_document(etags: Iterable[str]) -> bytes:
     return f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
 
 
-def etag_of_upload(body: bytes, what: str) -> str:
-    """Return the ETag of an object that was made from parts, or by a copy. Raises the error that is in the answer."""
-    document = parse_small_xml(body)
-    said = _texts(document)
-    if local_name(document) == "Error":
-        raise error_of(500, {}, body, what)
-    return said.get("ETag", "")
+def etag_of_upload(body: bytes, result: str, what: str) -> str:
+    """Return the ETag of an object that was made from parts, or by a copy. Raises the error that is in the answer.
+
+    result: the name of the document that says that the object is made.
+    """
+    document = _document(body)
+    if document is None or local_name(document) != result:
+        raise _not_made(document, body, what)
+    return _texts(document).get("ETag", "")
+
+
+def require_no_document(body: bytes, what: str) -> None:
+    """Raise the error that is in the answer to a change which is answered without a document once it is made."""
+    if body.lstrip()[:1] == b"<":
+        raise _not_made(_document(body), body, what)
+
+
+def _document(body: bytes) -> ElementTree.Element | None:
+    """Return the root of a document, None if it is not XML, as most pages of proxies."""
+    try:
+        return parse_small_xml(body)
+    except ProtocolViolation:
+        return None
+
+
+def _not_made(document: ElementTree.Element | None, body: bytes, what: str) -> BbfsError:
+    """Return the error for an answer that has a status of success, and a document that says something else."""
+    if document is not None and local_name(document) == "Error":
+        return error_of(500, {}, body, what)
+    return ProtocolViolation(f"{what}: the server has not said that it is done: its answer is no answer of S3")
 
 
 def _texts(element: ElementTree.Element) -> dict[str, str]:

@@ -16,7 +16,17 @@ from urllib.parse import quote, urlencode, urlsplit
 import trio
 from cachetools import LRUCache
 
-from bbfs.model.errors import BbfsError, Conflict, CrossesSources, Denied, Exists, IsADirectory, NotADirectory, NotFound
+from bbfs.model.errors import (
+    BbfsError,
+    Conflict,
+    CrossesSources,
+    Denied,
+    Exists,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    ProtocolViolation,
+)
 from bbfs.model.values import Content, WriteOperation
 from bbfs.model.versions import Expected
 from bbfs.sources.bounded.turns import InTurns
@@ -36,6 +46,7 @@ from bbfs.sources.storage.s3.answers import (
     page_of,
     parts_document,
     region_of,
+    require_no_document,
     upload_of,
 )
 from bbfs.sources.storage.s3.signing import Account, Accounts
@@ -194,7 +205,8 @@ class S3Backend(WebBackend):
             return await self._put_in_parts(path, content, headers)
         body = await content.read_waiting(0, content.size)
         async with self._written("PUT", path, {}, headers, body) as answer:
-            await whole(answer, _LARGEST_PAGE, self._what(path))  # then the connection can be used again
+            # The answer is read to its end: then the connection can be used again.
+            require_no_document(await whole(answer, _LARGEST_PAGE, self._what(path)), self._what(path))
             return self._stored(path, content.size, answer.headers)
 
     async def _put_in_parts(self, path: Names, content: Content, headers: dict[str, str]) -> StoredItem:
@@ -206,7 +218,8 @@ class S3Backend(WebBackend):
             listed = parts_document(etags)
             async with self._written("POST", path, {"uploadId": upload}, only_if, listed) as ended:
                 # This answer may begin with 200 and be an error (CompleteMultipartUpload in the API reference).
-                etag = etag_of_upload(await whole(ended, _LARGEST_PAGE, self._what(path)), self._what(path))
+                said = await whole(ended, _LARGEST_PAGE, self._what(path))
+                etag = etag_of_upload(said, "CompleteMultipartUploadResult", self._what(path))
                 return self._stored(path, content.size, {**ended.headers, "etag": etag})
         except BaseException:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5), suppress(BbfsError):
@@ -226,8 +239,10 @@ class S3Backend(WebBackend):
                     body = await content.read_waiting(offset, min(size, content.size - offset))
                     query = {"partNumber": str(index + 1), "uploadId": upload}
                     async with self._written("PUT", path, query, {}, body) as part:
-                        await whole(part, _LARGEST_PAGE, self._what(path))  # as above
+                        require_no_document(await whole(part, _LARGEST_PAGE, self._what(path)), self._what(path))
                         etags[index] = part.headers.get("etag", "")
+                    if not etags[index]:
+                        raise ProtocolViolation(f"{self._what(path)}: the answer to a part has no ETag")
             except BbfsError as error:
                 failures.append(error)
                 nursery.cancel_scope.cancel()
@@ -274,7 +289,8 @@ class S3Backend(WebBackend):
         if old.etag is not None:
             headers["x-amz-copy-source-if-match"] = f'"{old.etag}"'
         async with self._written("PUT", to, {}, headers) as answer:
-            etag = etag_of_upload(await whole(answer, _LARGEST_PAGE, self._what(to)), self._what(to))
+            said = await whole(answer, _LARGEST_PAGE, self._what(to))
+            etag = etag_of_upload(said, "CopyObjectResult", self._what(to))
         if (await self._stat_object(path)).etag != old.etag:
             raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
         await self.delete(path, Expected(exists=True))
@@ -284,6 +300,7 @@ class S3Backend(WebBackend):
         async with self._answer("DELETE", key, _NO_QUERY, {}) as response:
             body = await whole(response, _LARGEST_PAGE, what)
             self._require_stored(response, body, what)
+            require_no_document(body, what)
 
     @asynccontextmanager
     async def _written(
