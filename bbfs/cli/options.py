@@ -21,7 +21,7 @@ from bbfs.serving.private_files import open_own, own_directory
 if TYPE_CHECKING:
     from bbfs.config import Config
     from bbfs.config.command_line.assignments import Assignment
-    from bbfs.model.values import DataSource
+    from bbfs.model.values import DataSource, McpServer
 
 LARGEST_LOG = 1 << 20
 """Bytes at which the log of a mount in the background begins again; twice as many are on the disk."""
@@ -182,6 +182,29 @@ class SourceChoice:
         if not config.sources:
             raise NoSources
         return config
+
+    def load_to_serve(self) -> "Config":
+        """Load as `load_some` does, for a process that lasts.
+
+        Raise ConfigError also for a server of `--mcp` whose program is missing: a mistyped one would be a directory
+        that is down. (The program of a configuration file may come later.)
+        """
+        config = self.load_some()
+        typed = {lazy.config.source_from_mcp_argument(text).name for text in self.mcp}
+        for source in config.sources:
+            if source.name in typed and source.mcp is not None and _lacks_program(source.mcp):
+                raise ConfigError(f"--mcp {source.name}: there is no program {source.mcp.command!r}")
+        return config
+
+
+def _lacks_program(server: "McpServer") -> bool:
+    """Return whether a server is a program that cannot be started."""
+    command = server.command
+    if command is None:
+        return False
+    if "/" in command:
+        command = os.path.join(server.cwd or "", command)
+    return lazy.shutil.which(command, path=server.env.get("PATH", os.environ.get("PATH"))) is None
 
 
 def read_yaml(data: bytes, path: str) -> bytes:

@@ -273,6 +273,22 @@ def test_background_returns_once_mounted_and_not_0_if_that_failed(
     assert mountpoint.mount_at(str(tmp_path / "folder/mnt")) is None
 
 
+@pytest.mark.parametrize("program", ["no-such-program-anywhere", "/nowhere/server", "./here/a.txt", "./here"])
+@pytest.mark.parametrize(
+    "command", [["mount", "mnt", "--background"], ["mount", "mnt"], ["run"], ["serve"]], ids=" ".join
+)
+def test_a_server_whose_program_is_missing_is_refused_at_once(
+    bbfs: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], program: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/a.txt").touch()
+    done = bbfs(*command, "--mcp", f"x={program}", *(["--", "true"] if command == ["run"] else []))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"bbfs: --mcp x: there is no program {program!r}\n"
+    assert not (tmp_path / "mnt").exists()
+
+
 def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
     fuse: None, bbfs: Callable[..., Result], process: Process, folder: Path, tmp_path: Path, until: Until
 ) -> None:
@@ -280,7 +296,7 @@ def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
     log = places.log_path(str(point))
     assert log.parent == tmp_path / "state/bbfs/logs"
     log.parent.mkdir(0o777, parents=True)
-    done = process("mount", point, "--background", "--dir", f"notes={folder}", "--mcp", "gone=/nowhere/server")
+    done = process("mount", point, "--background", "--dir", f"notes={folder}", "--mcp", "gone=false")
     try:
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
         assert "mounted on" in log.read_text()
@@ -394,7 +410,11 @@ def test_ls_as_json_of_a_large_directory_asks_its_daemon_once(
 
 
 def test_what_the_source_says_is_told_through_the_mount(mount: Mount, process: Process, tmp_path: Path) -> None:
-    point, _ = mount("--mcp", "told=no-such-program-anywhere")
+    config = tmp_path / "sources.toml"
+    config.write_text(
+        '[[sources]]\nname = "told"\naccessMethod = "mcp"\nmcpConfig.command = "no-such-program-anywhere"\n'
+    )
+    point, _ = mount("--config", str(config))
     for command in (["ls", "told"], ["cat", f"{point}/mcp-server+told/x/y"], ["stat", "mcp-server+told+x://y"]):
         done = process(*command)
         assert done.returncode == 1

@@ -43,7 +43,7 @@ def serve(
     The sources, options and caches are those of 'bbfs mount'; neither a mount nor FUSE is needed. One client is served
     on standard input and output, or over HTTP any number of those that show a token.
     """
-    config = choice.load_some()
+    config = choice.load_to_serve()
     if (shown := scratches.running()) is not None:
         config = scratches.read_only(config)
         output.message(f"'bbfs run' runs this server, so it writes to no source; programs write in {shown}")

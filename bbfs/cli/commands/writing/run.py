@@ -69,7 +69,7 @@ def run(
     """
     if on is not None and choice.given:
         raise click.UsageError("--on names the sources; leave out the options that name others")
-    config = None if on is not None else choice.load_some()
+    config = None if on is not None else choice.load_to_serve()
     if config is not None:
         lazy.mounting.require()
         set_up_log(choice.verbosity, config, log, among_others=True)
