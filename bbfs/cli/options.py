@@ -304,7 +304,8 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "config_file",
         metavar="FILE",
         type=click.Path(),
-        help="The configuration file; its sources are there beside those of other options.",
+        help="A configuration file. Beside other options, it adds its sources; those options alone replace the"
+        " sources of the default file.",
     )
     @click.option(
         "--mcp-config", multiple=True, metavar="FILE", type=click.Path(), help="An MCP host's file with its servers."

@@ -679,6 +679,8 @@ def test_sources_on_the_command_line_replace_those_of_the_file(bbfs: Run, tmp_pa
     ]
     both = [f"bb-filesystem+{name}+file/" for name in ("faulty", "notes", "private")]
     assert bbfs("ls", "--config", file, *only).stdout.split() == both
+    for command in ("mount", "ls", "serve"):
+        assert "replace the sources of the default file" in " ".join(bbfs(command, "--help").stdout.split())
 
 
 def test_the_names_of_slow_modules_are_those_that_a_type_checker_reads() -> None:
