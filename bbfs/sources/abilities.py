@@ -287,7 +287,10 @@ class WritesUnseen(CanWrite, Protocol):
 
     @property
     def writes_unseen(self) -> bool:
-        """Return whether bbfs compares what the source has after a `write` whose metadata has no size and no etag."""
+        """Return whether bbfs compares what the source has after a `write` whose metadata does not say that it is all.
+
+        The size of the content says so, and so does an etag without a size.
+        """
         ...
 
 

@@ -427,7 +427,33 @@ class Forgetting(Tool):
         return self.told(native_uri)
 
 
-@pytest.mark.parametrize("kind", [Appending, Forgetting])
+class Short(Tool):
+    """States the size of what it keeps, and perhaps a version."""
+
+    etag: str | None = None
+
+    def keeps(self, _old: bytes, new: bytes) -> bytes:
+        return new[:3]
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        told = await super().write(native_uri, content, expected)
+        return replace(told, size=len(self.contents[native_uri]), etag=self.etag)
+
+
+class ShortWithVersion(Short):
+    etag = "v2"
+
+
+class Counting(Tool):
+    """States the number of characters."""
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        told = await super().write(native_uri, content, expected)
+        return replace(told, size=len(self.contents[native_uri].decode()))
+
+
+@pytest.mark.semantics("S32.16")
+@pytest.mark.parametrize("kind", [Appending, Forgetting, Short, ShortWithVersion])
 async def test_a_tool_that_is_no_put_fails_the_save(kind: type[Tool]) -> None:
     source = kind()
     source.contents = {"test://a.txt": b"first"}
@@ -450,6 +476,22 @@ async def test_a_tool_that_is_a_put_is_read_back_once() -> None:
         await program.save("mcp-server+docs/test/a.txt", b"mine")
         assert await program.cat("mcp-server+docs/test/a.txt") == b"mine"
         assert len(source.loaded) - before == 2, "to compare before, and after"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S32.16")
+@pytest.mark.parametrize(("data", "looks"), [(b"mine", 0), ("für".encode(), 1)])
+async def test_only_another_size_than_that_of_the_content_has_a_tool_read_back(data: bytes, looks: int) -> None:
+    source = Counting()
+    source.contents = {"test://a.txt": b"first"}
+    async with trio.open_nursery() as nursery, World(nursery, source) as world:
+        program = Program(world)
+        await program.cat("mcp-server+docs/test/a.txt")
+        before = len(source.loaded)
+        await program.save("mcp-server+docs/test/a.txt", data)
+        assert len(source.loaded) - before == 1 + looks, "to compare before, and perhaps after"
+        assert (await world.kernel.stat("mcp-server+docs/test/a.txt")).size == len(data)
+        assert await program.cat("mcp-server+docs/test/a.txt") == data
         nursery.cancel_scope.cancel()
 
 

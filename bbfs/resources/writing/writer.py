@@ -275,7 +275,8 @@ class Writer:
         except Conflict as error:
             metadata = await self._own(given, error)
         is_unseen = isinstance(given.handler, WritesUnseen) and given.handler.writes_unseen
-        if source.data.policy.verify or (is_unseen and metadata.size is None and metadata.etag is None):
+        is_told = metadata.etag is not None if metadata.size is None else metadata.size == content.size
+        if source.data.policy.verify or (is_unseen and not is_told):
             metadata = await require_stored(source, native_uri, content, metadata)
         digest = None
         if metadata.size == content.size and (metadata.etag is None or content.size <= PIECE):
