@@ -1,11 +1,17 @@
 """What programs have stored, over listings that began before (S32)."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import trio
+from fakes import Clock, World, settled
+from writable import Program, WritableFlat
 
 from bbfs.model.listing import Rows
 from bbfs.model.values import Listing, ResourceMetadata
+from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.overlay import WRITTEN_KEPT, Written
 
 BASE = "bb-scripted+tree"
@@ -45,3 +51,40 @@ def test_a_listing_has_what_was_stored_since_it_began(is_flat: bool) -> None:
         written.note(described(str(number), "new"), at=5.0)
     assert versions(began=4.0) == old
     assert not written.is_later(A, 4.0)
+
+
+@pytest.mark.semantics("S17.2")
+@pytest.mark.parametrize("is_under_way", [False, True])
+async def test_the_next_mount_has_the_names_of_the_last_one(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_under_way: bool
+) -> None:
+    """Of a source that lists all, also where a listing that began before the writes was stored after them."""
+    marked: list[str] = []
+    mark: Callable[..., None] = MetadataStore.outdate_listing
+    monkeypatch.setattr(MetadataStore, "outdate_listing", lambda *given: [marked.append(given[1]), mark(*given)])
+    source, clock, store = WritableFlat(), Clock(), MetadataStore(tmp_path / "metadata.sqlite")
+    source.contents = {"test://a": b"a", "test://b": b"b"}
+    directory = "mcp-server+docs/test"
+    async with World(nursery, source, store=store, clock=clock) as world:
+        program = Program(world)
+        assert await program.ls(directory) == ["a", "b"]
+        asked = len(source.listed)
+        if is_under_way:
+            source.hold(source.LISTING)
+            nursery.start_soon(world.manager.sources["mcp-server+docs"].catalog.relist)
+            await settled()
+            asked += 1
+        await program.save(f"{directory}/c", b"c")
+        await program.save(f"{directory}/c", b"longer")
+        await program.unlink(f"{directory}/a")
+        if is_under_way:
+            source.release(source.LISTING)
+        await settled()
+        assert await program.ls(directory) == ["b", "c"]
+        assert len(source.listed) == asked, "a write is no reason to list"
+        assert len(marked) == 1 + is_under_way, "once for each listing"
+        await world.manager.flush()
+    async with World(nursery, source, store=store, clock=clock) as world:
+        assert await world.kernel.ls(directory) == ["b", "c"]
+        assert len(source.listed) == asked + 1
+    store.close()
