@@ -14,11 +14,13 @@ from bbfs.model.errors import (
     BbfsError,
     Busy,
     ConfigError,
+    Conflict,
     IsADirectory,
     NotADirectory,
     NotFound,
     NotSupported,
     Outdated,
+    ProtocolViolation,
 )
 from bbfs.model.values import Content, WriteOperation
 from bbfs.model.versions import Expected
@@ -276,6 +278,24 @@ class RemoteBackend(StorageBackend):
         if is_directory != (item.kind == "directory"):
             raise NotADirectory(self._what(item.path)) if is_directory else IsADirectory(self._what(item.path))
         return item
+
+    async def _require_copied(self, old: StoredItem, path: Names, to: Names) -> StoredItem:
+        """Return the copy of an object, which can be removed then.
+
+        old: the object before it was copied. Raises ProtocolViolation if the copy is missing or has another size,
+        although the store, or a proxy in its place, has said that it is made; Conflict if the object has changed.
+        """
+        try:
+            copied = await self.stat(to, is_directory=False)
+        except NotFound:
+            raise ProtocolViolation(
+                f"{self._what(to)}: the server has said that it made a copy, and has none"
+            ) from None
+        if (await self.stat(path, is_directory=False)).etag != old.etag:
+            raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
+        if copied.size != old.size:
+            raise ProtocolViolation(f"{self._what(to)}: the server has copied {copied.size} of {old.size} bytes")
+        return copied
 
     def _collected(self, path: Names) -> Collected:
         return Collected(self._place, path, self._limit)

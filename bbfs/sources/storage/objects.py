@@ -173,11 +173,9 @@ class ObjectBackend(LibraryBackend):
         """Copy an object at the store, then remove the old object."""
         old = await self.stat(path, is_directory=False)
         await self._call(path, self._obstore.copy, self._key(path), self._key(to), overwrite=replace)
-        if (await self.stat(path, is_directory=False)).etag != old.etag:
-            raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
+        copied = await self._require_copied(old, path, to)
         await self.delete(path, Expected(exists=True))
-        found = await self.stat(to, is_directory=False)
-        return stated(found, None, old.size)  # obstore does not pass on the version in the answer
+        return stated(copied, None, old.size)  # obstore does not pass on the version in the answer
 
     def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
         options: dict[str, Any] = {"range": (offset, offset + length)}

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 
+import obstore
 import pytest
 from fakes import data_source
 from leaving_server import LeavingServer
+from obstore.store import MemoryStore
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, Unreachable
 from bbfs.model.versions import Expected
@@ -27,12 +29,13 @@ LIES = {
 class LyingServer(LeavingServer):
     """A store that answers requests of its `lies` with 200 and that body, and does nothing of what they ask for.
 
-    lies: by the method, and `PART`, `COPY` and `COMPLETE` for those of S3.
+    lies: by the method, and `PART`, `COPY` and `COMPLETE` for those of S3. keeps: what it stores in place of that.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.lies: dict[str, bytes] = {}
+        self.keeps: bytes | None = None
 
     def obeyed(self, request: BaseHTTPRequestHandler, given: bytes) -> tuple[int, bytes]:
         asked = request.command
@@ -41,6 +44,8 @@ class LyingServer(LeavingServer):
         elif "uploadId=" in request.path:
             asked = {"PUT": "PART", "POST": "COMPLETE"}.get(asked, "ABORT")
         if asked in self.lies:
+            if self.keeps is not None:
+                self.objects[request.path] = self.keeps
             return 200, self.lies[asked]
         return super().obeyed(request, given)
 
@@ -103,3 +108,42 @@ async def test_an_answer_of_success_with_another_document_is_an_error(
     server.lies = {}
     await change(handler)
     assert server.objects.get("/data/a") != b"old"
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("kept", [None, b"", b"the only"], ids=["nothing", "empty", "half"])
+async def test_an_object_stays_unless_it_is_copied_whole(
+    lying: tuple[StorageHandler, LyingServer], kept: bytes | None
+) -> None:
+    handler, server = lying
+    server.objects["/data/a"], server.keeps = b"the only copy", kept
+    server.lies = {"COPY": b"<CopyObjectResult><ETag>&quot;abc&quot;</ETag></CopyObjectResult>"}
+    with pytest.raises(ProtocolViolation, match="s3://data/b: "):
+        await rename(handler)
+    assert server.objects["/data/a"] == b"the only copy"
+    server.lies = {}
+    server.asked.clear()
+    await rename(handler)
+    assert server.objects == {"/data/b": b"the only copy"}
+    origin, target = ("HEAD", "/data/a"), ("HEAD", "/data/b")
+    assert server.asked == [origin, ("PUT", "/data/b"), target, origin, ("DELETE", "/data/a")]
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("kept", [None, b"the only"], ids=["nothing", "half"])
+async def test_an_object_of_another_store_stays_unless_it_is_copied_whole(
+    monkeypatch: pytest.MonkeyPatch, kept: bytes | None
+) -> None:
+    source = replace(data_source("bb-storage+data+gs"), config={"url": "gs://data/", "options": {"anonymous": True}})
+    handler, store = StorageHandler(source, Services()), MemoryStore()
+    monkeypatch.setattr(handler.backend, "_store", store)
+    await handler.write("gs://data/a", MemoryContent(b"the only copy"), Expected(exists=False))
+
+    def copy(store: MemoryStore, origin: str, target: str, *, overwrite: bool) -> None:
+        if kept is not None:
+            obstore.put(store, target, kept)
+
+    monkeypatch.setattr(obstore, "copy", copy)
+    with pytest.raises(ProtocolViolation, match="gs://data/b: "):
+        await handler.rename("gs://data/a", "gs://data/b", replace=True)
+    assert obstore.get(store, "a").bytes() == b"the only copy"

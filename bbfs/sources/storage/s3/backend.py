@@ -291,10 +291,9 @@ class S3Backend(WebBackend):
         async with self._written("PUT", to, {}, headers) as answer:
             said = await whole(answer, _LARGEST_PAGE, self._what(to))
             etag = etag_of_upload(said, "CopyObjectResult", self._what(to))
-        if (await self._stat_object(path)).etag != old.etag:
-            raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
+        copied = await self._require_copied(old, path, to)
         await self.delete(path, Expected(exists=True))
-        return stated(await self._stat_object(to), strong_etag({"etag": etag}), old.size)
+        return stated(copied, strong_etag({"etag": etag}), old.size)
 
     async def _deleted(self, key: str, what: str) -> None:
         async with self._answer("DELETE", key, _NO_QUERY, {}) as response:
