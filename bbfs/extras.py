@@ -41,16 +41,22 @@ def install_command(extra: str) -> str:
 def _as_received(receipt: Path, extra: str) -> list[str]:
     """Return the arguments of `uv tool install` for all that a receipt names and one more extra.
 
-    The command replaces the receipt, so one without them would remove the other extras and the packages of `--with`.
+    The command replaces the environment. One without them would remove the other extras and the packages of `--with`,
+    and might take another Python, for which the chosen folders have no wheels.
     """
     tomllib = import_module("tomllib")  # at its first use, like the metadata below: most processes lack no extra
-    requirements: list[dict[str, Any]] = tomllib.loads(receipt.read_text())["tool"]["requirements"]
+    tool: dict[str, Any] = tomllib.loads(receipt.read_text())["tool"]
+    requirements: list[dict[str, Any]] = tool["requirements"]
     (own,) = (each for each in requirements if each["name"] == "bbfs")
     extras = ",".join(sorted({*own.get("extras", ()), extra}))
     words = [f"bbfs[{extras}]{_place(own)}"]
     for other in requirements:
         if other is not own:
             words += ["--with", f"{other['name']}{other.get('specifier', '')}{_place(other)}"]
+    if "python" in tool:
+        words += ["--python", tool["python"]]
+    for folder in tool.get("options", {}).get("find-links", ()):
+        words += ["--find-links", folder]
     return words
 
 

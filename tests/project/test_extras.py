@@ -53,7 +53,7 @@ def test_pipx_injects_into_its_environment(installed_in: Callable[..., None], tm
 
 
 @pytest.mark.parametrize(
-    ("requirements", "command"),
+    ("receipt", "command"),
     [
         ('[{ name = "bbfs" }]', "uv tool install 'bbfs[mount]'"),
         ('[{ name = "bbfs", extras = ["web", "mount"] }]', "uv tool install 'bbfs[mount,web]'"),
@@ -64,13 +64,15 @@ def test_pipx_injects_into_its_environment(installed_in: Callable[..., None], tm
          "uv tool install 'bbfs[mount] @ git+https://h.example/b?rev=v1'"),
         ('[{ name = "bbfs" }, { name = "bbfs-ini", specifier = ">=2" }]',
          "uv tool install 'bbfs[mount]' --with 'bbfs-ini>=2'"),
+        ('[{ name = "bbfs" }]\npython = "3.12"\n[tool.options]\nfind-links = ["file:///wheels"]\nno-index = true',
+         "uv tool install 'bbfs[mount]' --python 3.12 --find-links file:///wheels"),
     ],
 )  # fmt: skip
 def test_uv_tool_keeps_what_its_receipt_names(
-    installed_in: Callable[..., None], tmp_path: Path, requirements: str, command: str
+    installed_in: Callable[..., None], tmp_path: Path, receipt: str, command: str
 ) -> None:
     installed_in(tmp_path / "bbfs", installer="uv")
-    (tmp_path / "bbfs/uv-receipt.toml").write_text(f"[tool]\nrequirements = {requirements}\n")
+    (tmp_path / "bbfs/uv-receipt.toml").write_text(f"[tool]\nrequirements = {receipt}\n")
     assert extras.install_command("mount") == command
 
 
