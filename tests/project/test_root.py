@@ -13,6 +13,7 @@ NAMES = {
     "LICENSE",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "bbfs",
     "benchmarks",
     "docs",
