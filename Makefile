@@ -1,12 +1,13 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz install options lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz dist check-dist install options lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
 FUZZ := .venv/.installed-fuzz
 SAVES := .venv/.installed-saves
 FOREIGN := .venv/.installed-foreign
+DIST := .venv/.installed-dist
 
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
@@ -55,6 +56,12 @@ foreign: $(FOREIGN)  ## suites of others on each kind of mount (hours); make for
 fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
 	.venv/bin/python fuzz/run.py $(ARGS)
 
+dist: $(DIST)  ## what a release has, in dist/, with wheels of pyfuse3 for machines without a compiler (some minutes)
+	scripts/dist build
+
+check-dist: $(DIST)  ## install from dist/ where there is no compiler, and mount
+	scripts/dist check
+
 install: $(RUN)  ## the program bbfs in .venv/bin
 
 options: $(TEST)  ## write the tables of options in docs/sources.md and docs/sources again
@@ -80,6 +87,9 @@ $(FOREIGN): $(TEST)
 
 $(BENCH): $(TEST) locks/requirements-rivals.lock
 	scripts/install bench
+
+$(DIST): $(RUN) locks/requirements-dist.lock
+	scripts/install dist
 
 $(FUZZ): $(TEST) locks/requirements-fuzz.lock
 	scripts/install fuzz
