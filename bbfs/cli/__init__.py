@@ -180,8 +180,9 @@ def _fail(ctx: click.Context, error: BbfsError | OSError) -> NoReturn:
     if isinstance(error, BrokenPipeError):
         raise error  # the reader has ended; click ends quietly
     about = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
-    output.failure(error, about)
-    ctx.exit(_status(ctx, error))
+    status = _status(ctx, error)
+    output.failure(error, about, of_mount=status == MOUNT_FAILED)
+    ctx.exit(status)
 
 
 def _status(ctx: click.Context, error: BaseException) -> int:

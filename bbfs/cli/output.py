@@ -81,12 +81,16 @@ def messages(text: str) -> None:
         message(each)
 
 
-def failure(error: BaseException, about: str | None = None, why: str | None = None) -> None:
-    """Print the reason of a failure in a line; with `--verbose` also the traceback. why: the reason of its source."""
+def failure(error: BaseException, about: str | None = None, why: str | None = None, *, of_mount: bool = False) -> None:
+    """Print the reason of a failure in a line; with `--verbose` also the traceback.
+
+    why: the reason of its source. of_mount: of the command that mounts, which logs at INFO unasked.
+    """
     told = messages if isinstance(error, ConfigError) else message
     told(": ".join(filter(None, (about, reason(error), why))))
-    # What is wrong with a configuration or a mount point is nowhere in the code, and mounts log at INFO unasked.
-    if logging.getLogger().isEnabledFor(logging.DEBUG if isinstance(error, ConfigError | MountError) else logging.INFO):
+    # What is wrong with a configuration or a mount point is nowhere in the code.
+    is_outside = isinstance(error, ConfigError | MountError) or (of_mount and isinstance(error, OSError))
+    if logging.getLogger().isEnabledFor(logging.DEBUG if is_outside else logging.INFO):
         _report(error)
 
 

@@ -289,6 +289,34 @@ def test_a_server_whose_program_is_missing_is_refused_at_once(
     assert not (tmp_path / "mnt").exists()
 
 
+@pytest.mark.parametrize(
+    "options", [[], ["--background"], ["--scratch", "kept"], ["--scratch", "kept", "--background"]]
+)
+def test_a_mount_point_that_cannot_be_made_is_named_in_one_line(
+    fuse: None, process: Process, mount: Mount, tmp_path: Path, options: list[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    point, _ = mount("--dir", str(tmp_path / "here"))
+    long = "a" * 300
+    refused = {
+        "/sys/no/right": "/sys/no/right cannot be made: ",
+        f"{point}/new": f"{point}/new cannot be made: Read-only file system",
+        f"here/{long}": f"{tmp_path}/here/{long} cannot be made: File name too long",
+        "file": f"{tmp_path}/file is not a directory",
+        "file/below": f"{tmp_path}/file is not a directory",
+        "loop": f"{tmp_path}/loop: Too many levels of symbolic links",
+        point.name: f"{point} is a bbfs mount already: 'bbfs umount {point}' first",
+    }
+    for place, said in refused.items():
+        done = process("mount", place, "--dir", "here", *options, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (32, b"", 1)
+        assert done.stderr.decode().startswith(f"bbfs: {said}")
+    empty = process("mount", "", "--dir", "here", *options, cwd=tmp_path)
+    assert (empty.returncode, b"'MNT': an empty path" in empty.stderr) == (1, True)
+
+
 def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
     fuse: None, bbfs: Callable[..., Result], process: Process, folder: Path, tmp_path: Path, until: Until
 ) -> None:

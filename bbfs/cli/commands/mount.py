@@ -4,7 +4,8 @@ import logging
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from bbfs.cli.options import (
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.model.errors import BbfsError
 from bbfs.model.quantities import parse_size, parse_umask
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ class _Directory(click.ParamType):
     """The path of a directory. It is completed but never touched: the mount there may be dead, or hang."""
 
     name = "directory"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:  # a variable of a script that is not set; it would mean the working directory
+            self.fail("an empty path", param, ctx)
+        return str(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -135,7 +142,8 @@ def mount(
     if scratch is not None:
         status = _with_scratch(config, mount_point, scratch, background=background, ready=ready)
     else:
-        status = lazy.daemon.mount(config, mount_point, background=background, ready=ready)
+        with _named(mount_point):
+            status = lazy.daemon.mount(config, mount_point, background=background, ready=ready)
     click.get_current_context().exit(status and 32)
 
 
@@ -144,12 +152,27 @@ def _with_scratch(
 ) -> int:
     """Mount with a scratch over the sources; as `daemon.mount`."""
     scratch = Scratch.made(directory, mount_point)
+
+    def keep(told: Callable[[], None]) -> int:
+        with _named(mount_point):
+            return lazy.session.keep(config, mount_point, scratch, told, detached=background)
+
     if not background:
-        return lazy.session.keep(config, mount_point, scratch, ready)
-    lazy.processes.start(
-        lambda told: lazy.session.keep(config, mount_point, scratch, told, detached=True), detached=True, lasts=True
-    )
+        return keep(ready)
+    lazy.processes.start(keep, detached=True, lasts=True)
     return 0
+
+
+@contextmanager
+def _named(mount_point: str) -> Iterator[None]:
+    """Name the whole mount point if it, or a directory above it, cannot be made. Raise MountError."""
+    try:
+        yield
+    except OSError as error:
+        path = _followed(mount_point)
+        if isinstance(error, BbfsError) or error.filename not in path.split("/"):
+            raise
+        raise MountError(f"{path} cannot be made: {output.reason(error)}") from error
 
 
 def _warn_of_hiding(mount_point: str) -> None:
