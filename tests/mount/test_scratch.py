@@ -790,6 +790,22 @@ def test_run(place: Place) -> None:
     assert "no such program: No such file" in missing.stderr
 
 
+@pytest.mark.semantics("S7.3", "S39.6")
+def test_apply_replaces_no_line_that_was_appended_right_before_a_program_saved(place: Place) -> None:
+    """The kernel has the file's earlier size then, and an overlay would copy as many bytes."""
+    names = [f"list {number}" for number in range(50)]
+    for name in names:
+        (place.folder / name).write_text("first\n")
+    place.mount(*WRITABLE)
+    for name in names:
+        os.stat(place.notes / name)
+        for file, line in ((place.folder / name, "theirs\n"), (place.notes / name, "ours\n")):
+            with file.open("a") as appended:
+                appended.write(line)
+    place.bbfs("apply", place.mnt)
+    assert {(place.folder / name).read_text() for name in names} == {"first\ntheirs\nours\n"}
+
+
 @pytest.mark.semantics("S7.3", "S39")
 def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
     """A first open finds the file that was looked up, and under a template a new name is free."""

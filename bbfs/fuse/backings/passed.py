@@ -118,6 +118,8 @@ class PassedRequests(pyfuse3.Operations):
         entry.entry_timeout = entry.attr_timeout = SHORT  # other programs may change the folder
         if passed.source.judged_by_files:
             entry.attr_timeout = 0  # the kernel asks for the rights, and for lists of them, at each use
+        if self._owner.is_lower:
+            inode.tell(status)
         return entry
 
     async def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
@@ -153,7 +155,10 @@ class PassedRequests(pyfuse3.Operations):
                 with suppress(OSError):
                     await self._shown.note_absent(passed.raw_path(parent, name))
             return await self._beside(passed, parent, name, ctx)
-        return await self._new(passed, parent, name, status)
+        entry = await self._new(passed, parent, name, status)
+        if self._owner.is_lower:
+            self._inode(entry.st_ino)[1].tell(status, ctx.pid)
+        return entry
 
     async def _beside(self, passed: Passed, parent: PassedInode, name: bytes, ctx: RequestContext) -> EntryAttributes:
         """Return the entry of a name that a folder does not have, or may not look at: one that bbfs shows, or none."""
@@ -179,6 +184,8 @@ class PassedRequests(pyfuse3.Operations):
         if self._shown.below:
             with suppress(OSError):
                 await self._shown.note_status(passed.raw_path(held), status)
+        if self._owner.is_lower:
+            held.tell(status, ctx.pid)
         return self._entry(passed, held, status)
 
     async def setattr(
@@ -206,11 +213,18 @@ class PassedRequests(pyfuse3.Operations):
         self._handles.require(ctx.pid)
         call = self._calls.change if flags & WRITING else self._calls.call
         opened, right = await call(passed, ctx.pid, passed.folder.open, held, flags)
+        status = os.fstat(opened.descriptor.number)
+        if not flags & WRITING and held.lacks(status, ctx.pid):
+            passed.folder.closed(opened)
+            _expire(inode)
+            raise FUSEError(errno.ESTALE)
         if not right:
             _expire(inode)  # another program may have changed the size: reads end at the one that the kernel has
-        return FileInfo(fh=await self._opened(passed, opened, ctx.pid), keep_cache=right, direct_io=_appends(flags))
+        return FileInfo(
+            fh=await self._opened(passed, opened, status, ctx.pid), keep_cache=right, direct_io=_appends(flags)
+        )
 
-    async def _opened(self, passed: Passed, opened: PassedFile, thread: int) -> FileHandleT:
+    async def _opened(self, passed: Passed, opened: PassedFile, status: os.stat_result, thread: int) -> FileHandleT:
         handle = self._next
         self._next = handle + 1
         self._handles.add(handle, thread)
@@ -219,7 +233,7 @@ class PassedRequests(pyfuse3.Operations):
         if self._shown.below:
             with suppress(OSError):
                 path = passed.raw_path(opened.inode)
-                await self._shown.note_status(path, os.fstat(opened.descriptor.number))
+                await self._shown.note_status(path, status)
                 self._shown.opened(path)
                 self._opened_paths[handle] = path
         return FileHandleT(handle)
@@ -234,7 +248,7 @@ class PassedRequests(pyfuse3.Operations):
         )
         inode = passed.folder.counted(parent, name, status)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
-        handle = await self._opened(passed, PassedFile(inode, descriptor, writes), ctx.pid)
+        handle = await self._opened(passed, PassedFile(inode, descriptor, writes), status, ctx.pid)
         return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entry(passed, inode, status)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:

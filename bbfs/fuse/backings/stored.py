@@ -39,7 +39,6 @@ from bbfs.fuse.backings.attributes import (
     new_attributes,
     require_settable,
 )
-from bbfs.fuse.backings.told import ToldThreads
 from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown
@@ -49,6 +48,7 @@ from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import DIRECTORY, Path
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered
+from bbfs.vfs.told import ToldResources
 from bbfs.vfs.writing.name_changes import IsBase
 from bbfs.vfs.xattrs import ExtendedAttributes
 
@@ -92,7 +92,7 @@ class StoredRequests(pyfuse3.Operations):
         self._openers: dict[int, int] = {}
         """By handle: the thread that opened a file which programs write, or whose reads wait for the source."""
         self._bases: LRUCache[int, tuple[Path, Mapping[str, Any]]] = LRUCache(_BASES)  # by thread
-        self._told = ToldThreads(files.inodes) if owner.is_lower else None
+        self._told = ToldResources(files.inodes) if owner.is_lower else None
 
     # -- waits -------------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class StoredRequests(pyfuse3.Operations):
             with self._locks.held(parent_inode):
                 found = await self._waited(ctx, found, self._names.lookup, parent_inode, name, asker)
         if self._told is not None and 0 < found.ino < PASSED:
-            self._told.note(found.ino, ctx.pid)
+            self._told.tell(found.ino, ctx.pid)
         if self._shown.below:
             await self._shown.note_all(self._noted(found, parent_inode, name))
         return self._entry(found)
@@ -196,7 +196,7 @@ class StoredRequests(pyfuse3.Operations):
         if type(found) is Wait:
             found = await self._waited(ctx, found, self._files.getattr, inode, asker)
         if self._told is not None:
-            self._told.note(inode, ctx.pid)
+            self._told.tell(inode, ctx.pid)
         if self._shown.below:
             await self._shown.note_all(self._noted(found))
         return self._entry(found)

@@ -11,6 +11,7 @@ from threading import Lock
 
 from bbfs.model.inode_number import PASSED
 from bbfs.sources.content.fd import Descriptor
+from bbfs.vfs.told import Told
 
 Key = tuple[int, int, int]
 """The identity of a file: its device, its inode number there, and its type: a number that is used again may be another
@@ -30,10 +31,11 @@ class PassedInode:
 
     places: where it was seen, the last one at the end; a directory has one. descriptor: of a directory, with O_PATH,
     for a while. handles: the descriptors of programs that have the file open, by handle. stamp: size, modification and
-    change time for which the kernel's pages are those of the file; None while it may be written.
+    change time for which the kernel's pages are those of the file; None while it may be written. told: what the
+    kernel was told of the file, below an overlay.
     """
 
-    __slots__ = ("descriptor", "handles", "key", "lookups", "number", "places", "stamp")
+    __slots__ = ("descriptor", "handles", "key", "lookups", "number", "places", "stamp", "told")
 
     def __init__(self, number: int, key: Key) -> None:
         self.number = number
@@ -43,12 +45,24 @@ class PassedInode:
         self.descriptor: Descriptor | None = None
         self.handles: dict[int, Descriptor] = {}
         self.stamp: tuple[int, int, int] | None = None
+        self.told: Told | None = None
 
     @property
     def opened(self) -> Descriptor | None:
         """The descriptor of the last open of it that has not ended, or None."""
         handles = self.handles
         return list(handles.values())[-1] if handles else None  # a list: another thread may change the table
+
+    def tell(self, status: stat_result, thread: int | None = None) -> None:
+        """Note what the kernel is told of a file below an overlay, and the thread for which it has asked, if any."""
+        version = (status.st_size, status.st_mtime_ns)
+        if self.told is None:
+            self.told = Told(version)
+        self.told.tell(version, thread)
+
+    def lacks(self, status: stat_result, thread: int) -> bool:
+        """Return whether a thread may have been told of an earlier version only, below an overlay."""
+        return self.told is not None and self.told.lacks((status.st_size, status.st_mtime_ns), thread)
 
     def is_at(self, place: Place, *, directory: bool) -> None:
         """Note a name of it."""
