@@ -67,7 +67,7 @@ class FlatCatalog(Catalog):
         self._confirmed = False  # whether this process has listed the source itself
         self._expiries = 0
         self._writes = 0  # changes by programs of this mount
-        self._is_stored_outdated = False  # whether a write has outdated the listing that is stored
+        self._is_stored_outdated = False  # by a write: the next mount asks the source for its names
         self._began_at = 0.0  # when the request for the listing was sent
         self._unlisted = Unlisted(self._held.gone.__setitem__)
         self._templated = Templated(
@@ -291,15 +291,11 @@ class FlatCatalog(Catalog):
         """Return the native URI that a template makes of a name, or else the rule."""
         return (self._templated.native_uri(path) if self._templates else None) or uri_paths.native_of(path)
 
-    def _outdate_stored(self) -> None:
-        """Have the next mount ask the source for its names, unless this mount lists it again."""
+    def wrote(self, path: Path, native_uri: str, *, is_there: bool) -> list[Record]:
+        self._writes += 1
         if not self._is_stored_outdated:
             self._is_stored_outdated = True
             self._context.outdated()
-
-    def wrote(self, path: Path, native_uri: str, *, is_there: bool) -> list[Record]:
-        self._writes += 1
-        self._outdate_stored()
         if self._templates:
             self._templated.outdate(path, is_there=is_there)
             if self._templated.own_uri(path) is not None:
@@ -327,8 +323,9 @@ class FlatCatalog(Catalog):
                 listing = self.written.over(await self._handler.list(), began)
                 await self._install(listing, self._context.clock(), confirmed=True)
                 self._began_at = began
-                if writes != self._writes:
-                    self._outdate_stored()  # it may have been made before a name was written that this mount shows
+                if writes != self._writes:  # it may have been made before a name was written that this mount shows
+                    self._is_stored_outdated = True
+                    self._context.outdated()
             except BbfsError as error:
                 self._problem = str(error)
                 raise
