@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 
 from bbfs.cli import lazy
+from bbfs.cli.commands.mount import lacks_to_unmount
 from bbfs.cli.options import Verbosity, verbosity_options
 from bbfs.fuse import mountpoint
 
@@ -99,7 +100,7 @@ def demo(_verbosity: Verbosity, keep: bool) -> None:
 
 def _run(*, keep: bool) -> int:
     """Show the demo. On a terminal it stays mounted until Ctrl-C. Return the exit status."""
-    lack = lazy.mounting.missing()
+    lack = lazy.mounting.missing() or lacks_to_unmount()
     if lack is not None:
         click.echo(f"bbfs: {lack}", err=True)
         return 1

@@ -369,6 +369,21 @@ def test_doctor_and_a_failed_unmount_say_that_the_table_of_mounts_is_missing(
     assert "/etc/mtab is missing: as root, 'ln -s ../proc/self/mounts /etc/mtab'" in result.stderr
 
 
+def test_without_the_table_of_mounts_a_user_is_told_before_anything_is_mounted(
+    fuse: None, bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: path != "/etc/mtab" and exists(path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    lack = "bbfs: only root can unmount what is mounted here, since /etc/mtab is missing: as root, 'ln -s "
+    demo = bbfs("demo")
+    assert (demo.exit_code, demo.stdout, demo.stderr.count("\n")) == (1, "", 1)
+    assert demo.stderr.startswith(lack)
+    (tmp_path / "file").touch()
+    told = bbfs("mount", tmp_path / "file", *only).stderr.splitlines()
+    assert (told[0].startswith(lack), told[1:]) == (True, [f"bbfs: {tmp_path}/file is not a directory"])
+
+
 def test_a_folder_that_is_not_there_fails_at_once(bbfs: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, why in (("typo", "No such file or directory"), ("file", "Not a directory")):

@@ -139,6 +139,8 @@ def mount(
 
     if not choice.verbosity.quiet:
         _warn_of_hiding(mount_point)
+        if (lack := lacks_to_unmount()) is not None:
+            output.message(lack)
     if scratch is not None:
         status = _with_scratch(config, mount_point, scratch, background=background, ready=ready)
     else:
@@ -186,6 +188,12 @@ def _warn_of_hiding(mount_point: str) -> None:
         return  # missing, or no directory: mounting makes it, or reports the fault
     if entries:
         output.message(f"{path} is not empty; while it is mounted on, what is in it is hidden")
+
+
+def lacks_to_unmount() -> str | None:
+    """Return what this machine lacks for unmounting by this user, with the remedy; None if it lacks nothing."""
+    lack = lazy.mounting.missing_table() if os.geteuid() != 0 else None
+    return None if lack is None else f"only root can unmount what is mounted here, since {lack}"
 
 
 def _followed(mount_point: str) -> str:
