@@ -1,6 +1,5 @@
 """What programs have stored, over listings that began before (S32)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,16 +52,23 @@ def test_a_listing_has_what_was_stored_since_it_began(is_flat: bool) -> None:
     assert not written.is_later(A, 4.0)
 
 
+class CountingStore(MetadataStore):
+    """outdated: how often a listing was marked as stale."""
+
+    outdated = 0
+
+    def outdate_listing(self, source: str) -> None:
+        self.outdated += 1
+        super().outdate_listing(source)
+
+
 @pytest.mark.semantics("S17.2")
 @pytest.mark.parametrize("is_under_way", [False, True])
 async def test_the_next_mount_has_the_names_of_the_last_one(
-    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_under_way: bool
+    nursery: trio.Nursery, tmp_path: Path, is_under_way: bool
 ) -> None:
     """Of a source that lists all, also where a listing that began before the writes was stored after them."""
-    marked: list[str] = []
-    mark: Callable[..., None] = MetadataStore.outdate_listing
-    monkeypatch.setattr(MetadataStore, "outdate_listing", lambda *given: [marked.append(given[1]), mark(*given)])
-    source, clock, store = WritableFlat(), Clock(), MetadataStore(tmp_path / "metadata.sqlite")
+    source, clock, store = WritableFlat(), Clock(), CountingStore(tmp_path / "metadata.sqlite")
     source.contents = {"test://a": b"a", "test://b": b"b"}
     directory = "mcp-server+docs/test"
     async with World(nursery, source, store=store, clock=clock) as world:
@@ -82,7 +88,7 @@ async def test_the_next_mount_has_the_names_of_the_last_one(
         await settled()
         assert await program.ls(directory) == ["b", "c"]
         assert len(source.listed) == asked, "a write is no reason to list"
-        assert len(marked) == 1 + is_under_way, "once for each listing"
+        assert store.outdated == 1 + is_under_way, "once for each listing"
         await world.manager.flush()
     async with World(nursery, source, store=store, clock=clock) as world:
         assert await world.kernel.ls(directory) == ["b", "c"]
