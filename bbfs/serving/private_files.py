@@ -69,6 +69,15 @@ def open_own(path: "str | Path", flags: int) -> int:
     return descriptor
 
 
+def open_taken(path: "str | Path", flags: int) -> int:
+    """Open a file as `open_own` does, and take it from all other users before.
+
+    A home that was copied or restored may have other modes, and the bytes are still this user's.
+    """
+    _take(path)
+    return open_own(path, flags)
+
+
 def _take(path: "str | Path") -> None:
     # A descriptor of O_PATH: closing any other would release the locks of SQLite on the same file (fcntl_locking(2)).
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -309,6 +309,21 @@ def test_doctor_names_what_is_wrong_and_what_to_do(bbfs: Run, only: list[str]) -
     assert checks["pyfuse3"]["level"] == checks["mcp"]["level"] == "ok"
 
 
+@pytest.mark.semantics("S32.1")
+def test_pending_writes_that_cannot_be_read_are_not_nothing(bbfs: Run, only: list[str], tmp_path: Path) -> None:
+    assert bbfs("pending").stderr == "bbfs: nothing is pending\n"
+    directory = tmp_path / "state" / "bbfs" / "pending"
+    directory.parent.mkdir(parents=True)
+    directory.touch()
+    for command in (("pending",), ("pending", "--json"), ("pending", "drop", "--all", "--yes")):
+        result = bbfs(*command)
+        assert (result.exit_code, result.stdout.strip() in ("", "[]")) == (1, True)
+        assert result.stderr == f"bbfs: {directory}: cannot be read: Not a directory\n"
+    result = bbfs("doctor", "--json", *only)
+    (check,) = (each for each in json.loads(result.stdout) if each["check"] == "pending writes")
+    assert (result.exit_code, check["level"], "Not a directory" in check["finding"]) == (1, "FAIL", True)
+
+
 def test_a_source_that_lists_nothing_is_up_and_has_no_resources(bbfs: Run, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[[sources]]\nname = "scratch"\ntype = "memory"\n', "utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from bbfs.model.errors import NoSpace, NotFound
+from bbfs.model.errors import BbfsError, NoSpace, NotFound
 from bbfs.model.versions import Expected
 from bbfs.resources.writing import pending
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
@@ -139,6 +139,59 @@ def test_a_damaged_description_is_no_item_and_hides_no_other(store: PendingStore
     store.directory.joinpath(f"{damaged.id}.json").write_text(json.dumps({**asdict(damaged), **damage}))
     assert [*store.items()] == [kept]
     assert store.get(kept.id) == kept
+
+
+@pytest.mark.semantics("S32.1")
+@pytest.mark.parametrize("mode", [0o644, 0o666, 0o400])
+def test_an_item_with_other_modes_is_an_item_and_private_again(store: PendingStore, mode: int) -> None:
+    """As of a home that was copied or restored."""
+    store.keep(kept := item(new_id()), CONTENT)
+    for name in files(store):
+        (store.directory / name).chmod(mode)
+    assert [*store.items()] == [kept]
+    with store.open_content(kept) as file:
+        assert file.read() == CONTENT.data
+    assert {each.stat().st_mode & 0o777 for each in store.directory.iterdir()} == {0o600}
+    assert store.unreadable() == []
+
+
+@pytest.mark.semantics("S32.1")
+def test_what_cannot_be_read_is_named_and_hides_no_other(store: PendingStore) -> None:
+    store.keep(kept := item(new_id()), CONTENT)
+    store.keep(lost := item(new_id()), CONTENT)
+    description = store.directory / f"{lost.id}.json"
+    for damage in (lambda: description.write_text("{"), lambda: description.symlink_to("/dev/zero"), description.mkdir):
+        description.unlink()
+        damage()
+        (store.directory / "README.json").write_text("{")
+        assert [*store.items()] == [kept]
+        (why,) = store.unreadable()
+        assert why.startswith(f"{description}: ")
+        assert why.endswith(f"; {store.content_path(lost)} has the bytes")
+        with pytest.raises(BbfsError, match=lost.id):
+            store.get(lost.id)
+        assert store.get(kept.id) == kept
+
+
+@pytest.mark.semantics("S32.1")
+@pytest.mark.parametrize("why", ["another user", "Not a directory", "No such file"])
+def test_a_directory_that_cannot_be_read_is_not_an_empty_one(
+    store: PendingStore, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.unreadable() == []
+    if why == "another user":
+        store.keep(item(new_id()), CONTENT)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    elif why == "Not a directory":
+        store.directory.touch()
+    else:
+        store.directory.symlink_to("away")
+    assert [*store.items()] == []
+    (told,) = store.unreadable()
+    assert told.startswith(f"{store.directory}: cannot be read: ")
+    assert why in told
+    with pytest.raises(BbfsError, match="cannot be read"):
+        store.get("0123")
 
 
 def test_the_empty_text_is_no_beginning_of_an_id(store: PendingStore) -> None:

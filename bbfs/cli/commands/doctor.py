@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from bbfs.cli import lazy, output
+from bbfs.cli.operands.access import pending_store
 from bbfs.cli.operands.location import Asking
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.extras import install_command
@@ -93,6 +94,9 @@ def _checks(choice: SourceChoice, timeout: float) -> Iterator[Check]:
         yield _other_users(root=os.geteuid() == 0)
     yield _mount_table(root=os.geteuid() == 0)
     yield from _mounts(None if choice.given else timeout)
+    for unreadable in pending_store().unreadable():
+        remedy = "make it yours again, or move it away: its source has not taken what it has"
+        yield Check("pending writes", "FAIL", unreadable, remedy)
     if config is None:
         yield Check("configuration", "FAIL", str(problem), "correct the file or option named")
     else:

@@ -25,7 +25,7 @@ from bbfs.resources.commands import table
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.pending import PendingWrite
-from bbfs.serving.private_files import open_own
+from bbfs.serving.private_files import open_taken
 from bbfs.sources import CanDescribe
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent
@@ -171,7 +171,7 @@ def _content(manager: ResourceManager, item: PendingWrite) -> StoredContent:
     """Return the content of a pending write. Raise BbfsError, also if its file has lost bytes, as by a crash."""
     path = manager.writer.pending.content_path(item)
     try:
-        file = Descriptor(open_own(path, os.O_RDONLY))
+        file = Descriptor(open_taken(path, os.O_RDONLY))
         size = os.fstat(file.number).st_size
     except OSError as error:
         raise BbfsError(f"{path}: {error.strerror}") from error

@@ -20,7 +20,7 @@ import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
 from bbfs.model.versions import Expected, Labels
-from bbfs.serving.private_files import open_own, own_directory, take_directory
+from bbfs.serving.private_files import open_own, open_taken, own_directory, take_directory
 
 if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources
     from bbfs.sources.content.memory import MemoryContent
@@ -34,6 +34,7 @@ _LATEST = 1 << 35
 """Seconds since the epoch that a time may be, some thousand years: localtime(3) knows no time that is far later."""
 _OWN = re.compile(r"([0-9a-f]{12})(\.bytes|(?:\.[0-9a-f]{6})?\.new)?")
 """The names of all files but descriptions."""
+_DESCRIPTION = re.compile(r"[0-9a-f]{12}\.json")
 
 
 def pending_path() -> Path:
@@ -187,17 +188,34 @@ class PendingStore:
         return (self.directory / f"{write_id}.json").exists()
 
     def items(self) -> Iterator[PendingWrite]:
-        """Yield all items, the oldest first. Files that are no items are passed over."""
-        found: list[PendingWrite] = []
-        with suppress(OSError):
+        """Yield all items that can be read, the oldest first. Files that are no items are passed over."""
+        yield from self._look()[0]
+
+    def unreadable(self) -> list[str]:
+        """Return what may be pending and cannot be read, the directory or descriptions, each with the reason."""
+        return self._look()[1]
+
+    def _look(self) -> tuple[list[PendingWrite], list[str]]:
+        """Return all items, the oldest first, and what cannot be read."""
+        try:
             take_directory(self.directory)
-            for path in self.directory.glob("*.json"):
-                with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-                    with open(path, encoding="utf-8", opener=open_own) as file:
-                        item = described(file.read(LARGEST_DESCRIPTION))
-                    if item.id == path.stem:
-                        found.append(item)
-        yield from sorted(found, key=lambda each: each.at)
+            names = sorted(os.listdir(self.directory))
+        except OSError as error:
+            is_absent = isinstance(error, FileNotFoundError) and not self.directory.is_symlink()
+            return [], [] if is_absent else [f"{self.directory}: cannot be read: {error.strerror}"]
+        items: list[PendingWrite] = []
+        problems: list[str] = []
+        for path in (self.directory / name for name in names if name.endswith(".json")):
+            try:
+                items.append(_read(path))
+            except FileNotFoundError:
+                continue  # dropped meanwhile
+            except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+                if _DESCRIPTION.fullmatch(path.name):
+                    why = error.strerror if isinstance(error, OSError) else "is no description of a pending write"
+                    content = f"; {path.with_suffix('')} has the bytes" if path.with_suffix("").exists() else ""
+                    problems.append(f"{path}: {why}{content}")
+        return sorted(items, key=lambda each: each.at), problems
 
     def ids(self) -> frozenset[str]:
         """Return the IDs of all items there are now."""
@@ -216,8 +234,11 @@ class PendingStore:
         return [each for each in refused if uri is path is None or each.uri == uri or each.path == path]
 
     def get(self, write_id: str) -> PendingWrite:
-        """Return the item with an id, or the only one whose id begins so. Raise NotFound."""
-        found = [each for each in self.items() if write_id and each.id.startswith(write_id)]
+        """Return the item with an id, or the only one whose id begins so. Raise NotFound, BbfsError."""
+        items, problems = self._look()
+        found = [each for each in items if write_id and each.id.startswith(write_id)]
+        if problems and not found:
+            raise BbfsError("; ".join(problems))
         if len(found) != 1:
             raise NotFound(f"{'no' if not found else 'more than one'} pending write begins with {write_id!r}")
         return found[0]
@@ -227,7 +248,16 @@ class PendingStore:
 
     def open_content(self, write: PendingWrite) -> BinaryIO:
         """Open the content of an item. Raise OSError, also if it is no regular file of this user."""
-        return open(self.content_path(write), "rb", opener=open_own)
+        return open(self.content_path(write), "rb", opener=open_taken)
+
+
+def _read(path: Path) -> PendingWrite:
+    """Return the item of a file. Raise OSError, or what `described` raises."""
+    with open(path, encoding="utf-8", opener=open_taken) as file:
+        item = described(file.read(LARGEST_DESCRIPTION))
+    if item.id != path.stem:
+        raise ValueError("the description of another item")
+    return item
 
 
 def described(text: str) -> PendingWrite:

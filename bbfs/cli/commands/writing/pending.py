@@ -54,14 +54,18 @@ def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.argument("ids", metavar="ID…", nargs=-1, shell_complete=_complete)
     @click.option("--all", "everything", is_flag=True, help="All of them.")
     @functools.wraps(command)
-    def wrapped(first: SourceChoice | Verbosity, ids: tuple[str, ...], everything: bool, **given: Any) -> Any:
+    def wrapped(first: SourceChoice | Verbosity, ids: tuple[str, ...], everything: bool, **given: Any) -> None:
+        unreadable: list[str] = []
         if bool(ids) == everything:
             raise click.UsageError("expected IDs, or --all", click.get_current_context())
         if everything:
-            ids = tuple(item.id for item in pending_store().items())
-            if not ids and not (first.verbosity if isinstance(first, SourceChoice) else first).quiet:
+            store = pending_store()
+            ids, unreadable = tuple(item.id for item in store.items()), store.unreadable()
+            if not ids and not unreadable and not (first.verbosity if isinstance(first, SourceChoice) else first).quiet:
                 output.message("nothing is pending")
-        return command(first, ids, **given) if ids else None
+        if ids:
+            command(first, ids, **given)
+        _end(unreadable)
 
     return wrapped
 
@@ -83,13 +87,26 @@ def list_(as_json: bool) -> None:
 
 
 def _show_all(as_json: bool) -> None:
-    items = [*pending_store().items()]
+    store = pending_store()
+    items, unreadable = [*store.items()], store.unreadable()
     if as_json:
         output.as_json([asdict(item) for item in items])
-        return
-    if not items:
+    elif items:
+        _table(items)
+    elif not unreadable:
         output.message("nothing is pending")
-        return
+    _end(unreadable)
+
+
+def _end(unreadable: list[str]) -> None:
+    """Name the pending writes that cannot be read. End with status 1 if there are any."""
+    for each in unreadable:
+        output.message(each)
+    if unreadable:
+        click.get_current_context().exit(1)
+
+
+def _table(items: "list[PendingWrite]") -> None:
     rows = [
         (
             item.id,
@@ -190,4 +207,5 @@ def _each(choice: SourceChoice, ids: tuple[str, ...], work: "Callable[[Trees, Pe
         return well
 
     well = lazy.operand.run(choice, all_of)
-    click.get_current_context().exit(0 if well else 1)
+    if not well:
+        click.get_current_context().exit(1)
