@@ -283,6 +283,40 @@ async def test_a_locked_file_is_busy_and_a_trigger_speaks(tmp_path: Path) -> Non
                 await put(made, people.uri("person/row/1"), {"age": 14})
 
 
+KEEPING = (
+    "CREATE TABLE kept (id integer PRIMARY KEY, v text)",
+    "INSERT INTO kept VALUES (1, 'a')",
+)
+"""A table for triggers that keep its rows as they are."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def keeping(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+    """A table whose triggers ignore updates and removals."""
+    if request.param == "sqlite":
+        ignoring = "BEGIN SELECT RAISE(IGNORE); END"
+        triggers = (f"CREATE TRIGGER no_{event} BEFORE {event} ON kept {ignoring}" for event in ("UPDATE", "DELETE"))
+        url = sqlite_file(tmp_path / "kept.db", ";".join([*KEEPING, *triggers]))
+        return Written(_writable(source_of(url)), "sqlite://main")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    triggers = (
+        "CREATE FUNCTION ignored() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE TRIGGER no BEFORE UPDATE OR DELETE ON kept FOR EACH ROW EXECUTE FUNCTION ignored()",
+    )
+    return Written(_writable(over(server, server.create("keeping", [*KEEPING, *triggers]))), "postgres://public")
+
+
+@pytest.mark.semantics("S32")
+async def test_a_trigger_that_keeps_the_row_refuses_the_write(keeping: Written) -> None:
+    async with handler(keeping.source) as made:
+        kept = keeping.uri("kept/row/1")
+        with pytest.raises(Rejected, match="trigger, rule"):
+            await put(made, kept, {"v": "b"}, OLD)
+        with pytest.raises(Rejected, match="trigger, rule"):
+            await made.remove(kept, OLD)
+        assert await row_of(made, kept) == {"id": 1, "v": "a"}
+
+
 @pytest.mark.semantics("S23")
 async def test_a_role_that_may_only_read_is_denied(postgres: PostgresServer) -> None:
     statements = [

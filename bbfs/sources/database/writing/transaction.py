@@ -14,6 +14,8 @@ from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.tables import Table
 from bbfs.sources.database.writing.rows import Row, parsed, same
 
+_REFUSED = "a trigger, rule or constraint of the database keeps the row as it is"
+_SEVERAL = "more than one row has this key"
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
@@ -56,8 +58,8 @@ def change(
     if text is None:
         if old is None:
             raise NotFound(f"{shown(table.name)}: no such row")
-        if session.delete(table, key) != 1:
-            raise Rejected("more than one row has this key")
+        if (rows := session.delete(table, key)) != 1:
+            raise Rejected(_REFUSED if not rows else _SEVERAL)
     else:
         _store(session, table, key, parsed(text), None if old is None else parsed(old.decode()).values)
     session.commit()
@@ -78,8 +80,8 @@ def _store(session: WritingSession, table: Table, key: Key, row: Row, old: Mappi
         for name in changed:
             if name in table.primary_key:
                 raise Rejected(f"{shown(name)}: is in the name of the row, and stays; write another row instead")
-        if changed and session.update(table, key, row, changed) != 1:
-            raise Conflict("somebody else has changed the row")
+        if changed and (rows := session.update(table, key, row, changed)) != 1:
+            raise Rejected(_REFUSED if not rows else _SEVERAL)  # and no conflict: the row is locked
     if not session.has_key(table, key):
         raise Rejected(other_key)
 
