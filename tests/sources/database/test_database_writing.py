@@ -317,6 +317,19 @@ async def test_a_trigger_that_keeps_the_row_refuses_the_write(keeping: Written) 
         assert await row_of(made, kept) == {"id": 1, "v": "a"}
 
 
+@pytest.mark.parametrize("kind", ["VIRTUAL", "STORED"])
+async def test_sqlite_refuses_a_value_for_a_generated_column(tmp_path: Path, kind: str) -> None:
+    table = f"CREATE TABLE odd (id integer PRIMARY KEY, v text, g int GENERATED ALWAYS AS (id * 2) {kind})"
+    url = sqlite_file(tmp_path / "odd.db", f"{table}; INSERT INTO odd (id, v) VALUES (1, 'a')")
+    async with handler(_writable(source_of(url))) as made:
+        one, two = (f"sqlite://main/odd/row/{number}.json" for number in (1, 2))
+        for uri in (one, two):
+            with pytest.raises(Rejected, match="g .*generated"):
+                await put(made, uri, {"v": "b", "g": 7})
+        await put(made, one, {**await row_of(made, one), "v": "b"})  # what the database has computed stays
+        assert await row_of(made, one) == {"id": 1, "v": "b", "g": 2}
+
+
 @pytest.mark.semantics("S23")
 async def test_a_role_that_may_only_read_is_denied(postgres: PostgresServer) -> None:
     statements = [

@@ -231,6 +231,8 @@ class SqliteSession(CellSession):
     def _cell(self, table: Table, column: str, value: Any) -> tuple[str, Any]:
         declared = table.column(column).type
         about = f"{shown(column)} ({declared or 'no type'})"
+        if table.column(column).generated:
+            raise Rejected(f"{about}: a generated column, which is never written")
         match value:
             case int() if not -(1 << 63) <= value < 1 << 63:
                 raise Rejected(f"{about}: {shown(str(value))} has more than 64 bits")
