@@ -4,7 +4,7 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -290,20 +290,33 @@ KEEPING = (
 """A table for triggers that keep its rows as they are."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def keeping(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
-    """A table whose triggers ignore updates and removals."""
+def _triggered(request: pytest.FixtureRequest, path: Path, events: Sequence[str], lite: str, postgres: str) -> Written:
+    """Return the table with a trigger at some events, whose body is written for each of the two databases."""
     if request.param == "sqlite":
-        ignoring = "BEGIN SELECT RAISE(IGNORE); END"
-        triggers = (f"CREATE TRIGGER no_{event} BEFORE {event} ON kept {ignoring}" for event in ("UPDATE", "DELETE"))
-        url = sqlite_file(tmp_path / "kept.db", ";".join([*KEEPING, *triggers]))
+        triggers = (f"CREATE TRIGGER t{n} {event} ON kept BEGIN {lite}; END" for n, event in enumerate(events))
+        url = sqlite_file(path / "kept.db", ";".join([*KEEPING, *triggers]))
         return Written(_writable(source_of(url)), "sqlite://main")
     server: PostgresServer = request.getfixturevalue("postgres")
     triggers = (
-        "CREATE FUNCTION ignored() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
-        "CREATE TRIGGER no BEFORE UPDATE OR DELETE ON kept FOR EACH ROW EXECUTE FUNCTION ignored()",
+        f"CREATE FUNCTION triggered() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {postgres}; END'",
+        *(f"CREATE TRIGGER t{n} {e} ON kept FOR EACH ROW EXECUTE FUNCTION triggered()" for n, e in enumerate(events)),
     )
-    return Written(_writable(over(server, server.create("keeping", [*KEEPING, *triggers]))), "postgres://public")
+    name = server.create(f"triggered_{next(_numbers)}", [*KEEPING, *triggers])
+    return Written(_writable(over(server, name)), "postgres://public")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def keeping(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+    """A table whose triggers ignore updates and removals."""
+    events = ("BEFORE UPDATE", "BEFORE DELETE")
+    return _triggered(request, tmp_path, events, "SELECT RAISE(IGNORE)", "RETURN NULL")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def making_again(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+    """A table whose trigger makes each removed row again."""
+    again = "INSERT INTO kept VALUES (old.id, old.v)"
+    return _triggered(request, tmp_path, ["AFTER DELETE"], again, f"{again}; RETURN NULL")
 
 
 @pytest.mark.semantics("S32")
@@ -317,6 +330,14 @@ async def test_a_trigger_that_keeps_the_row_refuses_the_write(keeping: Written) 
         assert await row_of(made, kept) == {"id": 1, "v": "a"}
 
 
+@pytest.mark.semantics("S32")
+async def test_a_row_that_is_there_after_its_removal_is_not_removed(making_again: Written) -> None:
+    async with handler(making_again.source) as made:
+        with pytest.raises(Rejected, match="again"):
+            await made.remove(making_again.uri("kept/row/1"), OLD)
+        assert await row_of(made, making_again.uri("kept/row/1")) == {"id": 1, "v": "a"}
+
+
 @pytest.mark.parametrize("kind", ["VIRTUAL", "STORED"])
 async def test_sqlite_refuses_a_value_for_a_generated_column(tmp_path: Path, kind: str) -> None:
     table = f"CREATE TABLE odd (id integer PRIMARY KEY, v text, g int GENERATED ALWAYS AS (id * 2) {kind})"
@@ -324,7 +345,7 @@ async def test_sqlite_refuses_a_value_for_a_generated_column(tmp_path: Path, kin
     async with handler(_writable(source_of(url))) as made:
         one, two = (f"sqlite://main/odd/row/{number}.json" for number in (1, 2))
         for uri in (one, two):
-            with pytest.raises(Rejected, match="g .*generated"):
+            with pytest.raises(Rejected, match=r"g .*generated"):
                 await put(made, uri, {"v": "b", "g": 7})
         await put(made, one, {**await row_of(made, one), "v": "b"})  # what the database has computed stays
         assert await row_of(made, one) == {"id": 1, "v": "b", "g": 2}

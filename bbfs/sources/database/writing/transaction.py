@@ -14,8 +14,6 @@ from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.tables import Table
 from bbfs.sources.database.writing.rows import Row, parsed, same
 
-_REFUSED = "a trigger, rule or constraint of the database keeps the row as it is"
-_SEVERAL = "more than one row has this key"
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
@@ -58,8 +56,9 @@ def change(
     if text is None:
         if old is None:
             raise NotFound(f"{shown(table.name)}: no such row")
-        if (rows := session.delete(table, key)) != 1:
-            raise Rejected(_REFUSED if not rows else _SEVERAL)
+        _require_one(session.delete(table, key))
+        if session.has_key(table, key):
+            raise Rejected("a trigger of the database makes the removed row again")
     else:
         _store(session, table, key, parsed(text), None if old is None else parsed(old.decode()).values)
     session.commit()
@@ -80,10 +79,18 @@ def _store(session: WritingSession, table: Table, key: Key, row: Row, old: Mappi
         for name in changed:
             if name in table.primary_key:
                 raise Rejected(f"{shown(name)}: is in the name of the row, and stays; write another row instead")
-        if changed and (rows := session.update(table, key, row, changed)) != 1:
-            raise Rejected(_REFUSED if not rows else _SEVERAL)  # and no conflict: the row is locked
+        if changed:
+            _require_one(session.update(table, key, row, changed))
     if not session.has_key(table, key):
         raise Rejected(other_key)
+
+
+def _require_one(rows: int) -> None:
+    """Raise Rejected unless a statement has changed one row. None is no conflict: the row is locked."""
+    if not rows:
+        raise Rejected("a trigger, rule or constraint of the database keeps the row as it is")
+    if rows != 1:
+        raise Rejected("more than one row has this key")
 
 
 def _differs(value: Any, text: KeyValue) -> bool:
