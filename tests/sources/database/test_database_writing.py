@@ -382,6 +382,25 @@ async def test_postgres_takes_back_what_it_has_written(postgres: PostgresServer)
         assert await row_of(made, one) == {**row, "a": ["y"], "j": None, "n": 1}
 
 
+async def test_a_stored_value_that_nobody_may_write_leaves_the_row_writable(postgres: PostgresServer) -> None:
+    large, twice = "7" * 5000, '{"b": 1, "a": 2, "a": 3}'
+    statements = (
+        "CREATE TABLE odd (id integer PRIMARY KEY, name text, j json, n numeric)",
+        f"INSERT INTO odd VALUES (1, 'one', '{twice}', {large}), (2, 'two', '[1e99999999999999999999]', 1)",
+    )
+    async with handler(_writable(over(postgres, postgres.create("odd_stored", statements)))) as made:
+        one, two = (f"postgres://public/odd/row/{number}.json" for number in (1, 2))
+        await put(made, one, {"name": "uno"}, OLD)
+        await put(made, two, {"name": "dos"}, OLD)
+        kept = await text_of(made, one)
+        assert all(part in kept for part in ('"uno"', twice, large))
+        assert '"dos"' in await text_of(made, two)
+        with pytest.raises(Rejected, match="a name twice: a"):
+            await put(made, one, kept.replace("uno", "eins").replace(large, "1"))
+        await put(made, one, {"j": {"b": 1, "a": 3}, "n": 1})  # as a lenient reader has understood it: this is a change
+        assert await text_of(made, one) == kept.replace(twice, '{"b": 1, "a": 3}').replace(large, "1")
+
+
 @pytest.mark.parametrize("text", ['{"a": 1.10}', '{"a": [1.5, {"b": 1e400}]}'])
 def test_numbers_are_compared_by_value_and_not_as_floats(text: str) -> None:
     assert parsed(text).values != parsed(text.replace("1", "1" + "0" * 20)).values

@@ -1,12 +1,14 @@
 """Rows that are written, as JSON objects whose names are columns. Pure."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from bbfs.model.errors import Rejected
-from bbfs.sources.bounded.json import parse_written
+from bbfs.model.errors import Rejected, TooLarge
+from bbfs.model.redaction import shown
+from bbfs.sources.bounded.json import check_json, parse_written
 
 LARGEST_WRITTEN = 4 << 20
 """Bytes of one row as JSON."""
@@ -38,6 +40,36 @@ def parsed(text: str) -> Row:
     if not isinstance(values, dict):
         raise Rejected("a row is a JSON object: a value for each column")
     return Row(text, values)
+
+
+def stored(data: bytes) -> Mapping[str, Any]:
+    """Return the values of a row that the database has, to compare them with written ones.
+
+    A value that no user may write, such as an object with a name twice, becomes one that differs from all that is
+    written. Raise Rejected.
+    """
+    try:
+        check_json(data)
+        return json.loads(
+            data.decode(), parse_int=_number(int), parse_float=_number(Decimal), object_pairs_hook=_members
+        )
+    except (TooLarge, ValueError, RecursionError) as error:
+        raise Rejected(f"the row that the database has cannot be compared: {shown(str(error))}") from None
+
+
+def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def number(text: str) -> Any:
+        try:
+            return kind(text)
+        except (ValueError, ArithmeticError):  # of too many digits, or with too large an exponent
+            return object()
+
+    return number
+
+
+def _members(pairs: list[tuple[str, Any]]) -> Any:
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else object()
 
 
 def floats(value: Any) -> Any:

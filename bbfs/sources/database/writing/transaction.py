@@ -12,7 +12,7 @@ from bbfs.model.errors import Conflict, NotFound, Rejected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.tables import Table
-from bbfs.sources.database.writing.rows import Row, parsed, same
+from bbfs.sources.database.writing.rows import Row, parsed, same, stored
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
@@ -60,7 +60,7 @@ def change(
         if session.has_key(table, key):
             raise Rejected("a trigger of the database makes the removed row again")
     else:
-        _store(session, table, key, parsed(text), None if old is None else parsed(old.decode()).values)
+        _store(session, table, key, parsed(text), None if old is None else stored(old))
     session.commit()
 
 
