@@ -382,6 +382,27 @@ async def test_postgres_takes_back_what_it_has_written(postgres: PostgresServer)
         assert await row_of(made, one) == {**row, "a": ["y"], "j": None, "n": 1}
 
 
+async def test_a_domain_of_postgres_that_is_never_null_can_be_written(postgres: PostgresServer) -> None:
+    statements = (
+        "CREATE SCHEMA kinds",
+        "CREATE DOMAIN kinds.\"a name\" AS varchar(9) NOT NULL CHECK (value <> 'no')",
+        'CREATE TABLE named ("the id" integer, b integer DEFAULT 7, a kinds."a name", c text, PRIMARY KEY ("the id"))',
+        "INSERT INTO named VALUES (1, 2, 'x', 'y')",
+    )
+    async with handler(_writable(over(postgres, postgres.create("domains", statements)))) as made:
+        one, two, three = (f"postgres://public/named/row/{number}.json" for number in (1, 2, 3))
+        await put(made, one, {"c": "z"}, OLD)
+        await put(made, two, {"a": "new"}, NEW)
+        await put(made, three, {**await row_of(made, one), "the id": 3, "a": "all"}, NEW)
+        rows = [list((await row_of(made, each)).values()) for each in (one, two, three)]
+        assert rows == [[1, 2, "x", "z"], [2, 7, "new", None], [3, 2, "all", "z"]]
+        for row in ({"a": None}, {"a": "no"}, {"a": "longer than that"}):
+            with pytest.raises(Rejected):
+                await put(made, one, row)
+        with pytest.raises(Rejected):
+            await put(made, "postgres://public/named/row/4.json", {"c": "z"})
+
+
 async def test_a_stored_value_that_nobody_may_write_leaves_the_row_writable(postgres: PostgresServer) -> None:
     large, twice = "7" * 5000, '{"b": 1, "a": 2, "a": 3}'
     statements = (

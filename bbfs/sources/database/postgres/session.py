@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import psycopg
@@ -240,21 +240,22 @@ class PostgresSession(TextSession):
 
     def insert(self, table: Table, key: Key, row: Row) -> None:
         by_name = json.dumps(dict(zip(table.primary_key, map(_bound, key), strict=True)))
-        columns = [quoted(name) for name in dict.fromkeys((*row.values, *table.primary_key))]
-        # The server reads each value as its own column's type, which undoes what `row_to_json` has written.
+        absent = [name for name in table.primary_key if name not in row.values]
+        given = [(text, names) for text, names in ((by_name, absent), (row.text, [*row.values])) if names]
+        columns = ", ".join(quoted(name) for _, names in given for name in names)
+        records = ", ".join(_record(table, names, at) for at, (_, names) in enumerate(given, 1))
         self._changed(
-            f"INSERT INTO {table.sql_name} ({', '.join(columns)}) SELECT {', '.join(f'r.{name}' for name in columns)}"
-            f" FROM json_populate_record(json_populate_record(NULL::{table.sql_name}, $1::json), $2::json) AS r",
-            by_name,
-            row.text,
+            f"INSERT INTO {table.sql_name} ({columns}) SELECT {columns} FROM {records}", *(text for text, _ in given)
         )
 
     def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
         exactly, values = _exactly(table, key)
-        pairs = ", ".join(f"{quoted(name)} = r.{quoted(name)}" for name in columns)
-        source = f"json_populate_record(NULL::{table.sql_name}, ${len(values) + 1}::json) AS r"
+        at = len(values) + 1
+        pairs = ", ".join(f"{quoted(name)} = r{at}.{quoted(name)}" for name in columns)
         return self._changed(
-            f"UPDATE {table.sql_name} AS t SET {pairs} FROM {source} WHERE {exactly}", *values, row.text
+            f"UPDATE {table.sql_name} AS t SET {pairs} FROM {_record(table, columns, at)} WHERE {exactly}",
+            *values,
+            row.text,
         )
 
     def delete(self, table: Table, key: Key) -> int:
@@ -302,6 +303,16 @@ def _on_one_line(data: bytes) -> bytes:
         # A column of type json keeps the line breaks that were written between its tokens.
         line = line[1:-2].replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
     return line
+
+
+def _record(table: Table, columns: Iterable[str], at: int) -> str:
+    """Return a source of one row: some columns of a JSON object. at: the number of its value, and of the source `r…`.
+
+    The server reads each value as its own column's type, which undoes what `row_to_json` has written. It makes no other
+    column: a domain may refuse the NULL of an absent one.
+    """
+    types = ", ".join(f"{quoted(name)} {table.column(name).type}" for name in columns)
+    return f"json_to_record(${at}::json) AS r{at}({types})"
 
 
 def _exactly(table: Table, key: Key) -> tuple[str, list[Any]]:
