@@ -40,6 +40,9 @@ Affinity: TypeAlias = Literal["text", "number", "none"]
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 _NUMBERS = re.compile("INT|REAL|FLOA|DOUB", re.IGNORECASE)
 """Types whose columns have numbers alone; `DATE` and others have the affinity of numbers and hold texts."""
+_REAL = re.compile("REAL|FLOA|DOUB", re.IGNORECASE)
+"""Types whose columns have floats alone, unless they have `INT` in them as well."""
+_NUMERAL = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,15})?\s*", re.ASCII | re.IGNORECASE)
 _GENERATED = {2: "virtual", 3: "stored"}
 
 
@@ -233,20 +236,28 @@ class SqliteSession(CellSession):
         about = f"{shown(column)} ({declared or 'no type'})"
         if table.column(column).generated:
             raise Rejected(f"{about}: a generated column, which is never written")
+        kind = _affinity(table, column)
+        is_real = kind == "number" and "INT" not in declared.upper() and _REAL.search(declared) is not None
         match value:
             case int() if not -(1 << 63) <= value < 1 << 63:
                 raise Rejected(f"{about}: {shown(str(value))} has more than 64 bits")
             case dict() | list():
                 raise Rejected(f"{about}: SQLite has no objects and lists; write them as a text")
+            case Decimal() if kind == "text":
+                return "?", str(value)  # SQLite would write fifteen digits of it
             case Decimal():
-                return "?", float(value)
+                return "?", _as_number(value, kind == "none" or is_real, about)
+            case int() if is_real:
+                return "?", _as_number(value, True, about)
             case str():
                 if not encodable(value):
                     raise Rejected(f"{about}: a text with half a character")
-                if _affinity(table, column) == "none" and (blob := BLOB.fullmatch(value)):
+                if kind == "none" and (blob := BLOB.fullmatch(value)):
                     return "?", bytes.fromhex(blob[1])
-                if _NUMBERS.search(declared) and _affinity(table, column) == "number":
+                if _NUMBERS.search(declared) and kind == "number":
                     raise Rejected(f"{about}: {shown(value)!r} is no number")
+                if kind == "number" and _NUMERAL.fullmatch(value):  # SQLite would make a number of it
+                    return "?", _as_number(Decimal(value), False, about)
         return "?", value
 
     def _changed(self, sql: str, *values: Any) -> int:
@@ -351,6 +362,19 @@ def _affinity(table: Table, column: str) -> Affinity:
     if any(part in declared for part in ("CHAR", "CLOB", "TEXT")):
         return "text"
     return "none" if not declared or "BLOB" in declared else "number"
+
+
+def _as_number(number: int | Decimal, is_real: bool, about: str) -> int | float:
+    """Return the value that is stored for a number. Raise Rejected if that is another number, not only another text.
+
+    is_real: whether it is a float even for a whole number.
+    """
+    if not is_real and -(1 << 63) <= number < 1 << 63 and number == int(number):
+        return int(number)
+    found = float(number)
+    if found != number and Decimal(repr(found)) != number:
+        raise Rejected(f"{about}: {shown(str(number))} would be stored as {found!r}")
+    return found
 
 
 def key_value(value: Any, affinity: Affinity) -> KeyValue:
