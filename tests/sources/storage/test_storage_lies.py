@@ -15,7 +15,7 @@ from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.s3 import backend
+from bbfs.sources.storage.s3.backend import PART
 
 LIES = {
     "error": b'<?xml version="1.0"?>\n<Error><Code>InternalError</Code><Message>We failed</Message></Error>',
@@ -66,7 +66,7 @@ async def save(handler: StorageHandler) -> None:
 
 
 async def save_parts(handler: StorageHandler) -> None:
-    await handler.write("s3://data/a", MemoryContent(b"new " * 10), Expected())
+    await handler.write("s3://data/a", MemoryContent(bytes(PART + 1)), Expected())
 
 
 async def remove(handler: StorageHandler) -> None:
@@ -91,13 +91,9 @@ async def rename(handler: StorageHandler) -> None:
     ],
 )
 async def test_an_answer_of_success_with_another_document_is_an_error(
-    lying: tuple[StorageHandler, LyingServer],
-    monkeypatch: pytest.MonkeyPatch,
-    asked: str,
-    lie: str,
+    lying: tuple[StorageHandler, LyingServer], asked: str, lie: str
 ) -> None:
     handler, server = lying
-    monkeypatch.setattr(backend, "PART", 16)
     change = {"PUT": save, "DELETE": remove, "COPY": rename}.get(asked, save_parts)
     server.objects["/data/a"], server.lies = b"old", {asked: LIES[lie]}
     with pytest.raises(BbfsError, match=r"s3://data/[ab]: ") as failed:
@@ -135,8 +131,9 @@ async def test_an_object_of_another_store_stays_unless_it_is_copied_whole(
     monkeypatch: pytest.MonkeyPatch, kept: bytes | None
 ) -> None:
     source = replace(data_source("bb-storage+data+gs"), config={"url": "gs://data/", "options": {"anonymous": True}})
-    handler, store = StorageHandler(source, Services()), MemoryStore()
-    monkeypatch.setattr(handler.backend, "_store", store)
+    store = MemoryStore()
+    monkeypatch.setattr(obstore.store, "GCSStore", lambda *_, **__: store)
+    handler = StorageHandler(source, Services())
     await handler.write("gs://data/a", MemoryContent(b"the only copy"), Expected(exists=False))
 
     def copy(store: MemoryStore, origin: str, target: str, *, overwrite: bool) -> None:
