@@ -20,8 +20,21 @@ _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 def own_directory(path: "str | Path") -> None:
     """Make a directory and its parents if need be, and take it from all other users."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    _make_directory(path)
     take_directory(path)
+
+
+def _make_directory(path: "str | Path") -> None:
+    # os.makedirs gives its mode to the last one alone, and to those above what the umask leaves of 0777. The XDG Base
+    # Directory Specification wants 0700 for each.
+    above = os.path.dirname(path)
+    if above and not os.path.exists(above):
+        _make_directory(above)
+    try:
+        os.mkdir(path, 0o700)
+    except OSError:
+        if not os.path.isdir(path):
+            raise
 
 
 def take_directory(path: "str | Path") -> None:

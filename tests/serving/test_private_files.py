@@ -57,6 +57,16 @@ def test_caches_take_an_earlier_directory_from_others(tmp_path: Path) -> None:
         assert open_to_others(home) == []
 
 
+def test_each_directory_that_is_made_is_private(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(0o755)
+    for _ in range(2):
+        own_directory(tmp_path / "there" / "local" / "state" / "bbfs")
+    assert open_to_others(tmp_path / "there") == [tmp_path / "there"], "what was there is not bbfs's to change"
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        own_directory(tmp_path / "file" / "bbfs")
+
+
 def test_a_cache_behind_a_link_is_not_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     home, elsewhere = tmp_path / "bbfs", tmp_path / "elsewhere"
     home.mkdir()
