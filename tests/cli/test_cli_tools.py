@@ -105,7 +105,23 @@ def test_mistakes_are_said_before_anything_runs(process: Process, server: list[s
 def test_an_error_of_the_tool_is_status_3(process: Process, server: list[str]) -> None:
     done = process("call", "t", "fail", *server)
     assert (done.returncode, done.stdout) == (3, b"")
-    assert "the disk is full" in done.stderr.decode()
+    assert done.stderr == b"bbfs: fail: the disk is full\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no such table: häm\nbbfs: did you mean ham?\x1b[2J", "no such table: häm\n  bbfs: did you mean ham?\\x1b[2J"),
+        ('{"error": "no \\"x\\" in\\n\\tfile"}', 'no "x" in\n  \\tfile'),
+        ('{"code": 7, "error": "gr\\u00f6\\u00dfer"}', '{\n    "code": 7,\n    "error": "größer"\n  }'),
+        ("{broken", "{broken"),
+        ("12", "12"),
+    ],
+)
+def test_an_error_of_the_tool_is_text(process: Process, server: list[str], log: Path, text: str, said: str) -> None:
+    log.with_suffix(".error").write_text(text)
+    done = process("call", "t", "fail", *server)
+    assert (done.returncode, done.stderr.decode()) == (3, f"bbfs: fail: {said}\n")
 
 
 def test_on_a_terminal_it_asks_and_bytes_go_to_files(server: list[str], log: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ the text @TEXT.
 
 \b
 Texts go to standard output. Pictures and other bytes go there too if it is no terminal, else to files in
-this directory. Exit status 3: the tool itself reports an error.
+this directory. Exit status 3: the tool itself reports an error, which goes to standard error as text.
 """
 
 
@@ -211,7 +211,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
     try:
         lazy.operand.run(choice, work)
     except ToolFailed as error:
-        output.failure(error, tool)
+        _print_error(str(error), tool)
         click.get_current_context().exit(TOOL_FAILED)
     _print(parts, tool)
 
@@ -285,6 +285,23 @@ class ProgressLines:
             return
         self._said, self._next = line, now + _EVERY
         output.message(line)
+
+
+def _print_error(text: str, tool: str) -> None:
+    """Print the error that a tool reports, as people read it. Lines after the first are indented: none looks like a
+    message of bbfs."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, dict) and len(value) == 1:
+        (only,) = value.values()
+        value = only if isinstance(only, str) else value
+    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    first, *others = shown.split("\n")
+    output.message(f"{tool}: {first}")
+    for line in others:
+        click.echo(f"  {output.printable(line)}", err=True)
 
 
 def _print(parts: Sequence[_Part], tool: str) -> None:

@@ -2,7 +2,8 @@
 
 LOG gets a line for each call of a tool, `call NAME ARGUMENTS`, for each rendered prompt, `prompt NAME ARGUMENTS`, for
 each page of tools, `tools`, and `cancelled`. The tool `wait` is never answered. Once there is a file of the name of LOG
-with the ending `.add`, there is a tool more, which the server tells after its next answer.
+with the ending `.add`, there is a tool more, which the server tells after its next answer. A file
+with the ending `.error` has the text with which the tool `fail` fails.
 """
 
 import base64
@@ -14,6 +15,7 @@ from typing import Any
 
 LOG = Path(sys.argv[1])
 ADDED = LOG.with_suffix(".add")
+ERROR = LOG.with_suffix(".error")
 READ_ONLY = {"readOnlyHint": True}
 PICTURE = b"\x89PNG\r\n\x1a\nno more than a beginning"
 TEXT = {"type": "string"}
@@ -101,7 +103,8 @@ def result(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
                 "structuredContent": {"calls": calls},
             }
         case "fail":
-            return {"content": text("the disk is full"), "isError": True}
+            said = ERROR.read_text() if ERROR.exists() else "the disk is full"
+            return {"content": text(said), "isError": True}
         case "keep":
             return {"content": text(f"kept {calls}"), "_meta": {"ttlMs": 60_000}}
         case "crash" | "crash-writing":
