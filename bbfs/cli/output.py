@@ -160,6 +160,26 @@ def names(texts: Iterable[str]) -> None:
     click.echo(b"".join(text.encode("utf-8", "bbfs.names") + b"\0" for text in texts), nl=False)
 
 
+class Contents:
+    """Contents on standard output, byte for byte. size: the bytes so far."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._last = b"\n"
+
+    def write(self, data: bytes) -> None:
+        self.size += len(data)
+        self._last = data[-1:] or self._last
+        sys.stdout.buffer.write(data)
+
+    def end(self) -> None:
+        """End the line of a content without a final line feed on a terminal: what comes next begins a line."""
+        if sys.stdout.isatty() and self._last != b"\n":
+            self._last = b"\n"
+            sys.stdout.buffer.write(b"\n")
+        sys.stdout.buffer.flush()
+
+
 def as_json(value: Any) -> None:
     """Print one JSON document, with escapes for unprintable characters."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)

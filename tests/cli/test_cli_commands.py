@@ -25,6 +25,9 @@ from repository import SERVERS
 from bbfs.cli import COMMANDS, lazy, main, options
 from bbfs.cli.operands import attributes
 from bbfs.fuse import mountpoint
+from bbfs.model.versions import Expected
+from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id, pending_path
+from bbfs.sources.content.memory import MemoryContent
 
 Run = Callable[..., Result]
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -614,6 +617,22 @@ def test_no_text_of_a_source_controls_the_terminal(monkeypatch: pytest.MonkeyPat
         said = on_a_terminal([*command, "-vv", "--mcp", f"odd={odd}"])
         assert not [c for c in said.replace("\n", "") if not c.isprintable()], (command, said)
         assert "\nbbfs: all is well" not in said, (command, said)
+
+
+def test_on_a_terminal_a_content_ends_with_the_end_of_a_line(
+    process: Process, only: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    (folder / "open.txt").write_text("no end")
+    (folder / "empty").touch()
+    names = [f"notes/{name}" for name in ("open.txt", "empty", "hello.txt", "open.txt", "none")]
+    shown = on_a_terminal(["cat", *only, *names])
+    assert shown.startswith("no end\nhello\nno end\nbbfs: notes/none: ")
+    assert process("cat", *only, *names[:4]).stdout == b"no endhello\nno end"
+    item = PendingWrite(new_id(), "notes", "file:a", "bb-filesystem+notes+file:a", ("notes", "a"), Expected(), 6, 1.0)
+    PendingStore(pending_path()).keep(item, MemoryContent(b"no end"))
+    assert on_a_terminal(["pending", "show", item.id]) == "no end\n"
+    assert process("pending", "show", item.id).stdout == b"no end"
 
 
 def on_a_terminal(arguments: list[str]) -> str:

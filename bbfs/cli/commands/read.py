@@ -197,25 +197,30 @@ Examples:
 def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
     """Write contents to standard output, byte for byte.
 
+    On a terminal, a content whose last line has no end gets one.
+
     A resource of several contents gives all of them. A URI need not be listed: one of a template works as well.
     """
 
-    async def work(opened: "Trees") -> bool:
-        done = 0
+    contents = output.Contents()
 
+    async def work(opened: "Trees") -> bool:
         def write(data: bytes) -> None:
-            nonlocal done
             if sys.stdout.isatty():
                 opened.progress.end()
-            done += len(data)
-            sys.stdout.buffer.write(data)
+            contents.write(data)
+
+        async def show(target: Target) -> None:
+            try:
+                await target.tree.copy(target, write)
+            finally:
+                contents.end()
 
         waited_for = opened.progress.note
-        opened.progress.note = lambda: f"{progress.amount(done)} so far" if done else waited_for()
-        return await lazy.operand.each(opened, operands, lambda target: target.tree.copy(target, write))
+        opened.progress.note = lambda: f"{progress.amount(contents.size)} so far" if contents.size else waited_for()
+        return await lazy.operand.each(opened, operands, show)
 
     well = lazy.operand.run(choice, work)
-    sys.stdout.buffer.flush()
     click.get_current_context().exit(0 if well else 1)
 
 

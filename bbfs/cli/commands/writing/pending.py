@@ -132,7 +132,9 @@ def show(write_id: str) -> None:
     """Print what should have been written."""
     store = pending_store()
     with store.open_content(store.get(write_id)) as file:
-        lazy.shutil.copyfileobj(file, sys.stdout.buffer)
+        contents = output.Contents()
+        lazy.shutil.copyfileobj(file, contents)
+        contents.end()
 
 
 @pending.command(short_help="Compare pending writes with what their sources have.")
