@@ -269,13 +269,18 @@ class FileSystem:
             raise Outdated("no longer a symbolic link")
         return as_bytes(node.target)
 
-    def state(self, ino: int) -> tuple[Path, Literal["directory", "file", "symlink"], Mapping[str, Any] | None] | None:
+    def state(
+        self, ino: int, *, shown: bool = False
+    ) -> tuple[Path, Literal["directory", "file", "symlink"], Mapping[str, Any] | None] | None:
         """Return path, kind and version of an inode, as far as the source states it; None if nothing is cached of it.
 
+        shown: by the last answer of the source, however old, as a lookup shows it while the source is down (S20).
         Raise BbfsError.
         """
         path, version = self.inodes.get(ino)
-        node = self._tree.cached(path) if len(path) > 1 and version != CREATED_VERSION else None
+        node = None
+        if len(path) > 1 and version != CREATED_VERSION:
+            node = self._tree.cached(path) or (self._tree.last_cached(path) if shown else None)
         if node is None or node.draft is not None:
             return None
         if node.kind != "file" or node.record is None:

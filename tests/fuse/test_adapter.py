@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +22,9 @@ from bbfs.fuse import adapter as operations
 from bbfs.fuse.adapter import Operations, answers
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.scratch import origin
+from bbfs.fuse.scratch.bases import Notes
+from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError
@@ -69,8 +73,8 @@ ERRNOS = {
 }
 
 
-def serving(world: World, owner: Ownership = OWNER) -> Operations:
-    return Operations(world.core, owner, Interrupts())
+def serving(world: World, owner: Ownership = OWNER, shown: Shown | None = None) -> Operations:
+    return Operations(world.core, owner, Interrupts(), shown)
 
 
 PARTS = ("names", "directories", "files", "uncached", "writes", "name_changes", "passed")
@@ -440,6 +444,25 @@ async def test_an_overlay_gets_each_attribute_that_was_listed(nursery: trio.Nurs
         world.clock.advance(3600)
         assert await adapter.getxattr(file, name, NOBODY) == b'{"path":"%s/d/a.txt"}' % TREE.encode()
         assert await adapter.listxattr(below, NOBODY) == []
+
+
+@pytest.mark.semantics("S20", "S39.6")
+async def test_what_a_stale_listing_shows_is_noted_as_the_base_of_changes(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    """Else a change that begins while the source is down would be a conflict, though nobody has changed the file."""
+    source = TreeSource(contents={"file:./a.txt": b"first"})
+    scratch = Scratch.made(str(tmp_path / "scratch"), "/mnt")
+    async with World(nursery, source, is_lower=True) as world:
+        adapter = serving(world, replace(OWNER, is_lower=True), Shown(scratch))
+        root = pyfuse3.InodeT((await world.kernel.walk(TREE)).ino)
+        await world.kernel.walk(f"{TREE}/a.txt")
+        source.down = errors.Unreachable("down")
+        world.clock.advance(3600)
+        await adapter.lookup(root, pyfuse3.FileNameT(b"a.txt"), NOBODY)
+        noted = Notes.of(scratch).bases[f"{TREE}/a.txt"]
+        assert noted.kind == "file"
+        assert noted.version
 
 
 @pytest.mark.semantics("S39")

@@ -179,7 +179,7 @@ class StoredRequests(pyfuse3.Operations):
         with suppress(BbfsError):
             if found.ino == 0:
                 return [(os.fsdecode(b"/".join((*map(os.fsencode, self._names.path(parent)), name))), None)]
-            if found.ino < PASSED and (state := self._files.state(found.ino)) is not None:
+            if found.ino < PASSED and (state := self._files.state(found.ino, shown=True)) is not None:
                 path, kind, version = state
                 if kind == "symlink":
                     version = {"modified_ns": found.modified_ns, "changed_ns": found.modified_ns, "size": found.size}
