@@ -14,6 +14,11 @@ from importlib import import_module
 from keyword import iskeyword
 from typing import Any, NoReturn
 
+if sys.platform != "linux":  # before an import that fails there
+    sys.exit(
+        "bbfs: bbfs runs on Linux only: it needs Linux's FUSE and /proc. A virtual machine or a container has them."
+    )
+
 import click
 
 from bbfs import __version__

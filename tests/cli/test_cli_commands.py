@@ -49,6 +49,14 @@ def test_without_a_command_the_help_is_shown(bbfs: Run) -> None:
     assert result.stdout == bbfs("--help").stdout
 
 
+@pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
+def test_on_another_system_the_command_ends_with_one_line(platform: str) -> None:
+    code = f"import sys; sys.platform = {platform!r}\nfrom bbfs.cli import main\nmain(['--version'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("bbfs: bbfs runs on Linux only")
+
+
 def test_help_imports_nothing_slow() -> None:
     code = "import sys; from bbfs.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
