@@ -49,6 +49,18 @@ def test_a_source_that_hangs_does_not_hold_the_others(mounted: Mounts) -> None:
     assert done.text.splitlines() == [str(mount / HERE / "soup.txt")]
 
 
+@pytest.mark.semantics("S36.2", "S37.3")
+def test_a_source_that_is_not_connected_costs_a_line_and_two_seconds(mounted: Mounts) -> None:
+    mount = mounted(knowledge(), mcp("hung", ["sleep", "3600"]))
+    found = str(mount / HERE / "soup.txt")
+    for options, seconds in (["--timeout", "1"], "1"), ([], "2"), (["--timeout", "0.3"], "0.3"):
+        done = mount.bbfs("search", "-l", *options, "lunch")
+        assert (done.text, done.err.decode()) == (f"{found}\n", f"bbfs: hung: no answer within {seconds} s\n")
+    done = mount.bbfs("grep", "lunch", mount.path, status=2)
+    left_out = f"bbfs: {mount.path}/mcp-server+hung: left out: no answer within 2 s\n"
+    assert (done.text, done.err.decode()) == (f"{found}:1:lunch\n", left_out)
+
+
 @pytest.mark.semantics("S36.5")
 def test_a_search_is_a_directory_of_links(mount: Mount) -> None:
     here = mount / ".search" / "renew a certificate"

@@ -3,7 +3,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
+TROUBLED_WITHIN = 2.0
+"""Seconds that a command over all sources waits for one that was down, or is not connected yet."""
+
+
 class NoSuchSource(NotFound):
     """Neither a mount nor the configuration has the source."""
 
@@ -32,6 +36,11 @@ class Kept(BbfsError):
 def ends_with_its_process(source: "DataSource") -> bool:
     """Return whether what is written to a source lasts no longer than the process that opened it."""
     return source.type == "memory" and not source.config.get("file")
+
+
+def troubled(status: Mapping[str, Any]) -> list[str]:
+    """Return the directories of the sources that are down or not connected yet. status: the state of a mount."""
+    return [row["uri_prefix"] for row in status.get("sources", ()) if row["state"] in ("down", "connecting")]
 
 
 def pending_store() -> "PendingStore":

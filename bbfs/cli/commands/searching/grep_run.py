@@ -7,15 +7,18 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from bbfs.cli import lazy, output
 from bbfs.cli.operands import control_client, location
+from bbfs.cli.operands.access import TROUBLED_WITHIN, troubled
 from bbfs.cli.operands.location import inside_mount, resolved
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
@@ -298,10 +301,9 @@ class _Search:
         if not place.is_directory or self._asked.follows:
             yield [place.shown] if place.is_directory else self._wanted(place, [place.shown])
             return
-        path = "/".join(place.path)
         written = _Written(place)
-        mountpoint.names(place.mount)  # or the error of a dead mount
-        for answer in written.known(control_client.ask_now(place.mount, self._asked.request(path))):
+        names = mountpoint.names(place.mount)  # or the error of a dead mount
+        for answer in written.known(self._answers(place, names)):
             match answer:
                 case MayMatch(paths):
                     yield self._wanted(place, _shown(place, written.without(paths)))
@@ -313,6 +315,24 @@ class _Search:
                         output.message(f"{''.join(_shown(place, [directory]))}: {why}")
         if written.files:
             yield self._wanted(place, _shown(place, sorted(written.files)))
+
+    def _answers(self, place: _Place, names: Sequence[str]) -> Iterator[MayMatch | NoMatch | Unlisted]:
+        """Yield the answers of the daemon. At the root, a source that was down and does not answer soon is left out.
+
+        names: those at the root. Raise BbfsError.
+        """
+        silent = [] if place.path else _silent(place.mount)
+        if not silent:
+            yield from control_client.ask_now(place.mount, self._asked.request("/".join(place.path)))
+            return
+        yield from (Unlisted(name, f"left out: no answer within {TROUBLED_WITHIN:g} s") for name in silent)
+        directories = [name for name in names if os.path.isdir(os.path.join(place.mount, name))]
+        yield MayMatch(tuple(sorted({*names} - {*directories})))
+        for name in sorted({*directories} - {*silent}):
+            try:
+                yield from control_client.ask_now(place.mount, self._asked.request(name))
+            except BbfsError as error:
+                yield Unlisted(name, str(error))
 
     def _without_match(self, names: list[str]) -> Iterator[list[str]]:
         """Print the counts of files without a match, or yield the files if grep writes other lines for them."""
@@ -335,6 +355,24 @@ class _Search:
             bases = ((name, os.path.basename(name)) for name in names)
             names = [name for name, base in bases if next((to for to, each in last if _fits(base, each)), unnamed)]
         return names
+
+
+def _silent(mount: str) -> list[str]:
+    """Return the directories of the sources that were down, or not connected yet, and do not answer soon."""
+    asked = {
+        name: location.Asking(mount, partial(os.listdir, os.path.join(mount, name)))
+        for name in troubled(lazy.mounted.MountedTree(mount).status())
+    }
+    until = time.monotonic() + TROUBLED_WITHIN
+    silent: list[str] = []
+    for name, asking in asked.items():
+        try:
+            asking.answer(max(0.0, until - time.monotonic()))
+        except location.NoAnswer:
+            silent.append(name)
+        except OSError:
+            pass  # the daemon says at once why
+    return silent
 
 
 class _Written:

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,8 +12,9 @@ import click
 
 from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
-from bbfs.cli.operands.access import SourceTree, Target
+from bbfs.cli.operands.access import TROUBLED_WITHIN, SourceTree, Target, troubled
 from bbfs.cli.operands.location import inside_mount
+from bbfs.cli.operands.mounted import MountedTree
 from bbfs.cli.operands.rule import Path, components
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import InvalidUri, NotSupported
@@ -75,7 +76,11 @@ class _TreeHit:
     show_default=True,
     help="Which searches to use: those by words, those by meaning, or both.",
 )
-@click.option("--timeout", type=click.FloatRange(0.1, 600), default=_WITHIN, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 600),
+    help=f"Seconds to wait: {_WITHIN:g}, and {TROUBLED_WITHIN:g} for a source of a mount that was down before.",
+)
 @click.option("-l", "--paths-only", is_flag=True, help="Print the paths only.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.option("--open", "open_first", is_flag=True, help="Open the best hit: text in $PAGER, the rest by xdg-open.")
@@ -86,7 +91,7 @@ def search(
     places: tuple[str, ...],
     limit: int,
     mode: Literal["words", "meaning", "both"],
-    timeout: float,
+    timeout: float | None,
     paths_only: bool,
     as_json: bool,
     open_first: bool,
@@ -100,7 +105,7 @@ def search(
     async def work(opened: "Trees") -> bytes | None:
         if len(words) > 1 and not within:
             await _say_if_source(opened, words[-1], problems)
-        for tree, below in await _scopes(opened, within):
+        for tree, below, seconds in await _scopes(opened, within, timeout):
 
             def hear(answer: Hit | Problem, tree: SourceTree = tree) -> None:
                 if isinstance(answer, Problem):
@@ -108,7 +113,7 @@ def search(
                 elif tree.has(answer.path):
                     hits.append(_TreeHit(tree, answer, os.path.join(tree.mount or "", answer.path)))
 
-            request = Search(query, tuple("/".join(path) for path in below), limit, mode, timeout)
+            request = Search(query, tuple("/".join(path) for path in below), limit, mode, seconds)
             await tree.ask(request, hear)
         hits.sort(key=lambda found: -found.hit.score)
         del hits[limit:]
@@ -157,16 +162,31 @@ def _how_to_index(problem: str, choice: SourceChoice) -> str | None:
     return f"'bbfs index {lazy.shlex.join(sources)}'{options} makes {made} searchable"
 
 
-async def _scopes(opened: "Trees", operands: Sequence[str]) -> list[tuple[SourceTree, list[Path]]]:
-    """Return the trees that the operands lead to, with the paths in each; none for all of a tree."""
+async def _scopes(
+    opened: "Trees", operands: Sequence[str], timeout: float | None
+) -> list[tuple[SourceTree, list[Path], float]]:
+    """Return the trees to search, with the paths in each (none for all of a tree) and the seconds to wait."""
     if not operands:
-        return [(tree, []) for tree in await opened.roots()]
-    found: dict[str | None, tuple[SourceTree, list[Path]]] = {}
+        return [scope for tree in await opened.roots() for scope in _everywhere(tree, timeout)]
+    found: dict[str | None, tuple[SourceTree, list[Path], float]] = {}
     for operand in operands:
         target = await opened.target(operand)
         path = await target.tree.resolved(await target.located())
-        found.setdefault(target.tree.mount, (target.tree, []))[1].append(path)
+        found.setdefault(target.tree.mount, (target.tree, [], timeout or _WITHIN))[1].append(path)
     return [*found.values()]
+
+
+def _everywhere(tree: SourceTree, timeout: float | None) -> Iterator[tuple[SourceTree, list[Path], float]]:
+    """Yield all of a tree, in two parts if some of its sources are in trouble: for these the wait is shorter."""
+    status = tree.status() if isinstance(tree, MountedTree) and timeout is None else {}
+    directories = [row["uri_prefix"] for row in status.get("sources", ())]
+    late = troubled(status)
+    if not late:
+        yield tree, [], timeout or _WITHIN
+        return
+    if len(late) < len(directories):
+        yield tree, [(each,) for each in directories if each not in late], _WITHIN
+    yield tree, [(each,) for each in late], TROUBLED_WITHIN
 
 
 def _print(hits: list[_TreeHit], query: str, *, paths_only: bool, as_json: bool) -> None:
