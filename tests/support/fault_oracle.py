@@ -120,10 +120,15 @@ def problems(history: History) -> list[str]:
 def folder_problems(history: History, appended: Iterable[tuple[str, str]]) -> list[str]:
     """Return what must not be in a folder without a journal, from its first and last states.
 
-    appended: names and records that a stranger has appended there. A rewrite in place that a kill has interrupted may
-    leave its file empty, as on a disk: of such files, nothing is expected.
+    appended: names and records that a stranger has appended there. A write in place that a kill has interrupted may
+    leave its file empty, as on a disk: of such files, nothing is expected, under whatever name.
     """
-    halved = {each.name for each in history.events if each.action == "rewrite" and each.interrupted}
+    halved: set[str] = set()
+    for each in sorted(history.events, key=lambda event: event.ended):
+        if each.action in ("rewrite", "redirect") and each.interrupted:
+            halved.add(each.name)
+        if each.action == "move" and each.name in halved and each.to is not None:
+            halved.add(each.to)
     states = [each for each in history.states if each.name not in halved]
     events = [each for each in history.events if each.name not in halved]
     shown = {name: records for name, records in history.last.items() if name not in halved}
