@@ -127,7 +127,7 @@ def folder_problems(history: History, appended: Iterable[tuple[str, str]]) -> li
     for each in sorted(history.events, key=lambda event: event.ended):
         if each.action in ("rewrite", "redirect") and each.interrupted:
             halved.add(each.name)
-        if each.action == "move" and each.name in halved and each.to is not None:
+        if each.action == "move" and each.name in halved:
             halved.add(each.to)
     states = [each for each in history.states if each.name not in halved]
     events = [each for each in history.events if each.name not in halved]
