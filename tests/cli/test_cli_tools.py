@@ -115,7 +115,8 @@ def test_an_error_of_the_tool_is_status_3(process: Process, server: list[str]) -
         ('{"error": "no \\"x\\" in\\n\\tfile"}', 'no "x" in\n  \\tfile'),
         ('{"code": 7, "error": "gr\\u00f6\\u00dfer"}', '{\n    "code": 7,\n    "error": "größer"\n  }'),
         ("{broken", "{broken"),
-        ("12", "12"),
+        ("1.10", "1.10"),
+        ("[" * 400 + "]" * 400, "[" * 400 + "]" * 400),
     ],
 )
 def test_an_error_of_the_tool_is_text(process: Process, server: list[str], log: Path, text: str, said: str) -> None:

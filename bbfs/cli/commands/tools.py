@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,14 +291,16 @@ class ProgressLines:
 def _print_error(text: str, tool: str) -> None:
     """Print the error that a tool reports, as people read it. Lines after the first are indented: none looks like a
     message of bbfs."""
-    try:
+    shown = text
+    with suppress(ValueError, RecursionError):  # it is no JSON, or too deep
         value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
-    if isinstance(value, dict) and len(value) == 1:
-        (only,) = value.values()
-        value = only if isinstance(only, str) else value
-    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+        only = next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else value
+        if isinstance(only, str):
+            shown = only
+        elif isinstance(value, dict | list):
+            shown = json.dumps(value, ensure_ascii=False, indent=2)
+    if len(shown) > 4 * len(text):  # deep values grow with each level
+        shown = text
     first, *others = shown.split("\n")
     output.message(f"{tool}: {first}")
     for line in others:
