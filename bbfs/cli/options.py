@@ -183,17 +183,23 @@ class SourceChoice:
             raise NoSources
         return config
 
-    def load_to_serve(self) -> "Config":
+    def load_to_serve(self, *, tells: bool = False) -> "Config":
         """Load as `load_some` does, for a process that lasts.
 
         Raise ConfigError also for a server of `--mcp` whose program is missing: a mistyped one would be a directory
-        that is down. (The program of a configuration file may come later.)
+        that is down. (The program of a configuration file may come later.) tells: report those of files.
         """
         config = self.load_some()
         typed = {lazy.config.source_from_mcp_argument(text).name for text in self.mcp}
         for source in config.sources:
-            if source.name in typed and source.mcp is not None and _lacks_program(source.mcp):
+            if source.mcp is None or not _lacks_program(source.mcp):
+                continue
+            if source.name in typed:
                 raise ConfigError(f"--mcp {source.name}: there is no program {source.mcp.command!r}")
+            if tells:
+                output.message(
+                    f"{source.name}: there is no program {source.mcp.command!r}; it is down until there is one"
+                )
         return config
 
 

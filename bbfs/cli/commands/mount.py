@@ -122,7 +122,7 @@ def mount(
 
     Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced.
     """
-    config = choice.load_to_serve()
+    config = choice.load_to_serve(tells=background and not choice.verbosity.quiet)
     lazy.mounting.require()
     set_up_log(choice.verbosity, config, log)
     if background and log is None:

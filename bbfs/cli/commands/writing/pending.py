@@ -51,7 +51,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the IDs of pending writes, and `--all`. The command gets `ids`, after the arguments of other decorators."""
 
-    @click.argument("ids", metavar="ID…", nargs=-1, shell_complete=_complete)
+    @click.argument("ids", metavar="ID…|--all", nargs=-1, shell_complete=_complete)
     @click.option("--all", "everything", is_flag=True, help="All of them.")
     @functools.wraps(command)
     def wrapped(first: SourceChoice | Verbosity, ids: tuple[str, ...], everything: bool, **given: Any) -> None:
