@@ -289,6 +289,18 @@ def test_a_server_whose_program_is_missing_is_refused_at_once(
     assert not (tmp_path / "mnt").exists()
 
 
+def test_a_mount_in_the_background_says_which_programs_of_a_file_are_missing(
+    fuse: None, process: Process, tmp_path: Path
+) -> None:
+    config = tmp_path / "sources.toml"
+    config.write_text('[[sources]]\nname = "a"\naccessMethod = "mcp"\nmcpConfig.command = "no-such-program"\n')
+    said = "bbfs: a: there is no program 'no-such-program'; it is down until there is one\n"
+    for words, expected in ([], said), (["-q"], ""):
+        done = process("mount", tmp_path / "mnt", "--background", "--config", config, *words)
+        assert process("umount", tmp_path / "mnt").returncode == 0
+        assert (done.returncode, done.stderr.decode()) == (0, expected)
+
+
 @pytest.mark.parametrize(
     "options", [[], ["--background"], ["--scratch", "kept"], ["--scratch", "kept", "--background"]]
 )
