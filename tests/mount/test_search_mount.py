@@ -56,6 +56,8 @@ def test_a_source_that_is_not_connected_costs_a_line_and_two_seconds(mounted: Mo
     for options, seconds in (["--timeout", "1"], "1"), ([], "2"), (["--timeout", "0.3"], "0.3"):
         done = mount.bbfs("search", "-l", *options, "lunch")
         assert (done.text, done.err.decode()) == (f"{found}\n", f"bbfs: hung: no answer within {seconds} s\n")
+    counted = mount.bbfs("grep", "-c", "lunch", mount.path, status=2).text.splitlines()
+    assert {f"{found}:1", f"{mount.path}/.about.md:0"} <= {*counted}
     done = mount.bbfs("grep", "lunch", mount.path, status=2)
     left_out = f"bbfs: {mount.path}/mcp-server+hung: left out: no answer within 2 s\n"
     assert (done.text, done.err.decode()) == (f"{found}:1:lunch\n", left_out)

@@ -302,8 +302,8 @@ class _Search:
             yield [place.shown] if place.is_directory else self._wanted(place, [place.shown])
             return
         written = _Written(place)
-        names = mountpoint.names(place.mount)  # or the error of a dead mount
-        for answer in written.known(self._answers(place, names)):
+        mountpoint.names(place.mount)  # or the error of a dead mount
+        for answer in written.known(self._answers(place)):
             match answer:
                 case MayMatch(paths):
                     yield self._wanted(place, _shown(place, written.without(paths)))
@@ -316,19 +316,23 @@ class _Search:
         if written.files:
             yield self._wanted(place, _shown(place, sorted(written.files)))
 
-    def _answers(self, place: _Place, names: Sequence[str]) -> Iterator[MayMatch | NoMatch | Unlisted]:
+    def _answers(self, place: _Place) -> Iterator[MayMatch | NoMatch | Unlisted]:
         """Yield the answers of the daemon. At the root, a source that was down and does not answer soon is left out.
 
-        names: those at the root. Raise BbfsError.
+        Raise BbfsError, OSError.
         """
         silent = [] if place.path else _silent(place.mount)
         if not silent:
             yield from control_client.ask_now(place.mount, self._asked.request("/".join(place.path)))
             return
         yield from (Unlisted(name, f"left out: no answer within {TROUBLED_WITHIN:g} s") for name in silent)
-        directories = [name for name in names if os.path.isdir(os.path.join(place.mount, name))]
-        yield MayMatch(tuple(sorted({*names} - {*directories})))
-        for name in sorted({*directories} - {*silent}):
+        with os.scandir(place.mount) as root:
+            entries = sorted(root, key=lambda entry: entry.name)
+        yield MayMatch(tuple(entry.name for entry in entries if entry.is_file(follow_symlinks=False)))
+        directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for name in directories:
+            if name in silent:
+                continue
             try:
                 yield from control_client.ask_now(place.mount, self._asked.request(name))
             except BbfsError as error:
