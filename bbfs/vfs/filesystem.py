@@ -412,6 +412,15 @@ class FileSystem:
             self.uncached.pop(handle, None)
         self.replaced.discard(handle)
 
+    def send_back(self, handle: int) -> None:
+        """Release a file that its program has to look up again first (S7.3). Keep its version for that open."""
+        opened = self.files[handle]
+        if handle in self.replaced:
+            self.inodes.retold.add(opened.ino)  # the kernel has not dropped its pages yet
+        self.release(handle)
+        if opened.record is not None:
+            self._contents.send_on(opened.record)
+
     # -- changes of open files ---------------------------------------------------------------------------------------
 
     def changed(self, handle: int) -> bool:

@@ -17,6 +17,8 @@ THREADS_KEPT = 1024
 """Threads of one of them. One that is forgotten looks the file up once more."""
 IN_FLIGHT = 120.0
 """Seconds within which a system call opens what it has been told the size of. It may wait for another one's copy."""
+RETRIED = 10.0
+"""Seconds within which the kernel repeats an open after ESTALE, on a busy machine. It repeats it once."""
 _EARLIER = object()
 """Stands for any version that an inode had before."""
 
@@ -24,18 +26,21 @@ _EARLIER = object()
 class Told:
     """The last version of an inode that was told, and the threads to which it was. clock: seconds, monotonic."""
 
-    __slots__ = ("_clock", "_threads", "_until", "_version")
+    __slots__ = ("_clock", "_sent_back", "_threads", "_until", "_version")
 
     def __init__(self, version: Hashable, clock: Callable[[], float] = time.monotonic) -> None:
         self._version = version
         self._clock = clock
         self._threads: set[int] | None = None  # all: the inode has had no other version
         self._until = 0.0
+        self._sent_back: dict[int, float] = {}
 
     def tell(self, version: Hashable, thread: int | None = None) -> None:
         """Note a version that the kernel is told, and the thread for which it has asked, if it was for one alone."""
         if version != self._version:
             self._version, self._threads, self._until = version, set(), self._clock() + IN_FLIGHT
+        elif self._threads is not None and self._clock() >= self._until:
+            self._threads = None
         if self._threads is not None and thread is not None:
             if len(self._threads) >= THREADS_KEPT:
                 self._threads.clear()
@@ -46,6 +51,19 @@ class Told:
         if version != self._version:
             return True
         return self._threads is not None and thread not in self._threads and self._clock() < self._until
+
+    def sends_back(self, version: Hashable, thread: int) -> bool:
+        """Return whether an open is to be answered with ESTALE: if its thread lacks the version, not twice in a row.
+
+        A file that changes faster than the kernel looks could not be opened otherwise.
+        """
+        was_sent_until = self._sent_back.pop(thread, 0.0)
+        if not self.lacks(version, thread) or self._clock() < was_sent_until:
+            return False
+        if len(self._sent_back) >= THREADS_KEPT:
+            self._sent_back.clear()
+        self._sent_back[thread] = self._clock() + RETRIED
+        return True
 
 
 class ToldResources:
@@ -60,6 +78,7 @@ class ToldResources:
         """Note that a thread is told the attributes of an inode."""
         if (told := self._of(ino)) is not None:
             told.tell(self._inodes.get(ino).version, thread)
+            self._told[ino] = told  # for as long from now on
 
     def lacks(self, ino: int, thread: int) -> bool:
         """Return whether a thread may have been told of an earlier version only."""

@@ -529,6 +529,31 @@ async def test_an_overlay_copies_no_content_that_another_thread_has_looked_up(
             await adapter.release(each)
 
 
+@pytest.mark.semantics("S7.3", "S18.1")
+async def test_a_thread_that_an_overlay_has_sent_back_opens_what_has_changed_again_meanwhile(
+    nursery: trio.Nursery,
+) -> None:
+    """The kernel tries an open twice, so the first one has to load what the second one finds."""
+    source = TreeSource(contents={"file:./a.txt": b"first"})
+    async with World(nursery, source, is_lower=True) as world:
+        adapter = serving(world, replace(OWNER, is_lower=True))
+        root, tries = pyfuse3.InodeT((await world.kernel.walk(TREE)).ino), 0
+        found = await adapter.lookup(root, pyfuse3.FileNameT(b"a.txt"), NOBODY)
+        for pid in range(1, 6):
+            one = cast(pyfuse3.RequestContext, SimpleNamespace(pid=pid, umask=0o022))
+            try:
+                opened = await adapter.open(found.st_ino, os.O_RDONLY, one)
+            except FUSEError:
+                tries += 1
+                found = await adapter.lookup(root, pyfuse3.FileNameT(b"a.txt"), one)
+                opened = await adapter.open(found.st_ino, os.O_RDONLY, one)
+            assert await adapter.read(opened.fh, 0, 100) == source.contents["file:./a.txt"]
+            await adapter.release(opened.fh)
+            source.contents["file:./a.txt"] = b"longer" * pid
+            world.clock.advance(11)  # the content has expired, and the listing has not
+        assert tries >= 3
+
+
 @pytest.mark.semantics("S32", "S39")
 @pytest.mark.parametrize("request_of", ["unlink", "rename"])
 async def test_a_change_replaces_the_version_that_its_thread_has_stated(nursery: trio.Nursery, request_of: str) -> None:

@@ -37,7 +37,7 @@ SOON = 0.05
 class Requests:
     """The requests of a mount over folders. changed: the folders with changes that were passed on."""
 
-    def __init__(self, *roots: Path, timeout: float = BOUND) -> None:
+    def __init__(self, *roots: Path, timeout: float = BOUND, is_lower: bool = False) -> None:
         self.changed: list[Passed] = []
         self.folders = [
             Passed(
@@ -52,7 +52,8 @@ class Requests:
         files = SimpleNamespace(passed=self.folders, note_changes=self._note)
         # No name of these tests is one that bbfs shows beside a folder.
         stored = cast(StoredRequests, None)
-        self.requests = PassedRequests(cast(FileSystem, files), Ownership(0, 0), Interrupts(), Shown(), stored)
+        owner = Ownership(0, 0, is_lower=is_lower)
+        self.requests = PassedRequests(cast(FileSystem, files), owner, Interrupts(), Shown(), stored)
 
     def _note(self, passed: Passed) -> None:
         passed.folder.changes.clear()
@@ -104,6 +105,28 @@ async def test_every_request_is_answered_from_the_loop_and_from_threads(tmp_path
         assert room.size >= room.free >= room.available
     assert (tmp_path / "d" / "b").read_bytes() == b"text"
     assert made.changed
+
+
+@pytest.mark.semantics("S7.3", "S7.4")
+async def test_an_overlay_opens_a_file_that_grows_all_the_time_at_the_second_try(tmp_path: Path) -> None:
+    made = Requests(tmp_path, is_lower=True)
+    requests, root, log = made.requests, made.root(), tmp_path / "log"
+    log.write_text("first\n")
+    with trio.fail_after(BOUND):
+        await requests.getattr(root, CONTEXT)
+        for _ in range(3):
+            found = await requests.lookup(root, b"log", CONTEXT)
+            assert found.st_size == log.stat().st_size
+            await requests.release((await requests.open(found.st_ino, os.O_RDONLY, CONTEXT)).fh)
+            with log.open("a") as file:
+                file.write("more\n")
+            with pytest.raises(FUSEError) as raised:
+                await requests.open(found.st_ino, os.O_RDONLY, CONTEXT)
+            assert raised.value.errno == errno.ESTALE
+            await requests.lookup(root, b"log", CONTEXT)
+            with log.open("a") as file:
+                file.write("more\n")
+            await requests.release((await requests.open(found.st_ino, os.O_RDONLY, CONTEXT)).fh)
 
 
 @pytest.mark.semantics("S40.6")

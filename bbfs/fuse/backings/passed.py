@@ -214,17 +214,22 @@ class PassedRequests(pyfuse3.Operations):
         call = self._calls.change if flags & WRITING else self._calls.call
         opened, right = await call(passed, ctx.pid, passed.folder.open, held, flags)
         status = os.fstat(opened.descriptor.number)
-        if not flags & WRITING and held.lacks(status, ctx.pid):
+        if not flags & WRITING and held.sends_back(status, ctx.pid):
             passed.folder.closed(opened)
             _expire(inode)
             raise FUSEError(errno.ESTALE)
+        # What changes faster than the kernel looks may be copied in part. The version that the look has noted stays the
+        # base then, and `bbfs apply` finds a conflict.
+        noted = None if held.lacks(status, ctx.pid) else status
         if not right:
             _expire(inode)  # another program may have changed the size: reads end at the one that the kernel has
         return FileInfo(
-            fh=await self._opened(passed, opened, status, ctx.pid), keep_cache=right, direct_io=_appends(flags)
+            fh=await self._opened(passed, opened, noted, ctx.pid), keep_cache=right, direct_io=_appends(flags)
         )
 
-    async def _opened(self, passed: Passed, opened: PassedFile, status: os.stat_result, thread: int) -> FileHandleT:
+    async def _opened(
+        self, passed: Passed, opened: PassedFile, noted: os.stat_result | None, thread: int
+    ) -> FileHandleT:
         handle = self._next
         self._next = handle + 1
         self._handles.add(handle, thread)
@@ -233,7 +238,8 @@ class PassedRequests(pyfuse3.Operations):
         if self._shown.below:
             with suppress(OSError):
                 path = passed.raw_path(opened.inode)
-                await self._shown.note_status(path, status)
+                if noted is not None:
+                    await self._shown.note_status(path, noted)
                 self._shown.opened(path)
                 self._opened_paths[handle] = path
         return FileHandleT(handle)

@@ -272,16 +272,17 @@ class StoredRequests(pyfuse3.Operations):
                 self._openers[written] = ctx.pid
                 return FileInfo(fh=written, keep_cache=True, direct_io=self._writes.is_direct(written))
             raise FUSEError(errno.EINTR)
-        if self._told is not None and self._told.lacks(inode, ctx.pid):
-            raise Outdated("/".join(self._names.path(inode)))
+        lacks = self._told is not None and self._told.lacks(inode, ctx.pid)
         handle = self._files.open(inode)
         if type(handle) is Wait:
             version = self._files.inodes.get(inode).version
             handle = await self._waited(ctx, handle, self._files.open, inode)
-            if self._owner.is_lower and self._files.files[handle].version != version:
-                # overlayfs copies as many bytes as the file had before the open. After ESTALE it looks again.
-                self._files.release(handle)
-                raise Outdated("/".join(self._names.path(inode)))
+            lacks = lacks or (self._owner.is_lower and self._files.files[handle].version != version)
+        if lacks:
+            # overlayfs copies as many bytes as the file had before the open. After ESTALE it looks again, once: the
+            # content is loaded by now, so the version that it finds then is the last one.
+            self._files.send_back(handle)
+            raise Outdated("/".join(self._names.path(inode)))
         if self._shown.below:
             path = self._shown_paths[handle] = "/".join(self._names.path(inode))
             self._shown.opened(path)

@@ -64,6 +64,10 @@ class PassedInode:
         """Return whether a thread may have been told of an earlier version only, below an overlay."""
         return self.told is not None and self.told.lacks((status.st_size, status.st_mtime_ns), thread)
 
+    def sends_back(self, status: stat_result, thread: int) -> bool:
+        """Return whether an open has to be answered with ESTALE, so that the thread is told again."""
+        return self.told is not None and self.told.sends_back((status.st_size, status.st_mtime_ns), thread)
+
     def is_at(self, place: Place, *, directory: bool) -> None:
         """Note a name of it."""
         places = self.places
