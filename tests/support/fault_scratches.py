@@ -29,6 +29,8 @@ SCRATCH = "scratch"
 """The kind of such a round."""
 _KILLED = ("apply", "apply", "daemon", "keeper", "source")
 _CHANGES = {"append", "rewrite", "redirect", "replace", "backup", "remove", "move"}
+_SHOWN = 2.0
+"""Seconds for which a listing of the source may be shown on a busy machine."""
 _UNKNOWN = "the version that the scratch has changed is not known"
 """Why a file is a conflict that a source had removed and has made again."""
 _MOST = 20
@@ -247,6 +249,11 @@ def _settled(applied: Applied, states: Sequence[State]) -> Iterator[str]:
                 yield f"{applied}: {name} has left the scratch with {records}, and the source has not had it"
         elif applied.after[name] != records:
             yield f"{applied}: {name} was {records} in the scratch, and is {applied.after[name]}"
+        elif records is None and any(
+            state.name == name and state.records is None and applied.began - _SHOWN < state.at < applied.ended
+            for state in states
+        ):
+            continue  # by a listing from then, the source lacks the name already
         elif "kill" not in applied.what and not _is_named(name, applied.said) and not applied.has_failed_whole:
             yield f"{applied}: {name} is still in the scratch, without a reason: {applied.said!r}"
     for name in {*applied.after} - {*applied.before}:
