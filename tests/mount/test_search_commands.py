@@ -89,6 +89,8 @@ SAME = [
     ["--color=always", "certificate"],
     ["--colour=always", "-c", "certificate"],
     ["-e", "--color"],
+    ["-ecertificate", "--color"],
+    ["-rne", "certificate", "--color"],
     ["--exclude", "*.md", "certificate"],
     ["--exclude-dir", "d*", "certificate"],
     ["--include", "*.md", "--exclude", "use*", "e"],

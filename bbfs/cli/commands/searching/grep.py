@@ -60,7 +60,9 @@ _FLAGS = (
 """Options without a value that GNU grep gets as they are."""
 _VALUES = {"max_count": "-m", "after_context": "-A", "before_context": "-B", "context": "-C"}
 _ALWAYS, _NEVER, _ON_TERMINALS = ("always", "yes", "force"), ("never", "no", "none"), ("auto", "tty", "if-tty")
-_TAKES_NEXT = re.compile(r"-[a-zA-Z]*[emABC]|--(regexp|max-count|(after-|before-)?context|include|exclude(-dir)?)")
+_TAKES_NEXT = re.compile(
+    r"-[abchilnoqrsvwxEFGHILPRZ]*[emABC]|--(regexp|max-count|(after-|before-)?context|include|exclude(-dir)?)"
+)
 """Options whose value is the next argument."""
 
 
