@@ -381,6 +381,25 @@ async def test_sqlite_stores_a_number_as_it_is_written_or_refuses_it(tmp_path: P
         assert await text_of(made, one) == before
 
 
+@pytest.mark.semantics("S32")
+async def test_sqlite_keeps_what_any_column_of_a_strict_table_gets(tmp_path: Path) -> None:
+    tables = "CREATE TABLE kept (id ANY PRIMARY KEY, v ANY) STRICT; CREATE TABLE loose (id integer PRIMARY KEY, v ANY)"
+    rows = "INSERT INTO kept VALUES (7, 'number'), ('7', 'text'); INSERT INTO loose VALUES (7, NULL)"
+    url = sqlite_file(tmp_path / "any.db", f"{tables}; {rows}")
+    long = "0.1234567890123456789"
+    async with handler(_writable(source_of(url))) as made:
+        kept, loose = (f"sqlite://main/{table}/row/7.json" for table in ("kept", "loose"))
+        for value in ("007", "1e3", long, 7, 2.0, "2.0", "word"):
+            await put(made, kept, {"v": value})
+            found = (await row_of(made, kept))["v"]
+            assert (found, type(found)) == (value, type(value))
+        assert await row_of(made, "sqlite://main/kept/row/~t7.json") == {"id": "7", "v": "text"}
+        await put(made, loose, {"v": "007"})
+        assert (await row_of(made, loose))["v"] == 7
+        with pytest.raises(Rejected, match="would be stored as"):
+            await put(made, loose, {"v": long})
+
+
 @pytest.mark.semantics("S23")
 async def test_a_role_that_may_only_read_is_denied(postgres: PostgresServer) -> None:
     statements = [

@@ -256,9 +256,16 @@ class SqliteSession(CellSession):
                     return "?", bytes.fromhex(blob[1])
                 if _NUMBERS.search(declared) and kind == "number":
                     raise Rejected(f"{about}: {shown(value)!r} is no number")
-                if kind == "number" and _NUMERAL.fullmatch(value):  # SQLite would make a number of it
+                if self._converts(table, column) and _NUMERAL.fullmatch(value):  # SQLite would make a number of it
                     return "?", _as_number(Decimal(value), False, about)
         return "?", value
+
+    def _converts(self, table: Table, column: str) -> bool:
+        """Return whether SQLite makes a number of a text that is stored in a column."""
+        if table.column(column).type.upper() != "ANY":
+            return _affinity(table, column) == "number"
+        rows = self._all(f"PRAGMA {quoted(table.schema)}.table_list({quoted(table.name)})")
+        return not any(is_strict for *_, is_strict in rows)
 
     def _changed(self, sql: str, *values: Any) -> int:
         return self._connection.execute(sql, values).rowcount
@@ -355,13 +362,16 @@ def _affinities(table: Table) -> list[Affinity]:
 
 
 def _affinity(table: Table, column: str) -> Affinity:
-    """Return the affinity of a column, by its declared type (sqlite.org/datatype3.html, section 3.1)."""
+    """Return the affinity of a column, by its declared type (sqlite.org/datatype3.html, section 3.1).
+
+    `ANY` counts as `none`, which it has in a STRICT table: in any other, no text that is there looks like a number.
+    """
     declared = table.column(column).type.upper()
     if "INT" in declared:
         return "number"
     if any(part in declared for part in ("CHAR", "CLOB", "TEXT")):
         return "text"
-    return "none" if not declared or "BLOB" in declared else "number"
+    return "none" if declared in ("", "ANY") or "BLOB" in declared else "number"
 
 
 def _as_number(number: int | Decimal, is_real: bool, about: str) -> int | float:
