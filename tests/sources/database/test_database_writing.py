@@ -359,6 +359,7 @@ async def test_sqlite_stores_a_number_as_it_is_written_or_refuses_it(tmp_path: P
     large, long, huge = "9007199254740993", "0.1234567890123456789", "1e400"
     stored = [
         *(("r", "0.1", 0.1), ("r", "1.50", 1.5), ("r", "9007199254740994", 9007199254740994.0), ("r", "true", 1.0)),
+        *(("r", "0.10000000000000001", 0.1), ("n", "3.1415899999999999", 3.14159), ("x", "1e-7", 1e-7)),
         *(("n", large, int(large)), ("n", f"{large}.0", int(large)), ("n", f'"{large}"', int(large))),
         *(("n", '"1.50"', 1.5), ("n", '"2026-01-02"', "2026-01-02"), ("n", '"1_0"', "1_0"), ("n", "1.5e300", 1.5e300)),
         *(("n", "1.152921504606847e18", 1152921504606847000), ("f", large, int(large)), ("x", large, int(large))),
@@ -366,6 +367,7 @@ async def test_sqlite_stores_a_number_as_it_is_written_or_refuses_it(tmp_path: P
     ]
     refused = [("r", large), ("r", long), ("r", huge), ("n", long), ("n", f'"{long}"'), ("n", f'"{huge}"')]
     refused += [("n", '"123456789012345678.25"'), ("f", long), ("x", long), ("x", f"{large}.0")]
+    refused += [("r", "12345678901234567.89")]
     async with handler(_writable(source_of(url))) as made:
         one = "sqlite://main/odd/row/1.json"
         for column, written, value in stored:
