@@ -25,8 +25,8 @@ def install_command(extra: str) -> str:
         words = ["make", "-C", str(checkout), "install"]  # with all extras
     elif (prefix / "pipx_metadata.json").is_file():
         words = ["pipx", "inject", prefix.name, wanted]
-    elif (prefix / "uv-receipt.toml").is_file():
-        words = ["uv", "tool", "install", *_as_received(prefix / "uv-receipt.toml", extra)]
+    elif (received := _as_received(prefix / "uv-receipt.toml", extra)) is not None:
+        words = ["uv", "tool", "install", *received]
     elif prefix.parent.name.startswith("archive-v") and (prefix.parent.parent / "CACHEDIR.TAG").is_file():
         words = ["uvx", "--from", wanted, "bbfs"]  # in uv's cache is what `uvx` runs, and nothing may be added there
     elif _installer() == "uv":
@@ -38,25 +38,31 @@ def install_command(extra: str) -> str:
     return shlex.join(words)
 
 
-def _as_received(receipt: Path, extra: str) -> list[str]:
+def _as_received(receipt: Path, extra: str) -> list[str] | None:
     """Return the arguments of `uv tool install` for all that a receipt names and one more extra.
 
     The command replaces the environment. One without them would remove the other extras and the packages of `--with`,
-    and might take another Python, for which the chosen folders have no wheels.
+    and might take another Python, for which the chosen folders have no wheels. None without a receipt of bbfs: there is
+    none, it is another tool's (`uv tool install other --with bbfs`), or this function cannot read it.
     """
     tomllib = import_module("tomllib")  # at its first use, like the metadata below: most processes lack no extra
-    tool: dict[str, Any] = tomllib.loads(receipt.read_text())["tool"]
-    requirements: list[dict[str, Any]] = tool["requirements"]
-    (own,) = (each for each in requirements if each["name"] == "bbfs")
+    try:
+        tool: dict[str, Any] = tomllib.loads(receipt.read_text())["tool"]
+        return _arguments(tool, extra) if tool["requirements"][0]["name"] == "bbfs" else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _arguments(tool: dict[str, Any], extra: str) -> list[str]:
+    own, *others = tool["requirements"]
     extras = ",".join(sorted({*own.get("extras", ()), extra}))
     words = [f"bbfs[{extras}]{_place(own)}"]
-    for other in requirements:
-        if other is not own:
-            words += ["--with", f"{other['name']}{other.get('specifier', '')}{_place(other)}"]
+    for other in others:
+        words += ["--with", f"{other['name']}{other.get('specifier', '')}{_place(other)}"]
     if "python" in tool:
-        words += ["--python", tool["python"]]
+        words += ["--python", str(tool["python"])]
     for folder in tool.get("options", {}).get("find-links", ()):
-        words += ["--find-links", folder]
+        words += ["--find-links", str(folder)]
     return words
 
 

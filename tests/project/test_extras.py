@@ -76,6 +76,24 @@ def test_uv_tool_keeps_what_its_receipt_names(
     assert extras.install_command("mount") == command
 
 
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        *("", "[tool", "tool = 1", "[tool]\nrequirements = []", '[tool]\nrequirements = ["bbfs"]', "\udcff"),
+        '[tool]\nrequirements = [{ name = "other" }, { name = "bbfs" }]',
+        '[tool]\nrequirements = [{ name = "bbfs" }, "other"]',
+        '[tool]\nrequirements = [{ name = "bbfs", extras = 1 }]',
+        '[tool]\noptions = 1\nrequirements = [{ name = "bbfs" }]',
+    ],
+)
+def test_a_receipt_of_another_tool_or_that_nobody_can_read_is_none(
+    installed_in: Callable[..., None], tmp_path: Path, receipt: str
+) -> None:
+    installed_in(tmp_path / "tools/other", installer="uv")
+    (tmp_path / "tools/other/uv-receipt.toml").write_text(receipt, errors="surrogateescape")
+    assert extras.install_command("web") == f"uv pip install --python {tmp_path}/tools/other 'bbfs[web]'"
+
+
 def test_uvx_has_an_environment_that_nobody_changes(installed_in: Callable[..., None], tmp_path: Path) -> None:
     installed_in(tmp_path / "uv/archive-v0/xyz", installer="uv")
     (tmp_path / "uv/CACHEDIR.TAG").touch()
