@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tty
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -333,6 +333,29 @@ def test_pending_writes_that_cannot_be_read_are_not_nothing(bbfs: Run, only: lis
     result = bbfs("doctor", "--json", *only)
     (check,) = (each for each in json.loads(result.stdout) if each["check"] == "pending writes")
     assert (result.exit_code, check["level"], "Not a directory" in check["finding"]) == (1, "FAIL", True)
+
+
+@pytest.mark.semantics("S32.1")
+@pytest.mark.parametrize("command", [["drop", "--yes"], ["retry"], ["diff"]], ids=" ".join)
+def test_what_is_handed_over_after_it_was_listed_is_no_failure(
+    bbfs: Run, only: list[str], command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, listed = PendingStore(pending_path()), PendingStore.items
+    uris = [f"bb-filesystem+notes+file:{name}" for name in "ab"]
+    gone, kept = (PendingWrite(new_id(), "n", "file:a", uri, ("notes",), Expected(), 4, 1.0) for uri in uris)
+    for item in (gone, kept):
+        store.keep(item, MemoryContent(b"mine"))
+
+    def items(self: PendingStore) -> Iterator[PendingWrite]:
+        found = [*listed(self)]
+        store.drop(gone.id)
+        return iter(found)
+
+    monkeypatch.setattr(PendingStore, "items", items)
+    result = bbfs("pending", *command, "--all", *(only if command != ["drop", "--yes"] else []))
+    assert (gone.id in result.stderr, gone.uri in result.stderr) == (False, False), result.stderr
+    assert (result.exit_code, kept.id in result.stderr) == ((1, True) if command == ["retry"] else (0, False))
+    assert store.has(kept.id) == (command != ["drop", "--yes"])
 
 
 def test_a_source_that_lists_nothing_is_up_and_has_no_resources(bbfs: Run, tmp_path: Path) -> None:

@@ -194,6 +194,16 @@ def test_a_directory_that_cannot_be_read_is_not_an_empty_one(
         store.get("0123")
 
 
+def test_an_item_is_found_without_a_look_at_the_others(store: PendingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.keep(kept := item("0b9012345678"), CONTENT)
+    for other in ("0b8012345678", "1b9012345678"):
+        store.keep(item(other), CONTENT)
+    read, looked = pending._read, list[str]()
+    monkeypatch.setattr(pending, "_read", lambda path: (looked.append(path.stem), read(path))[1])
+    assert store.get(kept.id) == store.get("0b90") == kept
+    assert looked == [kept.id] * 2
+
+
 def test_the_empty_text_is_no_beginning_of_an_id(store: PendingStore) -> None:
     """A script whose variable is not set drops nothing."""
     store.keep(kept := item(new_id()), CONTENT)

@@ -195,8 +195,8 @@ class PendingStore:
         """Return what may be pending and cannot be read, the directory or descriptions, each with the reason."""
         return self._look()[1]
 
-    def _look(self) -> tuple[list[PendingWrite], list[str]]:
-        """Return all items, the oldest first, and what cannot be read."""
+    def _look(self, beginning: str = "") -> tuple[list[PendingWrite], list[str]]:
+        """Return the items whose ids begin so, the oldest first, and what cannot be read of them."""
         try:
             take_directory(self.directory)
             names = sorted(os.listdir(self.directory))
@@ -205,7 +205,8 @@ class PendingStore:
             return [], [] if is_absent else [f"{self.directory}: cannot be read: {error.strerror}"]
         items: list[PendingWrite] = []
         problems: list[str] = []
-        for path in (self.directory / name for name in names if name.endswith(".json")):
+        descriptions = (name for name in names if name.startswith(beginning) and name.endswith(".json"))
+        for path in map(self.directory.joinpath, descriptions):
             try:
                 items.append(_read(path))
             except FileNotFoundError:
@@ -235,8 +236,7 @@ class PendingStore:
 
     def get(self, write_id: str) -> PendingWrite:
         """Return the item with an id, or the only one whose id begins so. Raise NotFound, BbfsError."""
-        items, problems = self._look()
-        found = [each for each in items if write_id and each.id.startswith(write_id)]
+        found, problems = self._look(write_id) if write_id else ([], [])
         if problems and not found:
             raise BbfsError("; ".join(problems))
         if len(found) != 1:

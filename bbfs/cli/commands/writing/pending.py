@@ -3,9 +3,9 @@
 import functools
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
     from bbfs.resources.writing.pending import PendingWrite
 
+Chosen: TypeAlias = "Sequence[str | PendingWrite]"
+"""IDs or their beginnings, as a user wrote them, or the items that were listed."""
 UNDER_WAY = 60.0
 """Seconds after which a write without an error counts as interrupted."""
 _EXAMPLES = """\b
@@ -49,22 +51,27 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the IDs of pending writes, and `--all`. The command gets `ids`, after the arguments of other decorators."""
+    """Add the IDs of pending writes, and `--all`. The command gets `chosen`, after the arguments of other decorators.
+
+    For `--all` that is what was listed: an item that a mount has handed over or dropped since is passed over.
+    """
 
     @click.argument("ids", metavar="ID…|--all", nargs=-1, shell_complete=_complete)
     @click.option("--all", "everything", is_flag=True, help="All of them.")
     @functools.wraps(command)
     def wrapped(first: SourceChoice | Verbosity, ids: tuple[str, ...], everything: bool, **given: Any) -> None:
+        chosen: Chosen = ids
         unreadable: list[str] = []
         if bool(ids) == everything:
             raise click.UsageError("expected IDs, or --all", click.get_current_context())
         if everything:
             store = pending_store()
-            ids, unreadable = tuple(item.id for item in store.items()), store.unreadable()
-            if not ids and not unreadable and not (first.verbosity if isinstance(first, SourceChoice) else first).quiet:
+            chosen, unreadable = [*store.items()], store.unreadable()
+            verbosity = first.verbosity if isinstance(first, SourceChoice) else first
+            if not chosen and not unreadable and not verbosity.quiet:
                 output.message("nothing is pending")
-        if ids:
-            command(first, ids, **given)
+        if chosen:
+            command(first, chosen, **given)
         _end(unreadable)
 
     return wrapped
@@ -140,7 +147,7 @@ def show(write_id: str) -> None:
 @pending.command(short_help="Compare pending writes with what their sources have.")
 @source_options
 @_chosen
-def diff(choice: SourceChoice, ids: tuple[str, ...]) -> None:
+def diff(choice: SourceChoice, chosen: "Chosen") -> None:
     """Print the differences between the content of the source and a pending write, as a unified diff."""
 
     async def compare(opened: "Trees", item: "PendingWrite") -> None:
@@ -154,7 +161,7 @@ def diff(choice: SourceChoice, ids: tuple[str, ...]) -> None:
         for line in _difference(bytes(there), mine, item):
             click.echo(line, nl=False)
 
-    _each(choice, ids, compare)
+    _each(choice, chosen, compare)
 
 
 def _difference(there: bytes, mine: bytes, item: "PendingWrite") -> Iterator[str]:
@@ -171,7 +178,7 @@ def _difference(there: bytes, mine: bytes, item: "PendingWrite") -> Iterator[str
 @click.option("--force", is_flag=True, help="Whatever the source has by now, and wherever it is.")
 @source_options
 @_chosen
-def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
+def retry_(choice: SourceChoice, chosen: "Chosen", force: bool) -> None:
     """Hand over pending writes, and remove those that their source has taken."""
 
     async def hand_over(opened: "Trees", item: "PendingWrite") -> None:
@@ -179,32 +186,35 @@ def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
         scratches.require_no_scratch(tree.mount)
         await tree.ask(lazy.writing.Retry(item.id, force))
 
-    _each(choice, ids, hand_over)
+    _each(choice, chosen, hand_over)
 
 
 @pending.command(short_help="Drop pending writes.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @verbosity_options
 @_chosen
-def drop(_verbosity: Verbosity, ids: tuple[str, ...], yes: bool) -> None:
+def drop(_verbosity: Verbosity, chosen: "Chosen", yes: bool) -> None:
     """Remove pending writes. What they hold is gone then, and a source that is being given it gets no more of it."""
     store = pending_store()
-    for item in [store.get(each) for each in ids]:
+    for item in [store.get(each) if isinstance(each, str) else each for each in chosen]:
         if not yes and not (sys.stdin.isatty() and click.confirm(f"drop {item.size} bytes for {item.uri}?", err=True)):
             raise BbfsError(f"{item.id}: not dropped; --yes drops it without a question")
         store.drop(item.id)
 
 
-def _each(choice: SourceChoice, ids: tuple[str, ...], work: "Callable[[Trees, PendingWrite], Awaitable[None]]") -> None:
+def _each(choice: SourceChoice, chosen: Chosen, work: "Callable[[Trees, PendingWrite], Awaitable[None]]") -> None:
     """Work on each pending write in order and report failures. End with status 1 if there were any."""
+    store = pending_store()
 
     async def all_of(opened: "Trees") -> bool:
         well = True
-        for each in ids:
+        for each in chosen:
             try:
-                await work(opened, pending_store().get(each))
+                await work(opened, store.get(each) if isinstance(each, str) else each)
             except (BbfsError, OSError) as error:
-                output.failure(error, each)
+                if not isinstance(each, str) and not store.has(each.id):
+                    continue  # a mount has handed it over since, or somebody has dropped it
+                output.failure(error, each if isinstance(each, str) else each.id)
                 well = False
         return well
 
