@@ -250,7 +250,7 @@ class ResourceManager:
         if self._shared is not None:
             await self._nursery.start(self._shared.run, self._invalidation.dropped)
         if self._disk is not None:
-            self._nursery.start_soon(self._disk.tidy)
+            self._nursery.start_soon(self._disk.keep_tidy)
         if self.index is not None:
             self._nursery.start_soon(self.index.run)
         if self.grants.roots:

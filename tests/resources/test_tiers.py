@@ -1,6 +1,7 @@
 """What may be served from the tiers below memory, and what must not be."""
 
 import itertools
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -359,7 +360,8 @@ async def test_a_load_from_before_another_process_has_written_is_not_kept(
     writing.contents = reading.contents = {uri: old}
     clock = Clock()
     directory = tmp_path / "contents"
-    with closing(DiskCache(directory, 1 << 20)) as one, closing(DiskCache(directory, 1 << 20)) as other:
+    one, other = (DiskCache(directory, 1 << 20, clock) for _ in range(2))
+    with closing(one), closing(other):
         async with (
             World(nursery, writing, disk=one, clock=clock) as writer,
             World(nursery, reading, disk=other, clock=clock, memory=2000) as reader,
@@ -419,4 +421,29 @@ async def test_a_killed_mount_leaves_the_time_of_its_write_to_other_processes(
         found = other.read(*key, 1 << 20)
         assert found is not None
         assert found.parts[0].content.read(0, 9) == b"new"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S20.1")
+async def test_a_write_that_the_index_could_not_take_is_settled_by_the_next_one(
+    nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another process holds the index for longer than a write waits. What was before must not outlive a kill."""
+    key, directory = ("s", "x://a"), tmp_path / "contents"
+    old = Cached((Part(None, None, MemoryContent(b"old")),), 1.0, 10.0)
+    with closing(DiskCache(directory, 1 << 20)) as disk:
+        tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 3.0)
+        tier.keep(key, old)
+        await tier.flush()
+        with closing(sqlite3.connect(directory / "index.sqlite", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            tier.overwrite(key, Cached((), 2.0, 0.0))
+            await tier.settle()
+            assert "from before a change" in caplog.text
+            other.execute("ROLLBACK")
+        tier.overwrite(("s", "x://b"), Cached((), 2.0, 0.0))
+        await tier.settle()
+        found = disk.read(*key, 1 << 20)
+        assert found is not None
+        assert not found.parts
         nursery.cancel_scope.cancel()

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
@@ -256,12 +256,28 @@ class DiskCache:
                 single = [uri for uri in uris if uri is not None]
                 self._index.expire(source, None if len(single) < len(uris) else single)
 
-    def remove(self, keys: Iterable[Key], below: Iterable[Key] = ()) -> None:
-        """Remove resources, so that nothing is cached of them. below: all whose URIs begin so, up to a slash."""
+    def remove(self, keys: Iterable[Key]) -> None:
+        """Remove resources, so that nothing is cached of them."""
         with self._guarded(), self._index.changing():
-            gone = [digest for key in keys for digest in self._index.remove(*key)]
-            gone += [digest for each in below for digest in self._index.remove_below(*each)]
-            self._unlink_if_possible(gone)
+            self._unlink_if_possible([digest for key in keys for digest in self._index.remove(*key)])
+
+    def mark(self, written: Mapping[Key, float], below: Iterable[Key], now: float) -> bool:
+        """Leave the times of writes in place of what was before. Return whether the index has taken that.
+
+        below: of these, nothing is kept, nor of all whose URIs begin so, up to a slash. now: as for `put`.
+        """
+        with self._guarded():
+            with self._index.changing():
+                gone = [digest for each in below for digest in self._index.remove_below(*each)]
+                for key, at in written.items():
+                    if not self._index.has_later(*key, at, now):
+                        before = self._index.digests(*key)
+                        self._index.put(*key, Cached((), at, 0.0), at)
+                        self._presence.added(*key)
+                        gone += self._index.collect(before)
+                self._unlink_if_possible(gone)
+            return True
+        return False
 
     def clear(self, source: str | None = None) -> None:
         """Remove all contents, or those of one source."""

@@ -6,7 +6,7 @@ awaits a task is alone.
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -15,7 +15,7 @@ from typing import Protocol
 import trio
 
 from bbfs.model.values import Part
-from bbfs.resources.cache.disk import DiskCache, Key
+from bbfs.resources.cache.disk import TIDY_EVERY, DiskCache, Key
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.source import Source
@@ -197,14 +197,13 @@ class DiskTier:
                 overwritten, below = dict(self._overwritten), frozenset(self._overwritten_below)
                 if not (overwritten or below):
                     return
-                marks = [(key, Cached((), at, 0.0)) for key, at in overwritten.items()]
-                work = partial(_mark, self._disk, below, marks, self._clock())
-                await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-                for key, at in overwritten.items():
-                    if self._overwritten.get(key) == at:
-                        del self._overwritten[key]
-                self._overwritten_below -= below
-            return
+                work = partial(self._disk.mark, overwritten, below, self._clock())
+                if await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads):
+                    for key, at in overwritten.items():
+                        if self._overwritten.get(key) == at:
+                            del self._overwritten[key]
+                    self._overwritten_below -= below
+                    return
         log.warning("the disk cache does not answer: it has contents from before a change")
 
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
@@ -262,9 +261,11 @@ class DiskTier:
                     if self._unwritten.get(key) is unwritten:
                         self._forget_unwritten(key)
 
-    async def tidy(self) -> None:
-        """Evict, and remove leftovers from the directory."""
-        await trio.to_thread.run_sync(self._disk.tidy, abandon_on_cancel=True, limiter=self._threads)
+    async def keep_tidy(self) -> None:
+        """Evict, and remove leftovers from the directory, once a day. Runs until cancelled."""
+        while True:
+            await trio.to_thread.run_sync(self._disk.tidy, abandon_on_cancel=True, limiter=self._threads)
+            await trio.sleep(TIDY_EVERY)
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -298,10 +299,3 @@ def _write(
         disk.expire(expired)
     if entries:
         disk.put(entries, now)
-
-
-def _mark(disk: DiskCache, below: Collection[Key], marks: Sequence[tuple[Key, Cached]], now: float) -> None:
-    if below:
-        disk.remove((), below)
-    if marks:
-        disk.put(marks, now)
