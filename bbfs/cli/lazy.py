@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bbfs.server import run as server
     from bbfs.sources import options as source_options
     from bbfs.sources import unfinished
+    from bbfs.sources.bounded import json as bounded_json
     from bbfs.sources.bounded import workers
     from bbfs.sources.content import fd
     from bbfs.sources.content import memory as memory_content
@@ -96,6 +97,7 @@ MODULES = {
     "index_store": "bbfs.resources.search.index.store",
     "pending": "bbfs.resources.writing.pending",
     "server": "bbfs.server.run",
+    "bounded_json": "bbfs.sources.bounded.json",
     "workers": "bbfs.sources.bounded.workers",
     "fd": "bbfs.sources.content.fd",
     "memory_content": "bbfs.sources.content.memory",

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,6 +124,20 @@ def test_an_error_of_the_tool_is_text(process: Process, server: list[str], log: 
     log.with_suffix(".error").write_text(text)
     done = process("call", "t", "fail", *server)
     assert (done.returncode, done.stderr.decode()) == (3, f"bbfs: fail: {said}\n")
+
+
+def test_an_error_of_the_tool_takes_little_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line of indented JSON grows with its depth."""
+    text = f"[{','.join(['[' * 300 + ']' * 300] * 90)}]"
+    tools._print_error("{}", "odd")  # what it imports is no part of it
+    tracemalloc.start()
+    try:
+        tools._print_error(text, "odd")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 20 * len(text)
+    assert capsys.readouterr().err == f"bbfs: odd: {{}}\nbbfs: odd: {text}\n"
 
 
 def test_on_a_terminal_it_asks_and_bytes_go_to_files(server: list[str], log: Path, tmp_path: Path) -> None:

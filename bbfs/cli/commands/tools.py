@@ -19,7 +19,7 @@ from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, Verbosity, source_options
 from bbfs.model.calls import Progress, Tool
-from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
+from bbfs.model.errors import BbfsError, InvalidUri, NotFound, TooLarge, ToolFailed
 from bbfs.resources.commands.encoding import encoded
 from bbfs.resources.commands.requests.tools import CallTool, Piece, ResultPart, Tools
 
@@ -31,6 +31,8 @@ TOOL_FAILED = 3
 """Exit status if the tool itself reports an error."""
 _EVERY = 1.0
 """Seconds between two lines of the progress of a call at least."""
+_LONGEST_INDENTED, _DEEPEST_INDENTED = 1 << 16, 32
+"""Bytes and depth of an error in JSON that is indented; a longer or deeper one is printed as it is."""
 _UNQUOTED = re.compile(r"[\w./@%+][\w.,:/@%+=-]*")
 """A word that means itself in every shell and is no option."""
 
@@ -292,7 +294,9 @@ def _print_error(text: str, tool: str) -> None:
     """Print the error that a tool reports, as people read it. Lines after the first are indented: none looks like a
     message of bbfs."""
     shown = text
-    with suppress(ValueError, RecursionError):  # it is no JSON, or too deep
+    with suppress(ValueError, RecursionError, TooLarge):  # it is no JSON that a person reads
+        bounds = lazy.bounded_json.JsonBounds(size=_LONGEST_INDENTED, depth=_DEEPEST_INDENTED)
+        lazy.bounded_json.check_json(text.encode(), bounds)
         value = json.loads(text)
         only = next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else value
         if isinstance(only, str):
