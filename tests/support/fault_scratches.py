@@ -256,7 +256,8 @@ def _settled(applied: Applied, states: Sequence[State]) -> Iterator[str]:
             continue  # by a listing from then, the source lacks the name already
         elif "kill" not in applied.what and not _is_named(name, applied.said) and not applied.has_failed_whole:
             yield f"{applied}: {name} is still in the scratch, without a reason: {applied.said!r}"
-    for name in {*applied.after} - {*applied.before}:
+    # A removal that a kill has left in the scratch counts again once a stranger has made the name again.
+    for name in {name for name, records in applied.after.items() if records is not None} - {*applied.before}:
         yield f"{applied}: the scratch has {name}, which it had not"
 
 
