@@ -129,10 +129,10 @@ def test_an_error_of_the_tool_is_text(process: Process, server: list[str], log: 
 def test_an_error_of_the_tool_takes_little_memory(capsys: pytest.CaptureFixture[str]) -> None:
     """Each line of indented JSON grows with its depth."""
     text = f"[{','.join(['[' * 300 + ']' * 300] * 90)}]"
-    tools._print_error("{}", "odd")  # what it imports is no part of it
+    tools.print_error("{}", "odd")  # what it imports is no part of it
     tracemalloc.start()
     try:
-        tools._print_error(text, "odd")
+        tools.print_error(text, "odd")
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

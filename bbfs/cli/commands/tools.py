@@ -214,7 +214,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
     try:
         lazy.operand.run(choice, work)
     except ToolFailed as error:
-        _print_error(str(error), tool)
+        print_error(str(error), tool)
         click.get_current_context().exit(TOOL_FAILED)
     _print(parts, tool)
 
@@ -290,9 +290,11 @@ class ProgressLines:
         output.message(line)
 
 
-def _print_error(text: str, tool: str) -> None:
-    """Print the error that a tool reports, as people read it. Lines after the first are indented: none looks like a
-    message of bbfs."""
+def print_error(text: str, tool: str) -> None:
+    """Print the error that a tool reports, as people read it.
+
+    Lines after the first are indented: none looks like a message of bbfs.
+    """
     shown = text
     with suppress(ValueError, RecursionError, TooLarge):  # it is no JSON that a person reads
         bounds = lazy.bounded_json.JsonBounds(size=_LONGEST_INDENTED, depth=_DEEPEST_INDENTED)

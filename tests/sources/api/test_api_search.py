@@ -56,15 +56,11 @@ async def api(site: WebSite, directory: Path, search: Mapping[str, Any] | None, 
         await made.aclose()
 
 
-def asked(site: WebSite) -> str:
-    return site.requests()[-1]["path"]
-
-
 async def test_hits_are_resources_of_the_api(site: WebSite, tmp_path: Path) -> None:
     async with api(site, tmp_path, {"operation": "/files/search", "arguments": {"kind": "dog&x"}}) as made:
         assert made.searches
         [hit] = await made.search(" a  dog &kind=cat", 20)
-        assert asked(site) == "/files/search?q=a%20dog%20%26kind%3Dcat&per_page=20&kind=dog%26x"
+        assert site.await_requests("/files/search?q=a%20dog%20%26kind%3Dcat&per_page=20&kind=dog%26x", 1)
         assert hit.native_uri == f"{site.url}/pets/7"
         assert (hit.title, hit.snippet, hit.score) == ("Rex", "A dog [31m that barks.", 2.5)
         assert await made.search("  ", 20) == ()
