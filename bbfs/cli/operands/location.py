@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -16,6 +17,8 @@ from bbfs.model.errors import Denied, NotSupported
 T = TypeVar("T")
 ANSWERS_WITHIN = 5.0
 """Seconds for an answer that a daemon gives from memory."""
+_SHOWN_WITHIN, _LOOK_EVERY = 0.5, 0.005
+"""Seconds for the kernel to forget that a name was absent, and between two looks."""
 
 
 def inside_mount(operand: str) -> tuple[str, Path] | None:
@@ -51,6 +54,21 @@ def is_removed(path: str) -> bool:
     except OSError:
         return False
     return False
+
+
+def await_shown(mount: str, path: Path) -> None:
+    """Wait until a mount shows a name that its source has just got. Raise NoAnswer.
+
+    The kernel has it as absent until the daemon has told it, and the next program may come before that. A source may
+    also show it under another name, so the wait ends soon.
+    """
+    here, until = os.path.join(mount, *path), time.monotonic() + _SHOWN_WITHIN
+
+    def wait() -> None:
+        while is_removed(here) and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY)
+
+    asked(mount, wait)
 
 
 def _mount_of(absolute: str) -> tuple[str, Path] | None:

@@ -16,7 +16,7 @@ from bbfs.cli import lazy
 from bbfs.cli.operands import scratches
 from bbfs.cli.operands.access import Target, TreeEntry, kept_write, pending_ids, with_pending
 from bbfs.cli.operands.attributes import Attributes
-from bbfs.cli.operands.location import Asking, NoAnswer, asked, is_removed, resolved, without_links
+from bbfs.cli.operands.location import Asking, NoAnswer, asked, await_shown, is_removed, resolved, without_links
 from bbfs.cli.operands.rule import Path, path_by_rule, uri_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
@@ -274,6 +274,8 @@ class MountedTree:
         except BbfsError as error:
             place = await self._place(target)
             raise kept_write(before, uri=target.uri or uri_by_rule(place), path=place) or error from error
+        if target.path is not None:
+            await_shown(self._root, target.path)
 
     async def _named(self, target: Target) -> tuple[str | None, str | None]:
         """Return the path or the URI of a target for a request. Raise BbfsError, OSError."""
