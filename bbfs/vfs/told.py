@@ -1,4 +1,4 @@
-"""What the threads of programs have been told of an inode that changes while it is the same (S7.3, S40).
+"""The version of an inode that each thread was told, where one inode has several versions in turn (S7.3, S7.4).
 
 overlayfs asks for the size of a file, then opens the file, and copies as many bytes as it had been told. If the file
 has another version by then, the copy would be a part of that one, and would pass for the whole.
@@ -67,7 +67,7 @@ class Told:
 
 
 class ToldResources:
-    """What is told of the inodes of resources that have got another version lately. clock: seconds, monotonic."""
+    """The `Told` of each resource that has got another version within `IN_FLIGHT`. clock: seconds, monotonic."""
 
     def __init__(self, inodes: InodeTable, clock: Callable[[], float] = time.monotonic) -> None:
         self._inodes = inodes
@@ -86,7 +86,7 @@ class ToldResources:
         return told is not None and told.lacks(self._inodes.get(ino).version, thread)
 
     def _of(self, ino: int) -> Told | None:
-        """Return what is told of an inode, None if it has had one version of late."""
+        """Return the `Told` of an inode, None if the inode has had one version within `IN_FLIGHT`."""
         told = self._told.get(ino)
         if told is None and ino in self._inodes.retold:
             told = self._told[ino] = Told(_EARLIER, self._clock)

@@ -81,12 +81,12 @@ class Asked:
 
     @property
     def counts(self) -> bool:
-        """Whether the count of each file is printed."""
+        """True if grep prints the count of each file."""
         return self.has("-c") and not self.has("-q", "-l", "-L")
 
     @property
     def separated(self) -> bool:
-        """Whether grep separates groups of lines."""
+        """True if grep prints a line between groups of lines."""
         around = any(option[:2] in ("-A", "-B", "-C") for option in self.options)
         return around and not self.has("-c", "-q", "-l", "-L")
 
@@ -233,7 +233,7 @@ class _Search:
 
     @property
     def _has_answer(self) -> bool:
-        """Whether the exit status is known, and nothing is to be printed."""
+        """True once the exit status is certain and grep prints nothing more."""
         return self.found and self._asked.has("-q")
 
     def _stop(self) -> None:

@@ -86,7 +86,7 @@ def _store(session: WritingSession, table: Table, key: Key, row: Row, old: Mappi
 
 
 def _require_one(rows: int) -> None:
-    """Raise Rejected unless a statement has changed one row. None is no conflict: the row is locked."""
+    """Raise Rejected unless a statement has changed one row. A count of 0 is no conflict, since the row is locked."""
     if not rows:
         raise Rejected("a trigger, rule or constraint of the database keeps the row as it is")
     if rows != 1:
