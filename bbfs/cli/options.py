@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import lazy, output
-from bbfs.extras import needs
 from bbfs.model.errors import BbfsError, ConfigError
+from bbfs.serving.extras import needs
 from bbfs.serving.private_files import open_own, own_directory
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from bbfs.extras import install_command, needs
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.address import was_killed
 from bbfs.fuse.mountpoint import DeadMount, Mount, MountError, SilentMount
+from bbfs.serving.extras import install_command, needs
 
 MOUNT_TABLE = "/etc/mtab"
 UMOUNT_TIMEOUT = 10.0

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from repository import ROOT
 
-from bbfs import extras
+from bbfs.serving import extras
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 

@@ -18,11 +18,11 @@ from bbfs.cli import lazy, output
 from bbfs.cli.operands.access import pending_store
 from bbfs.cli.operands.location import Asking
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.extras import install_command
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import ForeignMount, MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError
+from bbfs.serving.extras import install_command
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

@@ -17,9 +17,9 @@ import trio
 from referencing import Registry, Resource
 from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 
-from bbfs.extras import needs
 from bbfs.model.errors import ConfigError, ProtocolViolation, TooLarge
 from bbfs.model.redaction import shown
+from bbfs.serving.extras import needs
 from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json
 from bbfs.sources.bounded.workers import WorkerPool
 

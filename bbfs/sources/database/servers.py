@@ -8,9 +8,9 @@ from urllib.parse import quote, quote_plus
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from bbfs.extras import needs
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import Policy
+from bbfs.serving.extras import needs
 from bbfs.sources.database.backend import Access
 from bbfs.sources.database.queries import Query
 

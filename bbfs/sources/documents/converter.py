@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 
-from bbfs.extras import needs
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.values import Content, DocumentBounds, ResourceMetadata
+from bbfs.serving.extras import needs
 from bbfs.sources.bounded.workers import WorkerPool
 
 MEMORY = 384 << 20

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Protocol
 
-from bbfs.extras import needs
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
+from bbfs.serving.extras import needs
 from bbfs.sources.embeddings.endpoint import EndpointEmbedder
 from bbfs.sources.embeddings.options import EmbeddingOptions
 from bbfs.sources.embeddings.static_model import StaticEmbedder

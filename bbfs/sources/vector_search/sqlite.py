@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bbfs.extras import needs
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, NotSupported, ProtocolViolation
+from bbfs.serving.extras import needs
 from bbfs.sources.database.names import shown
 from bbfs.sources.database.sqlite.database import SqliteDatabase
 from bbfs.sources.database.tables import quoted

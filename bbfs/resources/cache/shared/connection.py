@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import trio
 
-from bbfs.extras import needs
 from bbfs.model.errors import ConfigError, Unreachable
 from bbfs.model.values import SharedCache
+from bbfs.serving.extras import needs
 
 if TYPE_CHECKING:
     from coredis import Redis

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from bbfs.extras import needs
 from bbfs.model.errors import DeadlineExceeded, NotSupported, Unreachable
 from bbfs.model.values import Hit
 from bbfs.resources.search.index.store import IndexStore
 from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
+from bbfs.serving.extras import needs
 from bbfs.serving.private_files import open_own
 
 if TYPE_CHECKING:

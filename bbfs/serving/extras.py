@@ -20,7 +20,7 @@ def needs(extra: str) -> str:
 def install_command(extra: str) -> str:
     """Return the shell command that adds an extra to the environment in which this process runs."""
     prefix, wanted = Path(sys.prefix), f"bbfs[{extra}]"
-    checkout = Path(__file__).resolve().parent.parent
+    checkout = Path(__file__).resolve().parents[2]
     if prefix == checkout / ".venv" and (checkout / "Makefile").is_file():
         words = ["make", "-C", str(checkout), "install"]  # with all extras
     elif (prefix / "pipx_metadata.json").is_file():
