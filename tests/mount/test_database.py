@@ -389,6 +389,11 @@ def test_programs_write_rows(mounted: Mounts, tmp_path: Path) -> None:
         assert users() == [(1, "Ann", "Rome"), (2, "Bob", None), (3, "Cid", None)]
         assert json.loads((rows / "2.json").read_text()) == {"id": 2, "name": "Bob", "city": None}
         assert sorted(each.name for each in rows.iterdir()) == ["1.json", "2.json", "3.json"]
+        # A random name that is by chance a word: the source refuses it, and a program makes it all the same.
+        for word in ("sednmlitl", ".4.json.sample"):
+            shell(f'cd {rows} && echo \'{{"name": "Eve"}}\' > {word} && mv {word} 4.json && rm 4.json')
+        for word in (".4.txt.sample", "sednmlitlx"):
+            assert errno_of("open(sys.argv[1], 'w')", rows / word) == "EOPNOTSUPP"
         (rows / "1.json").unlink()
         assert users() == [(2, "Bob", None), (3, "Cid", None)]
         changed = (

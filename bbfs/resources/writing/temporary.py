@@ -29,12 +29,13 @@ _UNFINISHED = r"""
     | \.tmp.* | .+\.tmp | .+\.vsctmp # many; VS Code
     | (?:sed|tmp|\..+\.)(?=.{0,5}[A-Z0-9])(?=.{0,5}[A-Za-z])[A-Za-z0-9]{6}
         # sed -i; emacs with file-precious-flag; rsync, mkstemp beside a file. One of 180 is a word of small letters, as
-        # in .env.sample, which is a name that its user keeps.
+        # in .env.sample, which is a name that its user keeps (`made_for` is for sources that refuse it).
     | .+\.(?:part|partial|crdownload)
     """
 """Names of files that programs rename once they are whole."""
 _TEMPORARY = re.compile(f"{_OWN}|{_UNFINISHED}", re.VERBOSE | re.DOTALL)
 _TO_BE_RENAMED = re.compile(_UNFINISHED, re.VERBOSE | re.DOTALL)
+_WORD = re.compile(r"(?:sed|tmp|\.(?P<kept>.+)\.)[A-Za-z0-9]{6}", re.DOTALL)
 
 
 def is_temporary(name: str) -> bool:
@@ -45,6 +46,15 @@ def is_temporary(name: str) -> bool:
 def is_unfinished(name: str) -> bool:
     """Return whether programs rename files of this name once the files are whole."""
     return _TO_BE_RENAMED.fullmatch(name) is not None
+
+
+def made_for(name: str) -> str | None:
+    """Return the name that a program may save by this one, "" if by any name, None if by no such name.
+
+    Here a word of small letters counts, too: for names that their source refuses otherwise.
+    """
+    word = _WORD.fullmatch(name)
+    return None if word is None else word["kept"] or ""
 
 
 def new_keeping_name() -> str:

@@ -27,7 +27,8 @@ from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.writing.temporary import is_temporary
+from bbfs.resources.writing.temporary import is_temporary, made_for
+from bbfs.sources import CanWrite
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import Names, of_draft, stated
@@ -166,7 +167,9 @@ class NameChanges:
         native_uri = await self._tree.native_uri_for(source, below) if hidden is None else hidden.metadata.native_uri
         temporary = hidden is None and is_temporary(path[-1])
         if not temporary and "create" not in handler.writes(native_uri):
-            raise NotSupported(f"{native_uri}: the source cannot create it")
+            temporary = hidden is None and await self._is_made_for_another(source, handler, below)
+            if not temporary:
+                raise NotSupported(f"{native_uri}: the source cannot create it")
         if hidden is None:
             record = source.catalog.record(native_uri) or self._drafts.unstored(source, native_uri, path, below)
         else:
@@ -177,6 +180,13 @@ class NameChanges:
         draft.emptied()
         draft.changed()
         return self._drafts.show(draft)
+
+    async def _is_made_for_another(self, source: Source, handler: CanWrite, below: Path) -> bool:
+        """Return whether a program may make a name, which the source refuses, to rename it to one that it takes."""
+        kept = made_for(below[-1])
+        return kept == "" or (
+            kept is not None and bool(handler.writes(await self._tree.native_uri_for(source, (*below[:-1], kept))))
+        )
 
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
