@@ -135,7 +135,7 @@ class Operations(pyfuse3.Operations):
             answer.f_bfree, answer.f_bavail = room.free // BLOCK, room.available // BLOCK
             answer.f_files = answer.f_ffree = answer.f_favail = room.names_free
         elif self._files.writable_roots:
-            free = await self._files.writes.free()
+            free = await self._files.open_files.free()
             answer.f_blocks += free // BLOCK
             answer.f_bfree = answer.f_bavail = free // BLOCK
             answer.f_ffree = answer.f_favail = SPARE_NAMES

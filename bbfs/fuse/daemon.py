@@ -247,7 +247,7 @@ async def _serve(
             log.info("mounted on %s", path)
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources close, so that no request comes meanwhile.
-        files.unwatch()
+        files.open_files.unwatch()
         notifier.end()
         adapter.unmount()
         with trio.move_on_after(KEPT_WITHIN):

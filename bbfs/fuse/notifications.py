@@ -22,7 +22,7 @@ import trio
 
 from bbfs.fuse import notifier
 from bbfs.model.values import Change
-from bbfs.vfs.names import DirectoryLocks
+from bbfs.vfs.directory_handles import DirectoryLocks
 
 log = logging.getLogger(__name__)
 

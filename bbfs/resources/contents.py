@@ -13,11 +13,11 @@ from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog.record import AWAITED, JUST_NOW, Node, Path, Record
 from bbfs.resources.documents import TEXT
+from bbfs.resources.flights import SingleFlight
 from bbfs.resources.loading.loader import ContentLoader, refuse_repeat
 from bbfs.resources.loading.publish import Publisher, content_key, require_current
 from bbfs.resources.loading.tiers import DiskTier, Load
 from bbfs.resources.readahead.scheduler import LoadAhead
-from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots, Tree
 from bbfs.sources.content.memory import MemoryContent
@@ -212,6 +212,7 @@ class Contents:
 
         Call this if the content is not cached (`wanted`: it is loaded next), or was loaded ahead (`Record.ahead`).
         """
+        record.ahead = False
         source, below = self._tree.place(path)
         if record.source_id != TEXT:
             self._ahead.accessed(source, below, record, wanted=wanted)

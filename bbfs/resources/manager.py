@@ -28,20 +28,20 @@ from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import Path, steady_time
 from bbfs.resources.contents import Contents
+from bbfs.resources.flights import RequestSlots, SingleFlight
 from bbfs.resources.loading.invalidation import Invalidation
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.shared_tier import SharedContents
 from bbfs.resources.loading.tiers import DiskTier
+from bbfs.resources.persistence import Persistence
 from bbfs.resources.readahead.scheduler import LoadAhead
-from bbfs.resources.requests import RequestSlots, SingleFlight
 from bbfs.resources.search.engine import Search
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.source import Source
 from bbfs.resources.source.fingerprint import fingerprint
 from bbfs.resources.tree import Roots, Tree
 from bbfs.resources.views import SourceView
-from bbfs.resources.writeback import Memory
 from bbfs.resources.writing.grants import Grants
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.writer import Writer
@@ -104,7 +104,7 @@ class ResourceManager:
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
         gone = index.gone if index is not None else lambda _source, _uris: None
-        self._writeback = Memory(nursery, store, clock, gone)
+        self._persistence = Persistence(nursery, store, clock, gone)
         self._disk, self._shared = self._tiers(disk, shared)
         self._publisher = Publisher(nursery, self.memory, changed=self._notify, link=self.tree.link, clock=clock)
         self._ahead = self._made_readahead()
@@ -220,7 +220,7 @@ class ResourceManager:
         if found is None or not found.is_local:  # a local source answers at once
             self._ahead.add(source)
         self.roots.add(source, hidden=hidden)
-        await self._writeback.recall(source)
+        await self._persistence.recall(source)
         if self.index is not None and not hidden:
             self.index.add(source)
         if isinstance(handler, CanWatch):
@@ -233,8 +233,8 @@ class ResourceManager:
             self.clock,
             self._flights,
             notify=lambda paths, event: self._notify(source(), paths, event),
-            listed=lambda at, listing, changes: self._writeback.listed(source(), at, listing, changes),
-            outdated=lambda: self._writeback.outdated(source()),
+            listed=lambda at, listing, changes: self._persistence.listed(source(), at, listing, changes),
+            outdated=lambda: self._persistence.outdated(source()),
             completed=lambda directory: self._ahead.completed(source(), directory),
         )
 
@@ -258,7 +258,7 @@ class ResourceManager:
 
     async def flush(self) -> None:
         """Write all metadata and contents since the last flush."""
-        await self._writeback.flush(self.sources.values())
+        await self._persistence.flush(self.sources.values())
         if self._disk is not None:
             await self._disk.flush()
 
@@ -266,7 +266,7 @@ class ResourceManager:
         """Flush metadata again and again until cancelled."""
         while True:
             await trio.sleep(FLUSH_EVERY)
-            await self._writeback.flush(self.sources.values())
+            await self._persistence.flush(self.sources.values())
 
     def begin(self, work: Callable[[T], Awaitable[None]], argument: T) -> None:
         """Run something in a task of its own, to the end of the mount at most."""

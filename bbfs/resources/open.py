@@ -25,8 +25,8 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog.record import steady_time
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.persistence import in_thread
 from bbfs.resources.search.index.local import LocalIndex
-from bbfs.resources.writeback import in_thread
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
 from bbfs.sources.documents.converter import DocumentReader

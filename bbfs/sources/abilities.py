@@ -283,7 +283,7 @@ class DetectsExisting(CanWrite, Protocol):
 
 @runtime_checkable
 class WritesUnseen(CanWrite, Protocol):
-    """Writes by a request whose success may mean something else than that the source has these bytes."""
+    """Writes by a request that may succeed without the source having these bytes: a tool call, a POST to an API."""
 
     @property
     def writes_unseen(self) -> bool:

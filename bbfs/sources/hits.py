@@ -47,8 +47,8 @@ def _text(row: Mapping[str, Any], keys: Iterable[str], longest: int) -> str | No
     return None
 
 
-def ranked(found: Sequence[Hit]) -> list[Hit]:
-    """Return the hits in their order. Scores that contradict it (a distance is smaller for the better) are left out."""
+def with_sound_scores(found: Sequence[Hit]) -> list[Hit]:
+    """Return the hits, without scores if these contradict the order (a distance is smaller for the better)."""
     scores = [hit.score for hit in found]
     known = [score for score in scores if score is not None]
     if len(known) == len(scores) and known == sorted(known, reverse=True):

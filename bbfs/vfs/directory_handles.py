@@ -4,10 +4,13 @@ A program that opens the same directory again gets the same names and answers wh
 a task is alone; nothing here locks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound, Outdated
@@ -15,7 +18,7 @@ from bbfs.resources.catalog.base import Portion, View
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Lease, Node, Path, Record, inode_version
 from bbfs.resources.tree import Tree
 from bbfs.resources.writing.grants import Grants
-from bbfs.vfs.file_handles import Attributes, OpenFiles
+from bbfs.vfs.file_handles import Attributes, FileHandles
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import ROOT, SHORT, Ended, Names, Wait, after
@@ -30,6 +33,9 @@ READY_AGAIN = 0.2
 """Seconds between two attempts to hold a directory ready."""
 READY_SHARE = 0.1
 """The part of its remaining validity for which a listing is held ready; the kernel gets the rest as timeouts."""
+IN_USE = 0.1
+"""Seconds after a request in which the program that sent it likely sends another one for the same directory."""
+LOCKS_KEPT = 1000
 
 Ready = tuple[bytes, Any, Inode]
 """A name, the answer of the adapter for it, and its inode."""
@@ -155,7 +161,7 @@ class OpenDirectories:
         tree: Tree,
         grants: Grants,
         inodes: InodeTable,
-        files: OpenFiles,
+        handles: FileHandles,
         names: Names,
         kernel: KernelCache,
         clock: Callable[[], float],
@@ -164,7 +170,7 @@ class OpenDirectories:
         self._grants = grants
         self._clock = clock
         self._inodes = inodes
-        self._files = files
+        self._handles = handles
         self._names = names
         self._kernel = kernel
         self._opened: dict[int, OpenDirectory] = {}
@@ -236,7 +242,7 @@ class OpenDirectories:
         each entry that it takes. An inode without `lookups` is no longer held: take the rest from `readdir`.
         """
         opened, now = self._opened[handle], self._clock()
-        if self._files or now >= opened.lease.until:
+        if self._handles or now >= opened.lease.until:
             return None
         if opened.ready_for == self._kernel.changes and now < opened.ready_until:
             return opened.ready
@@ -262,7 +268,7 @@ class OpenDirectories:
                 yield name, found, position + 1
         position, now, view = max(0, start - 2), self._clock(), opened.view
         path, inodes, listed = opened.path, self._inodes, opened.listed
-        files = self._files if len(self._files) else None
+        files = self._handles if len(self._handles) else None
         names_hold = self._names.validity(path)
         listed.entry_timeout, leased = min(names_hold, SHORT), now < opened.lease.until
         listed.writable = writable = path != ROOT and path[0] in self._grants.roots
@@ -320,3 +326,43 @@ def _stated(size: int | None, modified_ns: int, names_hold: float, sizes_hold: f
     """Return the attributes of a merely listed file, without its number. names_hold, sizes_hold: seconds."""
     validity = 0.0 if size is None else sizes_hold
     return Attributes(0, "file", size or 0, modified_ns, min(names_hold, max(validity, SHORT)), validity)
+
+
+class DirectoryLocks:
+    """The directories, by inode number, that the kernel has locked: for a request that waits, or likely for the next
+    one of a program that creates, renames or removes names.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Counter[int] = Counter()
+        self._used_until: LRUCache[int, float] = LRUCache(LOCKS_KEPT)
+
+    @contextmanager
+    def held(self, *directories: int) -> Iterator[None]:
+        """Note that the kernel has locked directories for a request, as long as that waits."""
+        self._waiting.update(directories)
+        try:
+            yield
+        finally:
+            self._waiting.subtract(directories)
+            for directory in directories:
+                self.used(directory)
+                if not self._waiting[directory]:
+                    del self._waiting[directory]
+
+    def used(self, directory: int) -> None:
+        """Note that a program changes something in a directory."""
+        self._used_until[directory] = trio.current_time() + IN_USE
+
+    def locked(self, directory: int) -> bool:
+        """Return whether a request for a directory waits."""
+        return directory in self._waiting
+
+    def in_use(self, directory: int) -> bool:
+        """Return whether a request for a directory waits, or has ended just now."""
+        return directory in self._waiting or trio.current_time() < self._used_until.get(directory, 0.0)
+
+    def free_at(self, directory: int) -> float:
+        """Return the time (trio's) at which a directory is in use no longer, at the earliest."""
+        now = trio.current_time()
+        return now + IN_USE if directory in self._waiting else self._used_until.get(directory, now)

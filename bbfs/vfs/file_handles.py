@@ -3,6 +3,7 @@
 Between two awaits a task is alone; nothing here locks or waits.
 """
 
+import os
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +11,9 @@ from typing import Any, Literal
 from bbfs.model.values import Content
 from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import Lease, Path, Record, content_key
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+"""Flags of an open that may change the file."""
 
 
 @dataclass(slots=True)
@@ -116,7 +120,7 @@ class OpenFile:
         return Attributes(self.ino, "file", self.content.size, self.modified_ns, 0.0, 0.0, changed_ns=changed_ns)
 
 
-class OpenFiles:
+class FileHandles:
     """The open files, by handle (from 1 up)."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from bbfs.model.values import Change
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
 from bbfs.resources.contents import Contents
 from bbfs.resources.tree import Tree
-from bbfs.vfs.file_handles import OpenFile, OpenFiles
+from bbfs.vfs.file_handles import FileHandles, OpenFile
 from bbfs.vfs.inode_table import InodeTable
 
 ABSENT_KEPT = 10_000
@@ -39,14 +39,14 @@ class KernelCache:
         tree: Tree,
         contents: Contents,
         inodes: InodeTable,
-        files: OpenFiles,
+        handles: FileHandles,
         invalidate: Callable[[int, bytes], None],
         invalidate_below: Callable[[Change], None],
     ) -> None:
         self._tree = tree
         self._contents = contents
         self._inodes = inodes
-        self._files = files
+        self._handles = handles
         self._invalidate = invalidate
         self._invalidate_below = invalidate_below
         self.changes = 0
@@ -123,7 +123,7 @@ class KernelCache:
         The last close of such a file notifies the kernel.
         """
         is_directory = self._inodes.held(path, DIRECTORY_VERSION) is not None
-        if not is_directory and all(opened.draft is None for opened in self._files.below(path)):
+        if not is_directory and all(opened.draft is None for opened in self._handles.below(path)):
             return False
         node = look(path)
         if not isinstance(node, Node) or node.draft is None:
@@ -148,7 +148,7 @@ class KernelCache:
 
         If its content only expired, ask the source: they do not open the file again before they are woken.
         """
-        for opened in self._files.below(place):
+        for opened in self._handles.below(place):
             told = opened.path if below else place
             if opened.wake is not None and not opened.record.invalidated:
                 self._contents.begin_learning(opened.record)

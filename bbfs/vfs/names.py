@@ -7,14 +7,12 @@ A request of the file system that may have to wait for a source is a plain funct
 The caller awaits that and asks again with all waits that have ended. So an answer that is cached costs no coroutine.
 """
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
-from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, NotSupported, Outdated
 from bbfs.model.uri import SEARCH
@@ -35,7 +33,7 @@ from bbfs.resources.catalog.record import (
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.sources import mime_type_of_name
-from bbfs.vfs.file_handles import Attributes, OpenFiles
+from bbfs.vfs.file_handles import Attributes, FileHandles
 from bbfs.vfs.inode_table import InodeTable
 
 T = TypeVar("T")
@@ -52,9 +50,6 @@ kernel meanwhile, so that not even SIGKILL ends them."""
 CREATED_VERSION = "\0+"
 """The version part of an inode that a lookup answers in place of a file to create, while the source has not said yet
 whether there is one. Its getattr waits for that, and leads to another lookup."""
-IN_USE = 0.1
-"""Seconds after a request in which the program that sent it likely sends another one for the same directory."""
-LOCKS_KEPT = 1000
 
 
 class Aim(Enum):
@@ -124,7 +119,7 @@ class Names:
         self,
         manager: ResourceManager,
         inodes: InodeTable,
-        files: OpenFiles,
+        handles: FileHandles,
         note_absent: Callable[[Path, bytes], None],
     ) -> None:
         self._tree = manager.tree
@@ -132,7 +127,7 @@ class Names:
         self._grants = manager.grants
         self._roots = manager.roots
         self._inodes = inodes
-        self._files = files
+        self._handles = handles
         self._note_absent = note_absent
         self.started_ns = int(manager.clock() * NANOSECONDS)
         self.drafts: dict[int, Draft] = {}
@@ -290,7 +285,7 @@ class Names:
         if len(path) == 1 and path[0] in self.passed:
             return Attributes(self.passed[path[0]], "directory", 0, self.started_ns, SHORT, 0.0, writable=True)
         ino = self._inodes.remember(path, self._entry_version(path, node))
-        if self._grants.is_lower and (pinned := self._files.latest(ino)) is not None and node.draft is None:
+        if self._grants.is_lower and (pinned := self._handles.latest(ino)) is not None and node.draft is None:
             return pinned.attributes
         if node.draft is not None:
             self.drafts[ino] = node.draft
@@ -305,17 +300,28 @@ class Names:
         name is true although the open file keeps its version.
         """
         version = inode_version(node)
-        if node.kind != "file" or node.record is None or node.draft is not None or not self._files:
+        if node.kind != "file" or node.record is None or node.draft is not None or not self._handles:
             return version
         ino = self._inodes.number(path, version)
-        if not self._files.holds(ino):
+        if not self._handles.holds(ino):
             return version
         if self._grants.is_lower:  # while programs have it open, all have that version
-            pinned = self._files.latest(ino)
+            pinned = self._handles.latest(ino)
             return version if pinned is None else pinned.version
         if loads_each_open(node.record):
             return version
         return version if self._contents.resolved(node.record) else version + STAND_IN
+
+    def require_version(self, path: Path, version: str, record: Record) -> None:
+        """Raise Outdated unless `version` is that of the file now. A stand-in gives way once that is certain."""
+        certain = version.removesuffix(STAND_IN)
+        if (
+            record.inode_version != certain
+            or record.parts is not None
+            or (version != certain and self._contents.resolved(record))
+        ):
+            self._contents.send_on(record)
+            raise Outdated("/".join(path))
 
     def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
         most = self._tree.absence(path) if len(path) > 1 else ABSENT_FOR
@@ -451,43 +457,3 @@ def _is_of_file(name: str) -> bool:
 def as_bytes(target: str) -> bytes:
     """Return a link's target as the source has it; that of a folder may hold any bytes."""
     return target.encode("utf-8", "surrogateescape")
-
-
-class DirectoryLocks:
-    """The directories, by inode number, that the kernel has locked: for a request that waits, or likely for the next
-    one of a program that creates, renames or removes names.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: Counter[int] = Counter()
-        self._used_until: LRUCache[int, float] = LRUCache(LOCKS_KEPT)
-
-    @contextmanager
-    def held(self, *directories: int) -> Iterator[None]:
-        """Note that the kernel has locked directories for a request, as long as that waits."""
-        self._waiting.update(directories)
-        try:
-            yield
-        finally:
-            self._waiting.subtract(directories)
-            for directory in directories:
-                self.used(directory)
-                if not self._waiting[directory]:
-                    del self._waiting[directory]
-
-    def used(self, directory: int) -> None:
-        """Note that a program changes something in a directory."""
-        self._used_until[directory] = trio.current_time() + IN_USE
-
-    def locked(self, directory: int) -> bool:
-        """Return whether a request for a directory waits."""
-        return directory in self._waiting
-
-    def in_use(self, directory: int) -> bool:
-        """Return whether a request for a directory waits, or has ended just now."""
-        return directory in self._waiting or trio.current_time() < self._used_until.get(directory, 0.0)
-
-    def free_at(self, directory: int) -> float:
-        """Return the time (trio's) at which a directory is in use no longer, at the earliest."""
-        now = trio.current_time()
-        return now + IN_USE if directory in self._waiting else self._used_until.get(directory, now)

@@ -30,8 +30,8 @@ from bbfs.model import errors
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Loaded
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.vfs.directory_handles import DirectoryLocks
 from bbfs.vfs.filesystem import FileSystem
-from bbfs.vfs.names import DirectoryLocks
 
 OWNER = Ownership(uid=1234, gid=5678)
 TREE = "bb-scripted+tree+file"
@@ -77,7 +77,7 @@ def serving(world: World, owner: Ownership = OWNER, shown: Shown | None = None) 
     return Operations(world.core, owner, Interrupts(), shown)
 
 
-PARTS = ("names", "directories", "files", "uncached", "writes", "name_changes", "passed")
+PARTS = ("names", "directories", "handles", "open_files", "uncached", "name_changes", "passed")
 
 
 class Failing:
@@ -194,8 +194,10 @@ async def test_forget_never_raises_and_goes_on(error: Exception, caplog: pytest.
         if ino == 2:
             raise error
 
-    unused: dict[str, Any] = dict.fromkeys(("names", "directories", "writes", "name_changes", "note_changes", "locks"))
-    files = cast(FileSystem, SimpleNamespace(forget=forget, uncached={}, passed=[], **unused))
+    unused: dict[str, Any] = dict.fromkeys(
+        ("names", "directories", "open_files", "name_changes", "note_changes", "locks")
+    )
+    files = cast(FileSystem, SimpleNamespace(forget=forget, passed=[], **unused))
     inodes = [(pyfuse3.InodeT(2), 1), (pyfuse3.InodeT(3), 4)]
     await Operations(files, OWNER, Interrupts()).forget(inodes)
     assert forgotten == [(2, 1), (3, 4)]
@@ -484,7 +486,7 @@ async def test_an_overlay_copies_no_content_of_another_size_than_it_was_told(nur
         with pytest.raises(FUSEError) as raised:
             await adapter.open(file, os.O_RDONLY, NOBODY)
         assert raised.value.errno == errno.ESTALE
-        assert len(world.core.files) == 0
+        assert len(world.core.handles) == 0
         assert (await adapter.getattr(file, NOBODY)).st_size == len("longer than before")
         opened = await adapter.open(file, os.O_RDONLY, NOBODY)
         assert await adapter.read(opened.fh, 0, 100) == b"longer than before"

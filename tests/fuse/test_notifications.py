@@ -10,7 +10,7 @@ import trio.testing
 
 from bbfs.fuse.notifications import LATEST, MOST, Names, Notifications
 from bbfs.model.values import Change
-from bbfs.vfs.names import DirectoryLocks
+from bbfs.vfs.directory_handles import DirectoryLocks
 
 BOUND = 10.0
 

@@ -24,8 +24,8 @@ from bbfs.model.values import Capabilities, Content, DataSource
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.record import JUST_NOW, Record
+from bbfs.resources.flights import WAITERS_PER_SOURCE
 from bbfs.resources.loading.publish import ERROR_KEPT
-from bbfs.resources.requests import WAITERS_PER_SOURCE
 
 ROOT = "mcp-server+docs/x/"
 
@@ -614,7 +614,7 @@ async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once
         world.clock.advance(1.0)
         source.announce("x://a", missed=True)
         assert world.forgotten() == ["a"]
-        assert not world.files.core.changed(handle)  # a program that polls it goes on to wait
+        assert not world.files.core.open_files.changed(handle)  # a program that polls it goes on to wait
         after = await world.kernel.stat(ROOT + "a")
         assert (after.ino, source.loads["x://a"]) == (before.ino, 2)
         source.contents["x://a"] = b"new"
@@ -623,7 +623,7 @@ async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once
         assert await world.kernel.cat(ROOT + "a") == b"old"  # which was loaded just now, for this open
         world.clock.advance(JUST_NOW)
         assert await world.kernel.cat(ROOT + "a") == b"new"
-        assert world.files.core.changed(handle)
+        assert world.files.core.open_files.changed(handle)
         assert source.loads["x://a"] == 3
 
 

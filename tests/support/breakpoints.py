@@ -23,13 +23,13 @@ _BEFORE = {
     "bbfs.resources.writing.writer:require_state": "compare",
     "bbfs.resources.writing.names:require_state": "compare",
     _WRITER + "_failed": "failed",
-    "bbfs.resources.writing.changes:SourceChanges.stored": "show",
+    "bbfs.resources.writing.write_requests:WriteRequests.stored": "show",
     _STORE + "sync": "sync",
 }
 _AFTER = {
     _STORE + "keep": "kept",
     _STORE + "drop": "dropped",
-    "bbfs.vfs.writing.written_files:WrittenFiles._flush": "answer",
+    "bbfs.vfs.open_files:OpenFiles._flush": "answer",
     "bbfs.vfs.writing.name_changes:NameChanges.rename": "answer",
 }
 _HANDLERS = {

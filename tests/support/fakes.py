@@ -36,7 +36,8 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing.pending import PendingStore
 from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.vfs.filesystem import Attributes, FileSystem
+from bbfs.vfs.file_handles import Attributes
+from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import Aim, answered
 
 MEMORY = 1 << 20
@@ -269,10 +270,10 @@ class Files:
 
     def held(self) -> tuple[int, int, int]:
         """Inodes (without the root), open files and open directories that the file system still holds."""
-        return len(self.core.inodes) - 1, len(self.core.files), len(self.core.directories)
+        return len(self.core.inodes) - 1, len(self.core.handles), len(self.core.directories)
 
     def __getattr__(self, name: str) -> Any:
-        places: tuple[object, ...] = (self.core, self.core.names)
+        places: tuple[object, ...] = (self.core, self.core.names, self.core.open_files)
         ask = getattr(next((place for place in places if hasattr(place, name)), self.core.directories), name)
         if name not in self.WAITING:
             return ask
@@ -341,7 +342,7 @@ class Kernel:
     async def read(self, handle: int) -> bytes:
         """All bytes that a handle pins, in two steps."""
         files = self.files
-        first = files.core.read(handle, 0, 3)
+        first = files.core.open_files.read(handle, 0, 3)
         assert isinstance(first, bytes)
         return first + await files.read(handle, len(first), 1 << 20)
 

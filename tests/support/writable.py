@@ -210,7 +210,7 @@ class Program(Kernel):
 
     def __init__(self, world: World) -> None:
         super().__init__(world.files)
-        self.writes, self.name_changes = world.core.writes, world.core.name_changes
+        self.writes, self.name_changes = world.core.open_files, world.core.name_changes
         self._held: int | None = None
 
     async def place(self, path: str) -> tuple[int, bytes]:
@@ -232,7 +232,7 @@ class Program(Kernel):
             except Outdated:
                 found = await self.lookup(parent, name.decode(), aim)
         if found.ino and not flags & os.O_EXCL:
-            handle: int = await self.again(path, lambda ino: self.writes.open(ino, flags))
+            handle: int = await self.again(path, lambda ino: self.writes.open_to_write(ino, flags))
         elif flags & os.O_CREAT:
             handle, created = await self.name_changes.create(parent, name, flags, 0o644)
             self.references[created.ino] += 1
@@ -245,7 +245,7 @@ class Program(Kernel):
         try:
             await self.writes.flush(handle)
         finally:
-            self.files.core.release(handle)
+            self.files.release(handle)
 
     async def save(self, path: str, data: bytes, flags: int = os.O_TRUNC) -> None:
         """Write a whole file, as `>` does."""
@@ -256,7 +256,7 @@ class Program(Kernel):
 
     async def append(self, path: str, data: bytes) -> None:
         handle = await self.begin(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        size = (await self.files.getattr(self.files.core.files[handle].ino)).size
+        size = (await self.files.getattr(self.files.core.handles[handle].ino)).size
         await self.writes.write(handle, size, data)
         await self.close(handle)
 

@@ -98,20 +98,22 @@ async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
     async with World(nursery, flat(a=b"bytes")) as world:
         files = world.files
         ino = (await world.kernel.walk(DOCS + "a")).ino
-        assert isinstance(world.core.open(ino), Wait), "nothing is known of it yet"
+        assert isinstance(world.core.open_files.open(ino), Wait), "nothing is known of it yet"
         files.release(await files.open(ino))
         with monkeypatch.context() as patch:
             patch.setattr(world.manager.tree, "cached", None)
-            handle = world.core.open(ino)
+            handle = world.core.open_files.open(ino)
             assert isinstance(handle, int)
-            assert world.core.read(handle, 0, 10) == b"bytes"
+            assert world.core.open_files.read(handle, 0, 10) == b"bytes"
             files.release(handle)
         world.clock.advance(101)
         with monkeypatch.context() as patch:
             patch.setattr(world.manager.tree, "cached", lambda path: None)
-            assert isinstance(world.core.open(ino), Wait), "the promise is over, and the source has to say where it is"
+            assert isinstance(world.core.open_files.open(ino), Wait), (
+                "the promise is over, and the source has to say where it is"
+            )
         with pytest.raises(Outdated):
-            world.core.open(12345)
+            world.core.open_files.open(12345)
 
 
 @pytest.mark.semantics("S13")
@@ -119,9 +121,9 @@ async def test_a_file_whose_content_is_there_is_opened_without_a_wait(nursery: t
     async with World(nursery, flat(a=b"bytes")) as world:
         files = world.files
         ino = (await world.kernel.stat(DOCS + "a")).ino
-        handle = world.core.open(ino)
+        handle = world.core.open_files.open(ino)
         assert isinstance(handle, int)
-        assert world.core.read(handle, 0, 10) == b"bytes"
+        assert world.core.open_files.read(handle, 0, 10) == b"bytes"
         files.release(handle)
 
 
@@ -136,7 +138,7 @@ async def test_what_was_loaded_ahead_is_used_without_a_wait_and_leads_on(nursery
         assert before > 6
         stat = await world.kernel.walk(f"{DOCS}d/005")
         assert isinstance(world.core.getattr(stat.ino), Attributes)
-        handle = world.core.open((await world.kernel.walk(f"{DOCS}d/006")).ino)
+        handle = world.core.open_files.open((await world.kernel.walk(f"{DOCS}d/006")).ino)
         assert isinstance(handle, int)
         await settled()
         assert len(source.loaded) > before

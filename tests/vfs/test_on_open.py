@@ -83,7 +83,7 @@ async def test_each_open_is_one_load_and_its_own_version(nursery: trio.Nursery) 
         assert (await kernel.stat(RUN)).size == len(b"run run 2")
         assert await kernel.read(first) == b"run 1"
         assert await kernel.read(second) == b"run run 2"
-        assert first in world.core.uncached
+        assert first in world.core.open_files.uncached
         world.files.release(second)
         assert (await kernel.stat(RUN)).size == len(b"run 1")
         world.files.release(first)

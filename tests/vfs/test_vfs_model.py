@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from bbfs.model.errors import BbfsError, NotFound, Outdated
 from bbfs.model.inode_number import ROOT
 from bbfs.resources.catalog.record import AWAITED
-from bbfs.vfs.filesystem import Attributes
+from bbfs.vfs.file_handles import Attributes
 
 CONTENT_TTL, LISTING_TTL = 10.0, 30.0
 URIS = ("x://a", "x://b", "x://d/a", "x://d/e/a", "y://a")
@@ -223,7 +223,7 @@ class FileSystemMachine(RuleBasedStateMachine):
         except (Outdated, NotFound) as error:
             self.told_to_look_again(ino, error)
             return
-        content = self.world.core.read(handle, 0, 1 << 20)
+        content = self.world.core.open_files.read(handle, 0, 1 << 20)
         assert content in self.acceptable(self.paths[ino])
         assert self.bytes_of.setdefault(ino, content) == content, "one inode, two contents: torn pages"
         self.open[handle] = Handle(ino, content)
@@ -233,7 +233,7 @@ class FileSystemMachine(RuleBasedStateMachine):
     def read(self, data: st.DataObject, offset: int, length: int) -> None:
         handle = data.draw(st.sampled_from(sorted(self.open)))
         expected = self.open[handle].data[offset : offset + length]
-        assert self.world.core.read(handle, offset, length) == expected
+        assert self.world.core.open_files.read(handle, offset, length) == expected
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())

@@ -237,7 +237,7 @@ async def test_an_open_that_empties_a_file_replaces_the_version_that_its_stat_to
     source.contents["test://a.txt"] = b"theirs"
     source.announce("test://a.txt")
     await settled()
-    handle = await program.writes.open(ino, os.O_WRONLY | os.O_TRUNC)
+    handle = await program.writes.open_to_write(ino, os.O_WRONLY | os.O_TRUNC)
     await program.writes.write(handle, 0, b"ours")
     with pytest.raises(Conflict):
         await program.close(handle)
@@ -317,7 +317,7 @@ async def test_the_kernel_is_notified_of_a_written_name_once_the_file_is_closed(
     world.told.clear()
     await program.writes.flush(handle)
     assert (source.contents["file:./a.txt"], world.told) == (b"replaced", [])
-    world.core.release(handle)
+    world.core.open_files.release(handle)
     assert {name for _, name in world.told} == {b"a.txt"}
 
 
@@ -447,7 +447,7 @@ async def test_what_several_programs_could_not_save_is_all_kept(tree: Tree) -> N
     kept = {pending.content_path(each).read_bytes() for each in pending.items()}
     assert kept == {b"of the first, again", b"OF THE OTHER", b"of the third", b"fi"}
     for handle in (reader, watcher):
-        program.files.core.release(handle)
+        program.files.core.open_files.release(handle)
 
 
 @pytest.mark.semantics("S32.18")
@@ -467,7 +467,7 @@ async def test_an_open_after_a_refused_close_begins_with_what_the_source_has(tre
     assert await program.read(reader) == b"mine"
     [item] = world.manager.writer.pending.items()
     assert world.manager.writer.pending.content_path(item).read_bytes() == b"mine"
-    program.files.core.release(reader)
+    program.files.core.open_files.release(reader)
 
 
 @pytest.mark.semantics("S32.18")
@@ -556,7 +556,7 @@ async def test_a_rewrite_of_pages_that_the_kernel_has_replaces_no_later_version(
         source.down = Unreachable("down")
         handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
         source.down = None
-        await program.writes.set_attributes(program.files.core.files[handle].ino, handle, NewAttributes(size=0))
+        await program.writes.set_attributes(program.files.core.handles[handle].ino, handle, NewAttributes(size=0))
         await program.writes.write(handle, 0, b"old, and more")
         with pytest.raises(Conflict):
             await program.close(handle)
@@ -637,14 +637,14 @@ async def test_a_new_file_keeps_its_inode_and_the_time_of_its_change(tree: Tree)
     source, program, world = tree
     source.times["file:./new"] = 1_000_000_000
     handle = await program.begin(f"{TREE}/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    made = await program.files.getattr(program.files.core.files[handle].ino)
+    made = await program.files.getattr(program.files.core.handles[handle].ino)
     await program.close(handle)
     closed = await program.stat(f"{TREE}/new")
     assert (closed.ino, closed.changed_ns) == (made.ino, made.modified_ns)
     assert closed.modified_ns == 1_000_000_000
     await program.read(reader := await program.open(f"{TREE}/new"))
     assert (await program.stat(f"{TREE}/new")).changed_ns == made.modified_ns
-    program.files.core.release(reader)
+    program.files.core.open_files.release(reader)
     world.core.refresh((TREE,))
     assert (await program.stat(f"{TREE}/new")).ino == made.ino
     await program.save(f"{TREE}/.tmp1", b"renamed over it")
@@ -696,7 +696,7 @@ async def test_what_only_the_mount_has_at_its_end_is_a_pending_write(tree: Tree)
         await retry(world.manager, {"write": each.id})
     assert source.contents["file:./d/y.tmp"] == b"renamed"
     assert source.contents["file:./a.txt"] == b"not closed"
-    program.files.core.release(opened)
+    program.files.core.open_files.release(opened)
 
 
 @pytest.mark.semantics("S32")
@@ -1698,7 +1698,7 @@ async def test_a_file_that_another_one_was_renamed_over_opens_at_the_second_try(
     assert (await program.files.getattr(found.ino)).size == len(b"new.md")
     handle = await program.files.open(found.ino)
     assert await program.read(handle) == b"new.md"
-    program.files.core.release(handle)
+    program.files.core.open_files.release(handle)
 
 
 @pytest.mark.semantics("S33")
@@ -1833,7 +1833,7 @@ async def test_an_open_of_a_name_that_is_gone_sends_the_kernel_to_look_again(
     del source.contents["file:./a.txt"]
     world.manager.refresh(())
     with pytest.raises(Outdated):
-        await program.writes.open(found.ino, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        await program.writes.open_to_write(found.ino, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
 
 @pytest.mark.semantics("S33")
@@ -1958,11 +1958,11 @@ async def test_a_file_that_is_written_has_one_inode(
     source.contents["file:./a.txt"] = b"of somebody else"
     world.clock.advance(3600)
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
-    written = world.core.files[handle].ino
+    written = world.core.handles[handle].ino
     assert written != before
     for flags in (os.O_WRONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_TRUNC):  # by a name that is held from before
         with pytest.raises(Outdated):
-            await program.writes.open(before, flags)
+            await program.writes.open_to_write(before, flags)
     with pytest.raises(Outdated):
         await world.files.open(before)
     assert (await program.walk(f"{TREE}/a.txt")).ino == written
@@ -1982,9 +1982,9 @@ async def test_no_inode_that_stands_in_for_another_one_leads_to_what_is_written(
     world.clock.advance(3600)
     standing_in = (await program.walk(f"{FLAT}/a.txt")).ino
     assert standing_in != before
-    handle = await program.writes.open(standing_in, os.O_WRONLY)
+    handle = await program.writes.open_to_write(standing_in, os.O_WRONLY)
     await program.writes.write(handle, 0, b"FIRST, and more")
-    world.core.release(reader)
+    world.core.open_files.release(reader)
     for request in (world.files.getattr, world.files.open):
         with pytest.raises(Outdated):
             await request(before)
@@ -2001,11 +2001,11 @@ async def test_the_kernel_keeps_no_bytes_of_what_is_appended_to_a_file_of_unknow
     for name, is_known in (("a.txt", False), ("d/b.txt", True)):
         handle = await program.begin(f"{FLAT}/{name}", os.O_WRONLY | os.O_APPEND)
         reader = await program.open(f"{FLAT}/{name}")
-        assert program.writes.is_direct(handle) is not is_known
-        assert (reader in world.core.uncached) is not is_known
+        assert (handle in world.core.open_files.uncached) is not is_known
+        assert (reader in world.core.open_files.uncached) is not is_known
         await program.writes.write(handle, 0, b"x")  # where the kernel does not have the end
         later = await program.open(f"{FLAT}/{name}")
-        assert later in world.core.uncached
+        assert later in world.core.open_files.uncached
         for each in (handle, reader, later):
             await program.close(each)
 
@@ -2034,7 +2034,7 @@ async def test_a_file_whose_open_tells_that_it_is_gone_is_created(flat: tuple[Wr
     found = await program.walk(f"{FLAT}/a.txt")
     del source.contents["test://a.txt"]
     with pytest.raises(Outdated):
-        await program.writes.open(found.ino, os.O_WRONLY | os.O_APPEND)
+        await program.writes.open_to_write(found.ino, os.O_WRONLY | os.O_APPEND)
     with pytest.raises(NotFound):
         await program.walk(f"{FLAT}/a.txt")
     source.contents["test://a.txt"] = b"of somebody else"
@@ -2149,8 +2149,8 @@ async def test_a_file_that_was_opened_before_shows_what_a_program_writes(tree: T
     assert await program.files.read(reader, 0, 100) == b"first, second"
     await program.close(writer)
     assert await program.files.read(reader, 0, 100) == b"first, second"  # some of it from the kernel's pages
-    assert (await world.files.getattr(world.core.files[reader].ino)).size == len("first, second")
-    world.core.release(reader)
+    assert (await world.files.getattr(world.core.handles[reader].ino)).size == len("first, second")
+    world.core.open_files.release(reader)
 
 
 @pytest.mark.semantics("S32.17")
@@ -2160,7 +2160,7 @@ async def test_a_read_beside_the_first_write_waits_for_the_content_that_this_cha
     assert await program.cat(f"{TREE}/a.txt") == b"first"
     reader = await program.open(f"{TREE}/a.txt")
     writer = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
-    draft = world.core.files[writer].draft
+    draft = world.core.handles[writer].draft
     assert draft is not None
     load, gate, read = draft.load, trio.Event(), []
 
@@ -2181,7 +2181,7 @@ async def test_a_read_beside_the_first_write_waits_for_the_content_that_this_cha
         gate.set()
     assert read == [b"first, second"]
     await program.close(writer)
-    world.core.release(reader)
+    world.core.open_files.release(reader)
 
 
 @pytest.mark.semantics("S32.17")
@@ -2200,4 +2200,4 @@ async def test_a_file_that_was_opened_before_shows_what_is_written_after_a_refus
         await program.close(other)
     assert await program.files.read(reader, 0, 100) == b"first, one, other"
     assert await program.cat(f"{TREE}/a.txt") == b"first"
-    world.core.release(reader)
+    world.core.open_files.release(reader)

@@ -139,7 +139,7 @@ async def test_a_new_file_keeps_its_inode_where_the_server_states_versions(state
     async with mounted(store) as (program, world, path):
         handle = await program.begin(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         await program.writes.write(handle, 0, data)
-        made = await program.files.getattr(program.files.core.files[handle].ino)
+        made = await program.files.getattr(program.files.core.handles[handle].ino)
         await program.close(handle)
         for _ in range(2):
             found = await program.stat(path)

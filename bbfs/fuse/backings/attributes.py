@@ -1,7 +1,6 @@
 """What both backings say of a file: its owner, which of its attributes programs set, and its extended attributes."""
 
 import errno
-import os
 import select
 import stat
 from collections.abc import Iterable
@@ -13,8 +12,6 @@ from bbfs.fuse.scratch import origin
 from bbfs.model.errors import NotSupported
 from bbfs.vfs.file_handles import NewAttributes
 
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
-"""Flags of open(2) with which a program changes a file."""
 READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
 """The answer of poll(2) for a regular file: always ready (POSIX), as the kernel answers without a poll method."""
 CHANGED = select.POLLPRI | select.POLLERR

@@ -27,7 +27,6 @@ from pyfuse3 import (
 from bbfs.fuse.backings.attributes import (
     ORIGIN,
     READY,
-    WRITING,
     Ownership,
     is_described,
     is_own,
@@ -45,6 +44,7 @@ from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.uri import ABOUT, SEARCH
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
 from bbfs.sources.filesystem.beneath import AtMountPoint
+from bbfs.vfs.file_handles import WRITING
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import SHORT
 from bbfs.vfs.passthrough.folder import Creator, PassedDirectory, PassedFile

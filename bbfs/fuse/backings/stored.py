@@ -34,7 +34,6 @@ from bbfs.fuse.backings.attributes import (
     CHANGED,
     ORIGIN,
     READY,
-    WRITING,
     Ownership,
     new_attributes,
     require_settable,
@@ -46,7 +45,8 @@ from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_
 from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported, Outdated
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import DIRECTORY, Path
-from bbfs.vfs.filesystem import Attributes, FileSystem
+from bbfs.vfs.file_handles import WRITING, Attributes
+from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered
 from bbfs.vfs.told import ToldResources
 from bbfs.vfs.writing.name_changes import IsBase
@@ -83,11 +83,10 @@ class StoredRequests(pyfuse3.Operations):
         self._calls = SystemCalls()
         self._files = files
         self._names = files.names
-        self._writes = files.writes
+        self._open_files = files.open_files
         self._name_changes = files.name_changes
         self._locks = files.locks
         self._directories = files.directories
-        self._uncached = files.uncached
         self._owner = owner
         self._openers: dict[int, int] = {}
         """By handle: the thread that opened a file which programs write, or whose reads wait for the source."""
@@ -209,7 +208,7 @@ class StoredRequests(pyfuse3.Operations):
         fh: FileHandleT | None,
         ctx: RequestContext,
     ) -> EntryAttributes:
-        change = partial(self._writes.set_attributes, inode, fh, new_attributes(attr, fields))
+        change = partial(self._open_files.set_attributes, inode, fh, new_attributes(attr, fields))
         with asked_once() if fh is None else nullcontext(), self._interrupts.watching(ctx.pid):
             return self._entry(await self._files.go_on(change))
         raise FUSEError(errno.EINTR)
@@ -266,61 +265,55 @@ class StoredRequests(pyfuse3.Operations):
     # -- open files --------------------------------------------------------------------------------------------------
 
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
-        if flags & WRITING:
-            with self._interrupts.watching(ctx.pid):
-                written = FileHandleT(await self._writes.open(inode, flags, ctx.pid))
-                self._openers[written] = ctx.pid
-                return FileInfo(fh=written, keep_cache=True, direct_io=self._writes.is_direct(written))
-            raise FUSEError(errno.EINTR)
         lacks = self._told is not None and self._told.lacks(inode, ctx.pid)
-        handle = self._files.open(inode)
+        handle = self._open_files.open(inode, flags, ctx.pid)
         if type(handle) is Wait:
             version = self._files.inodes.get(inode).version
-            handle = await self._waited(ctx, handle, self._files.open, inode)
-            lacks = lacks or (self._owner.is_lower and self._files.files[handle].version != version)
+            handle = await self._waited(ctx, handle, self._open_files.open, inode, flags, ctx.pid)
+            lacks = lacks or (self._owner.is_lower and self._files.handles[handle].version != version)
         if lacks:
             # overlayfs copies as many bytes as the file had before the open. After ESTALE it looks again, once: the
             # content is loaded by now, so the version that it finds then is the last one.
-            self._files.send_back(handle)
+            self._open_files.send_back(handle)
             raise Outdated("/".join(self._names.path(inode)))
-        if self._shown.below:
+        if self._shown.below and not flags & WRITING:
             path = self._shown_paths[handle] = "/".join(self._names.path(inode))
             self._shown.opened(path)
-        waits = self._uncached.get(handle)
+        waits = self._open_files.uncached.get(handle)
         if waits or self._files.writable_roots:  # its fsync may hand over what another program has written
             self._openers[handle] = ctx.pid
         # An inode is one version of its content, so its pages stay true however often it is opened.
         if waits is None:
-            return FileInfo(fh=FileHandleT(handle), keep_cache=handle not in self._files.replaced)
+            return FileInfo(fh=FileHandleT(handle), keep_cache=handle not in self._open_files.replaced)
         return FileInfo(fh=FileHandleT(handle), keep_cache=False, direct_io=True)
 
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
-        data = self._files.read(fh, off, size)
+        data = self._open_files.read(fh, off, size)
         if type(data) is not Wait:
             return data
-        answer = answered(data, self._files.read, fh, off, size)
+        answer = answered(data, self._open_files.read, fh, off, size)
         return await (self._by_opener(fh, answer) if fh in self._openers else answer)
 
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
-        return await self._by_opener(fh, self._writes.write(fh, off, buf))
+        return await self._by_opener(fh, self._open_files.write(fh, off, buf))
 
     async def flush(self, fh: FileHandleT) -> None:
-        if not self._files.files[fh].unsaved:
+        if not self._files.handles[fh].unsaved:
             return
-        blank = self._writes.blank(fh)
+        blank = self._open_files.blank(fh)
         if blank is not None and has_open(self._openers.get(fh, 0), "/".join(blank)):
             return  # a shell has opened the file for another program: that one's close hands it over
-        await self._by_opener(fh, self._writes.flush(fh))
+        await self._by_opener(fh, self._open_files.flush(fh))
 
     async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
-        await self._by_opener(fh, self._writes.sync(fh))
+        await self._by_opener(fh, self._open_files.sync(fh))
 
     async def release(self, fh: FileHandleT) -> None:
         if (path := self._shown_paths.pop(fh, None)) is not None:
             self._shown.closed(path)
         if self._openers:
             self._openers.pop(fh, None)
-        self._files.release(fh)
+        self._open_files.release(fh)
 
     async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: PollHandle | None, ctx: RequestContext) -> int:
         """Return the poll events of an open file. It is always readable, as any regular file.
@@ -328,10 +321,10 @@ class StoredRequests(pyfuse3.Operations):
         `CHANGED` is added, and wakes waiting programs, once the source has another version than the open one. It stays
         until the program opens the file again.
         """
-        if self._files.changed(fh):
+        if self._open_files.changed(fh):
             return READY | CHANGED
         if poll_handle is not None:  # it wakes all programs that wait for one open file, so the latest is enough
-            self._files.watch_handle(fh, partial(_notify, poll_handle))
+            self._open_files.watch_handle(fh, partial(_notify, poll_handle))
         return READY
 
     # -- changes of names --------------------------------------------------------------------------------------------
@@ -429,13 +422,13 @@ class StoredRequests(pyfuse3.Operations):
 
     async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
         require_settable(name)
-        self._writes.require_written(inode)
+        self._open_files.require_written(inode)
         if name == BASE:
             self._bases[ctx.pid] = self._names.path(inode), origin.version_of(value)
 
     async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
         require_settable(name)
-        self._writes.require_written(inode)
+        self._open_files.require_written(inode)
 
 
 def _packed(found: Attributes, owner: Ownership) -> EntryAttributes:

@@ -23,7 +23,7 @@ from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.folding import Directory
 from bbfs.resources.catalog.overlay import Written
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
-from bbfs.resources.requests import SingleFlight
+from bbfs.resources.flights import SingleFlight
 
 log = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, Unchanged
 from bbfs.resources.cache.tier import EVERYTHING, Cached
 from bbfs.resources.catalog.record import Record
+from bbfs.resources.flights import RequestSlot, SingleFlight
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.shared_tier import SharedContents
 from bbfs.resources.loading.tiers import DiskTier, Load, Tier
-from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent

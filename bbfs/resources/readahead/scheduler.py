@@ -15,8 +15,8 @@ from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotF
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.base import Shown, is_directory
 from bbfs.resources.catalog.record import Path, Record, inode_version
+from bbfs.resources.flights import RequestSlot, SingleFlight
 from bbfs.resources.readahead.windows import Stream, Streams, TreeOrder, WalkEntries
-from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
 
 SHORTEST_USE = 1.0

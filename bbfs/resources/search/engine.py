@@ -21,7 +21,7 @@ from bbfs.model.uri import source_uri
 from bbfs.model.values import Hit
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.record import Path, Record
-from bbfs.resources.requests import SingleFlight
+from bbfs.resources.flights import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots
 from bbfs.sources import CanSearch, SearchesByMeaning

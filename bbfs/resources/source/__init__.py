@@ -11,7 +11,7 @@ from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.documents import source_document
-from bbfs.resources.requests import RequestSlots, Waiters
+from bbfs.resources.flights import RequestSlots, Waiters
 from bbfs.resources.source.fingerprint import place
 from bbfs.sources import (
     CanList,

@@ -8,15 +8,15 @@ from bbfs.model.values import ResourceMetadata
 from bbfs.model.versions import Expected
 from bbfs.resources.catalog.record import Path, Record, record_node
 from bbfs.resources.source import Source
-from bbfs.resources.writing.changes import SourceChanges
-from bbfs.resources.writing.comparison import require_state
+from bbfs.resources.writing.conflicts import require_state
+from bbfs.resources.writing.write_requests import WriteRequests
 from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat
 
 
 class SourceNames:
     """Changes the names at the sources of one manager. Methods raise BbfsError."""
 
-    def __init__(self, changes: SourceChanges) -> None:
+    def __init__(self, changes: WriteRequests) -> None:
         self._changes = changes
 
     async def remove(

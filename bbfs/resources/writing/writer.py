@@ -18,12 +18,11 @@ from bbfs.model.uri import source_uri
 from bbfs.model.values import ResourceMetadata
 from bbfs.model.versions import Expected, Labels
 from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.flights import SingleFlight
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
-from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
-from bbfs.resources.writing.changes import SourceChanges
-from bbfs.resources.writing.comparison import (
+from bbfs.resources.writing.conflicts import (
     present,
     require_state,
     require_steady,
@@ -32,6 +31,7 @@ from bbfs.resources.writing.comparison import (
 from bbfs.resources.writing.names import SourceNames
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite, new_id
 from bbfs.resources.writing.staging import Staging
+from bbfs.resources.writing.write_requests import WriteRequests
 from bbfs.sources import CanDescribe, CanStage, CanWrite, WritesUnseen
 from bbfs.sources.content.buffer import PIECE, BufferSpace, Written, content_digest
 from bbfs.sources.content.file import StoredContent
@@ -170,7 +170,7 @@ class Writer:
         mounted: Callable[[Source, Path], Path],
         clock: Callable[[], float],
     ) -> None:
-        self._changes = SourceChanges(flights, loader, publisher, changed=changed, wrote=wrote, clock=clock)
+        self._changes = WriteRequests(flights, loader, publisher, changed=changed, wrote=wrote, clock=clock)
         self.names = SourceNames(self._changes)
         self.staging = Staging(self._changes.do)
         self.pending = pending
@@ -195,9 +195,9 @@ class Writer:
     ) -> HandedOver:
         """Hand over a content. Return the record of the resource, and the state that the source has now.
 
-        path: of the resource in the catalog, if a name of the mount leads to it. earlier: the IDs of pending writes in
-        whose place this one comes; then it has the ID of this one. Given by those who cannot keep what is refused.
-        keep: the content is a pending write before, and stays one after an error; if not, the caller has it still.
+        path: of the resource in the catalog, if a name of the mount leads to it. earlier: a list of the IDs of pending
+        writes that this content replaces once it is on disk; it has the ID of this pending write afterwards, if there
+        is one. keep: the content is a pending write before, and stays one after an error; if not, the caller has it.
         again: the pending write that this content is already. Its source may have taken it, and only the answer was
         lost: if it has these bytes, that is no conflict. staged: where the source has the bytes already. labels: the
         description of the writer. by_owner: see `CanDescribe`. Raise BbfsError.

@@ -8,7 +8,7 @@ from typing import Any
 
 from bbfs.model.errors import ToolFailed
 from bbfs.model.values import Hit, SearchTool
-from bbfs.sources.hits import LIMITS, QUERIES, hit_of, looks_like_search, ranked
+from bbfs.sources.hits import LIMITS, QUERIES, hit_of, looks_like_search, with_sound_scores
 from bbfs.sources.mcp.arguments import properties, required, resolved, takes_text
 from bbfs.sources.mcp.client.decode import usable_text
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
@@ -78,7 +78,7 @@ def hits(result: Mapping[str, Any], search: ServerSearch, limit: int) -> list[Hi
             found[native_uri] = hit_of(native_uri, row)
             if len(found) == limit:
                 break
-    return ranked([*found.values()])
+    return with_sound_scores([*found.values()])
 
 
 def _by_option(option: SearchTool, tool: ToolEntry) -> ServerSearch | None:

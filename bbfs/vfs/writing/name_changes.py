@@ -29,12 +29,12 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.temporary import is_temporary, made_for
 from bbfs.sources import CanWrite
-from bbfs.vfs.file_handles import Attributes, OpenFiles
+from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import Names, of_draft, stated
-from bbfs.vfs.writing.drafts import Drafts, writable
+from bbfs.vfs.open_files import OpenFiles
+from bbfs.vfs.writing.hand_over import Drafts, writable
 from bbfs.vfs.writing.renames import Rename, Renames
-from bbfs.vfs.writing.written_files import WrittenFiles
 
 log = logging.getLogger(__name__)
 _NOREPLACE = 1
@@ -54,10 +54,9 @@ class NameChanges:
         self,
         manager: ResourceManager,
         inodes: InodeTable,
-        files: OpenFiles,
         names: Names,
         drafts: Drafts,
-        writes: WrittenFiles,
+        files: OpenFiles,
     ) -> None:
         self._manager = manager
         self._tree = manager.tree
@@ -68,7 +67,6 @@ class NameChanges:
         self._files = files
         self._names = names
         self._drafts = drafts
-        self._writes = writes
         self._renames = Renames(manager, drafts)
 
     # -- as long as the kernel may hold a directory ------------------------------------------------------------------
@@ -138,14 +136,14 @@ class NameChanges:
         if node is None:
             draft = await self._new(source, path, below)
             found = self._names.counted(path, Node("file", draft.record, draft=draft))
-            return self._writes.opened(draft, found.ino, program=program), found
+            return self._files.open_draft(draft, found.ino, program=program), found
         if flags & os.O_EXCL:
             raise Exists("/".join(path))
         if node.kind != "file":
             raise IsADirectory("/".join(path)) if node.kind == "directory" else NotSupported("a symbolic link")
         found = self._names.counted(path, node)
         try:
-            handle = await self._writes.open(found.ino, flags, program)
+            handle = await self._files.open_to_write(found.ino, flags, program)
         except BaseException:
             self._inodes.forget(found.ino)
             raise
@@ -155,9 +153,9 @@ class NameChanges:
         """Create a regular file without opening it. Count one lookup."""
         handle, found = await self.create(parent, raw_name, os.O_EXCL | os.O_WRONLY, mode)
         try:
-            await self._writes.flush(handle)
+            await self._files.flush(handle)
         finally:
-            self._writes.released(self._files.remove(handle))
+            self._files.release(handle)
         return found
 
     async def _new(self, source: Source, path: Path, below: Path) -> Draft:

@@ -46,7 +46,7 @@ class Replies(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """From now on nothing is missed."""
+    """The first answer of a request that goes on: nothing is missed that happens from now on."""
 
     ok: bool = True
 

@@ -14,7 +14,7 @@ from bbfs.sources.api.options import SearchOptions
 from bbfs.sources.api.pages import ListPage
 from bbfs.sources.api.parameters import Parameter, text_of
 from bbfs.sources.api.values import member, text_at
-from bbfs.sources.hits import LIMITS, QUERIES, hit_of, looks_like_search, ranked
+from bbfs.sources.hits import LIMITS, QUERIES, hit_of, looks_like_search, with_sound_scores
 
 _URIS = ("uri", "url", "href", "self", "link")
 """Members of an item that may have the URL of its resource."""
@@ -97,7 +97,7 @@ def hits(api: Api, option: SearchOptions, call: Call, page: ListPage, limit: int
             f"search: no item of GET {shown(call.operation.path)} leads to another operation; the option search.uri"
             " names the member with its URL, search.resource the operation that takes its key"
         )
-    return ranked([*found.values()])
+    return with_sound_scores([*found.values()])
 
 
 def _candidates(

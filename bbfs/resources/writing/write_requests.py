@@ -30,10 +30,10 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.record import Path, Record, publish_description, record_node
+from bbfs.resources.flights import SingleFlight
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.tiers import Load
-from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.sources import CanDescribe, CanWrite
 from bbfs.sources.content.memory import MemoryContent
@@ -44,10 +44,10 @@ T = TypeVar("T")
 SLOWEST = 256 << 10
 """Bytes a second: the time that a write may take grows by its size at this rate."""
 _REFUSALS = (Busy, Denied, NoSpace, NotEmpty, NotSupported, ReadOnly, Rejected, TooLarge)
-"""Errors after which a source has the names that it had, and those that its last listing had."""
+"""Errors of a change that leaves the names of the source as they were, and as its last listing has them."""
 
 
-class SourceChanges:
+class WriteRequests:
     """The changes at the sources of one manager.
 
     changed: called with a source and the changed paths of its catalog. wrote: as `changed`, for what the mount itself

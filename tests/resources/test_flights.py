@@ -10,7 +10,7 @@ from fakes import settled
 
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, Unreachable
-from bbfs.resources.requests import RequestSlots, SingleFlight
+from bbfs.resources.flights import RequestSlots, SingleFlight
 
 
 class Request:

@@ -25,7 +25,7 @@ CHANGES_WRITTEN = 50_000
 """Changes of a listing that are written one by one; with more changes the whole listing is written."""
 
 
-class Memory:
+class Persistence:
     """Writes to the store in order, and reads what earlier mounts wrote. If the store fails, only requests are lost.
 
     nursery: runs background writes and recalls. clock: seconds since the epoch. gone: called with a source and the

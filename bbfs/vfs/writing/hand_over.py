@@ -1,6 +1,6 @@
 """The drafts of one mount: which names lead to them, how their bytes reach the source, and when they end.
 
-A file that is written is a `Draft` from its open to its last close. `written_files` changes its bytes, `name_changes`
+A file that is written is a `Draft` from its open to its last close. `open_files` changes its bytes, `name_changes`
 and `renames` change its name. Methods that are awaited raise BbfsError and may wait for a source.
 """
 
@@ -24,7 +24,7 @@ from bbfs.resources.writing.temporary import KEEPING
 from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
 from bbfs.sources.content.buffer import Buffer
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.vfs.file_handles import OpenFile, OpenFiles
+from bbfs.vfs.file_handles import FileHandles, OpenFile
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import Names
 from bbfs.vfs.writing.staging import StagedDrafts
@@ -37,11 +37,11 @@ NAMED_WITHIN = 0.5
 class Drafts:
     """The drafts of one mount.
 
-    staged: those whose bytes a source has before their rename. aside: by the name that the source still has, the draft
-    that it was renamed to in the mount.
+    staged: those whose bytes a source has before their rename. aside: the drafts of resources that a program has
+    renamed to a temporary name, by their old path. The source still has such a resource under its old name.
     """
 
-    def __init__(self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names) -> None:
+    def __init__(self, manager: ResourceManager, inodes: InodeTable, handles: FileHandles, names: Names) -> None:
         self._manager = manager
         self._tree = manager.tree
         self._contents = manager.contents
@@ -49,7 +49,7 @@ class Drafts:
         self._roots = manager.roots
         self._writer = manager.writer
         self._inodes = inodes
-        self._files = files
+        self._handles = handles
         self._names = names
         self.staged = StagedDrafts(manager)
         self.aside: dict[Path, Draft] = {}
@@ -173,7 +173,7 @@ class Drafts:
 
         Programs that still write the draft change the same pages, so what they write is shown, too.
         """
-        for opened in self._files.of(ino):
+        for opened in self._handles.of(ino):
             if draft.buffer is not None and not opened.shares_inode and opened.draft is None:
                 with suppress(BbfsError):  # of a full disk
                     opened.content = draft if draft.users else draft.buffer.snapshot()
@@ -288,7 +288,7 @@ class Drafts:
 
     async def keep_left(self) -> None:
         """Keep the files that only the mount has as pending writes. The kernel sends no requests any more."""
-        drafts = {each.draft for each in self._files if each.draft is not None}
+        drafts = {each.draft for each in self._handles if each.draft is not None}
         for source in self._manager.sources.values():
             drafts.update(self.below(source, ()))
         for draft in drafts:
