@@ -1,6 +1,8 @@
 """SQLite files of a stranger: what they compute is bounded, ends with the request, and takes the process alone."""
 
 import os
+import sqlite3
+from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from bbfs.model.errors import BbfsError, DeadlineExceeded, ProtocolViolation, TooLarge
 from bbfs.model.values import Policy
 from bbfs.sources.database.names import TaggedText
+from bbfs.sources.database.sqlite.database import SqliteDatabase
 from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex
 from bbfs.sources.database.wire import decode, encode
 
@@ -41,6 +44,32 @@ async def test_a_view_costs_nothing_to_list_and_ends_when_it_is_opened(tmp_path:
                         assert type(error) in (TooLarge, ProtocolViolation, BbfsError)  # noqa: PT017
             assert await text_of(made, "sqlite://main/good/rows.csv") == "x\n7\n"
         assert resident() - before < 200 << 20
+
+
+def test_a_view_without_columns_is_resolved_once_until_its_schema_changes(tmp_path: Path) -> None:
+    class Traced(SqliteDatabase):
+        def extend(self, connection: sqlite3.Connection) -> None:
+            connection.set_trace_callback(asked.append)
+
+    def described() -> tuple[list[str], bool]:
+        """The columns of the view, and whether SQLite has resolved it."""
+        asked.clear()
+        try:
+            columns = [column.name for column in database.begin().table("main", "v").columns]
+        finally:
+            database.end()
+        return columns, any("table_xinfo" in each for each in asked)
+
+    asked: list[str] = []
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as stranger:
+        stranger.execute("CREATE VIEW v AS SELECT * FROM later")
+        database = Traced(str(path), 1.0)
+        assert described() == ([], True)
+        assert described() == ([], False)
+        stranger.execute("CREATE TABLE later (x)")
+        assert described() == (["x"], True)
+        assert described() == (["x"], True)
 
 
 async def test_a_computed_column_is_bounded_as_a_view_is(tmp_path: Path) -> None:

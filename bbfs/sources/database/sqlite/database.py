@@ -25,7 +25,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.sources.database.process import memory_limit
-from bbfs.sources.database.sqlite.session import SqliteSession
+from bbfs.sources.database.sqlite.session import SqliteSession, Unresolved
 
 _FAULTS: dict[int, type[BbfsError]] = {
     sqlite3.SQLITE_BUSY: Busy,
@@ -74,10 +74,11 @@ class SqliteDatabase:
         self._wait = wait
         self._writable = writable
         self._connection: sqlite3.Connection | None = None
+        self._unresolved = Unresolved()
 
     def begin(self) -> Any:
         """Open a transaction on a new connection: a `SqliteSession`."""
-        return SqliteSession(self.connected())
+        return SqliteSession(self.connected(), self._unresolved)
 
     def connected(self) -> sqlite3.Connection:
         """Return a new connection to the file, with all limits, in a transaction."""

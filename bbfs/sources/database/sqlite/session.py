@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
+from cachetools import LRUCache
+
 from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Rejected
 from bbfs.model.uri import encodable
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
@@ -44,13 +46,25 @@ _REAL = re.compile("REAL|FLOA|DOUB", re.IGNORECASE)
 """Types whose columns have floats alone, unless they have `INT` in them as well."""
 _NUMERAL = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,15})?\s*", re.ASCII | re.IGNORECASE)
 _GENERATED = {2: "virtual", 3: "stored"}
+_UNRESOLVED_KEPT = 1000
+
+
+class Unresolved(LRUCache[tuple[str, str], int]):
+    """The views without columns that a file has, by schema and name, with the version of their schema.
+
+    SQLite keeps the columns of a view, but not that it has found none. Views of views take it a second each time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_UNRESOLVED_KEPT)
 
 
 class SqliteSession(CellSession):
-    """One transaction on one connection."""
+    """One transaction on one connection. unresolved: what earlier ones have found on the same file."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, unresolved: Unresolved) -> None:
         self._connection = connection
+        self._unresolved = unresolved
 
     def _all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
@@ -67,19 +81,31 @@ class SqliteSession(CellSession):
 
     def _columns_and_key(self, schema: str, table: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
         columns, key = [], {}
-        sql = "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?)"
-        try:
-            rows = self._all(sql, table, schema)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                raise
-            rows = []  # a view of a table that is gone, or a virtual table whose module is missing
-        for column, declared, not_null, default, position, hidden in rows:
+        for column, declared, not_null, default, position, hidden in self._described_columns(schema, table):
             if hidden != 1:  # a hidden column of a virtual table is no part of SELECT *
                 columns.append(Column(column, declared, not not_null, default, generated=_GENERATED.get(hidden)))
             if position:
                 key[position] = column
         return tuple(columns), tuple(key[position] for position in sorted(key))
+
+    def _described_columns(self, schema: str, table: str) -> list[tuple[Any, ...]]:
+        known = self._unresolved.get((schema, table))
+        if known is not None and known == self._schema_version(schema):
+            return []
+        try:
+            return self._all(
+                "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?)", table, schema
+            )
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+        # A view of a table that is gone, or a virtual table whose module is missing.
+        self._unresolved[schema, table] = self._schema_version(schema)
+        return []
+
+    def _schema_version(self, schema: str) -> int:
+        version: int = self._all(f"PRAGMA {quoted(schema)}.schema_version")[0][0]
+        return version
 
     def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
         self._require(schema)
