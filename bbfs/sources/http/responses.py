@@ -121,7 +121,7 @@ class WebStream:
         return TooLarge(f"{self._what}: more than {self.limit} bytes (option {self._option})")
 
     async def _decoded(self) -> AsyncGenerator[bytes]:
-        decoder = BodyDecoder(self._coding, self._what)
+        decoder, turn = BodyDecoder(self._coding, self._what), Turn()
         chunks = self._response.stream.__aiter__()  # type: ignore[union-attr]
         try:
             with network_errors(self._what):
@@ -129,6 +129,7 @@ class WebStream:
                     async for gathering in pieces:
                         for piece in decoder.feed(gathering):
                             yield piece
+                            await turn.give_way()  # one read may be a thousand times as long once it is decoded
             decoder.end()
         finally:
             await chunks.aclose()  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """The head of an answer has a bound, and its body none here."""
 
+import gzip
 import time
 from collections.abc import Callable
 from functools import partial
@@ -99,6 +100,24 @@ async def test_a_body_in_chunks_of_one_byte_lets_others_run(
     finally:
         trio.lowlevel.remove_instrument(steps)
     assert steps.longest < steps.all / 10
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_body_that_grows_a_thousand_times_lets_others_run(
+    answering: Callable[..., Any], nursery: trio.Nursery
+) -> None:
+    size = 48 << 20
+    url = await answering(OK + b"content-encoding: gzip\r\n\r\n", gzip.compress(bytes(size)))
+    steps = Steps(trio.lowlevel.current_task())
+    client = WebClient(DataSource("web", "web", "url", "bb", "bb-url+web"), allow_private=True)
+    async with client.stream(url) as stream:
+        trio.lowlevel.add_instrument(steps)
+        try:
+            assert sum([len(piece) async for piece in stream]) == size
+        finally:
+            trio.lowlevel.remove_instrument(steps)
+    await client.aclose()
+    assert steps.longest < steps.all / 4
     nursery.cancel_scope.cancel()
 
 
