@@ -279,11 +279,12 @@ class RemoteBackend(StorageBackend):
             raise NotADirectory(self._what(item.path)) if is_directory else IsADirectory(self._what(item.path))
         return item
 
-    async def _require_copied(self, old: StoredItem, path: Names, to: Names) -> StoredItem:
+    async def _require_copied(self, old: StoredItem, replaced: StoredItem | None, path: Names, to: Names) -> StoredItem:
         """Return the copy of an object, which can be removed then.
 
-        old: the object before it was copied. Raises ProtocolViolation if the copy is missing or has another size,
-        although the store, or a proxy in its place, has said that it is made; Conflict if the object has changed.
+        old: the object before it was copied. replaced: what had the name of the copy. Raises ProtocolViolation if the
+        copy is missing, has another size, or is still what it was to replace, although the store, or a proxy in its
+        place, has said that it is made; Conflict if the object has changed.
         """
         try:
             copied = await self.stat(to, is_directory=False)
@@ -295,6 +296,10 @@ class RemoteBackend(StorageBackend):
             raise Conflict(f"{self._what(path)}: somebody else has changed it while it was copied to {self._what(to)}")
         if copied.size != old.size:
             raise ProtocolViolation(f"{self._what(to)}: the server has copied {copied.size} of {old.size} bytes")
+        if replaced is not None and copied.etag is not None and copied.etag == replaced.etag != old.etag:
+            raise ProtocolViolation(
+                f"{self._what(to)}: the server has said that it made a copy, and has the object from before"
+            )
         return copied
 
     def _collected(self, path: Names) -> Collected:

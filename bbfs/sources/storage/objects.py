@@ -12,6 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -171,9 +172,12 @@ class ObjectBackend(LibraryBackend):
 
     async def move(self, path: Names, to: Names, *, replace: bool, is_directory: bool) -> StoredItem:
         """Copy an object at the store, then remove the old object."""
-        old = await self.stat(path, is_directory=False)
+        old, replaced = await self.stat(path, is_directory=False), None
+        if replace:
+            with suppress(NotFound):
+                replaced = await self.stat(to, is_directory=False)
         await self._call(path, self._obstore.copy, self._key(path), self._key(to), overwrite=replace)
-        copied = await self._require_copied(old, path, to)
+        copied = await self._require_copied(old, replaced, path, to)
         await self.delete(path, Expected(exists=True))
         return stated(copied, None, old.size)  # obstore does not pass on the version in the answer
 

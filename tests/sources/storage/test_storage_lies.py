@@ -113,16 +113,21 @@ async def test_an_object_stays_unless_it_is_copied_whole(
 ) -> None:
     handler, server = lying
     server.objects["/data/a"], server.keeps = b"the only copy", kept
-    server.lies = {"COPY": b"<CopyObjectResult><ETag>&quot;abc&quot;</ETag></CopyObjectResult>"}
+    copied = {"COPY": b"<CopyObjectResult><ETag>&quot;abc&quot;</ETag></CopyObjectResult>"}
+    server.lies = copied
     with pytest.raises(ProtocolViolation, match="s3://data/b: "):
         await rename(handler)
     assert server.objects["/data/a"] == b"the only copy"
+    server.objects["/data/b"], server.keeps = b"another thing", None  # of the same size
+    with pytest.raises(ProtocolViolation, match="s3://data/b: "):
+        await rename(handler)
+    assert server.objects == {"/data/a": b"the only copy", "/data/b": b"another thing"}
     server.lies = {}
     server.asked.clear()
     await rename(handler)
     assert server.objects == {"/data/b": b"the only copy"}
     origin, target = ("HEAD", "/data/a"), ("HEAD", "/data/b")
-    assert server.asked == [origin, ("PUT", "/data/b"), target, origin, ("DELETE", "/data/a")]
+    assert server.asked == [origin, target, ("PUT", "/data/b"), target, origin, ("DELETE", "/data/a")]
 
 
 @pytest.mark.semantics("S32")
@@ -141,6 +146,9 @@ async def test_an_object_of_another_store_stays_unless_it_is_copied_whole(
             obstore.put(store, target, kept)
 
     monkeypatch.setattr(obstore, "copy", copy)
-    with pytest.raises(ProtocolViolation, match="gs://data/b: "):
-        await handler.rename("gs://data/a", "gs://data/b", replace=True)
+    for before in (None, b"another thing"):
+        if before is not None:
+            await handler.write("gs://data/b", MemoryContent(before), Expected())
+        with pytest.raises(ProtocolViolation, match="gs://data/b: "):
+            await handler.rename("gs://data/a", "gs://data/b", replace=True)
     assert obstore.get(store, "a").bytes() == b"the only copy"

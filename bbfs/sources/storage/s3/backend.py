@@ -281,17 +281,18 @@ class S3Backend(WebBackend):
         old = await self._stat_object(path)
         if old.size is not None and old.size > _LARGEST_COPY:
             raise CrossesSources(f"{self._what(path)}: the store copies {_LARGEST_COPY >> 30} GiB at most")
-        if not replace:  # not all stores know the condition for a copy
-            with suppress(NotFound):
-                await self._stat_object(to)
-                raise Exists(f"{self._what(to)}: is there already")
+        replaced = None
+        with suppress(NotFound):
+            replaced = await self._stat_object(to)
+        if replaced is not None and not replace:  # not all stores know the condition for a copy
+            raise Exists(f"{self._what(to)}: is there already")
         headers = {"x-amz-copy-source": origin} | ({} if replace else {"if-none-match": "*"})
         if old.etag is not None:
             headers["x-amz-copy-source-if-match"] = f'"{old.etag}"'
         async with self._written("PUT", to, {}, headers) as answer:
             said = await whole(answer, _LARGEST_PAGE, self._what(to))
             etag = etag_of_upload(said, "CopyObjectResult", self._what(to))
-        copied = await self._require_copied(old, path, to)
+        copied = await self._require_copied(old, replaced, path, to)
         await self.delete(path, Expected(exists=True))
         return stated(copied, strong_etag({"etag": etag}), old.size)
 
