@@ -44,7 +44,7 @@ faults: $(TEST)  ## random programs, strangers, failing requests and kills, for 
 saves: $(SAVES)  ## every way in which programs save, in every source that is written (about eight minutes)
 	.venv/bin/pytest tests/mount/test_saves.py --saves -v -n 0
 
-hostile: $(TEST)  ## every attack of tests/hostile, one at a time (some minutes), and a table of what each of them cost
+hostile: $(TEST)  ## every attack of tests/hostile, one at a time (36 minutes), and a table of what each of them cost
 	scripts/hostile
 
 passed: $(TEST)  ## a million random operations on a passed folder, compared with a plain directory (some minutes)
