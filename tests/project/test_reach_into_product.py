@@ -3,10 +3,9 @@
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from repository import TESTS
+from repository import TESTS, own_modules, parsed
 
 MOST_PRIVATE = 34
 """Uses of names with an underscore of other objects, patches of them included."""
@@ -46,14 +45,9 @@ def _is_own(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in _OWN
 
 
-def modules() -> Iterator[Path]:
-    installed = TESTS / "thirdparty"
-    yield from (path for path in TESTS.rglob("*.py") if installed not in path.parents)
-
-
 @pytest.mark.parametrize(("uses", "most"), [(private_names, MOST_PRIVATE), (patched_constants, MOST_PATCHED)])
 def test_tests_reach_past_the_product_seldom(uses: Callable[[ast.AST], Iterator[str]], most: int) -> None:
-    found = Counter({path.relative_to(TESTS): len([*uses(ast.parse(path.read_text()))]) for path in modules()})
+    found = Counter({path.relative_to(TESTS): len([*uses(parsed(path))]) for path in own_modules()})
     number = found.total()
     where = ", ".join(f"{path}: {count}" for path, count in found.most_common(10))
     assert number <= most, (

@@ -7,12 +7,12 @@ import re
 from importlib import import_module
 
 import pytest
-from repository import DOCS, TESTS
+import repository
 
 import bbfs
 from bbfs.model.errors import BbfsError
 
-DOCUMENT = DOCS / "semantics.md"
+DOCUMENT = repository.DOCS / "semantics.md"
 LONGEST = 125
 """Words of one promise, tables aside. A longer one is more than one promise."""
 _PROMISE = re.compile(r"^ *- \*\*(S[0-9]+(?:\.[0-9]+)?)\*\*( \(planned\))? ", re.MULTILINE)
@@ -24,11 +24,11 @@ def promises(text: str) -> dict[str, bool]:
     return {match[1]: match[2] is None for match in _PROMISE.finditer(text)}
 
 
-def marked(source: str) -> set[str]:
+def marked(module: ast.Module) -> set[str]:
     """The numbers in the `semantics` marks of a test module."""
     return {
         argument.value
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(module)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "semantics"
         for argument in node.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
@@ -38,8 +38,8 @@ def marked(source: str) -> set[str]:
 def test_every_promise_that_is_kept_has_a_test_and_every_mark_a_promise() -> None:
     documented = promises(DOCUMENT.read_text())
     tested: dict[str, set[str]] = {}
-    for path in TESTS.rglob("test_*.py"):
-        for number in marked(path.read_text()):
+    for path in repository.own_modules():
+        for number in marked(repository.parsed(path)) if "semantics(" in path.read_text() else ():
             tested.setdefault(number, set()).add(path.name)
     assert {number: files for number, files in tested.items() if number not in documented} == {}
     assert [number for number, kept in documented.items() if kept and number not in tested] == []
@@ -68,7 +68,8 @@ def test_each_number_is_one_promise() -> None:
 def test_marks_and_promises_are_found() -> None:
     text = "- **S1** a\n  - **S1.1** b\n- **S2** (planned) c\n  **S3** d\n"
     assert promises(text) == {"S1": True, "S1.1": True, "S2": False}
-    assert marked("@pytest.mark.semantics('S1', 'S2.1')\ndef test(): ...\nx = 'S3'") == {"S1", "S2.1"}
+    module = ast.parse("@pytest.mark.semantics('S1', 'S2.1')\ndef test(): ...\nx = 'S3'")
+    assert marked(module) == {"S1", "S2.1"}
 
 
 def all_errors() -> dict[str, type[BbfsError]]:
