@@ -117,6 +117,15 @@ class TellsProgress(Protocol):
 
 
 @runtime_checkable
+class BacksOff(Protocol):
+    """Answers the last error for a while after it has failed to reach its server, without another try."""
+
+    def end_pause(self) -> None:
+        """Let the next request try: a user asks for that."""
+        ...
+
+
+@runtime_checkable
 class TellsMore(Protocol):
     """Has more to say of itself than a listing shows, for the file that describes the source."""
 

@@ -107,6 +107,7 @@ async def retry(manager: ResourceManager, request: table.Retry, replies: table.R
     expected = Expected() if request.force else item.expected
     content = await trio.to_thread.run_sync(_content, manager, item)
     path = _listed(source, item.native_uri)
+    source.end_pause()
     write = partial(manager.writer.write, path=path, again=item, labels=item.labels, by_owner=True)
     await manager.go_on(partial(write, source, item.native_uri, content, expected))
     if path is None:

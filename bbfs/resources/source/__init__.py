@@ -14,6 +14,7 @@ from bbfs.resources.documents import source_document
 from bbfs.resources.flights import RequestSlots, Waiters
 from bbfs.resources.source.fingerprint import place
 from bbfs.sources import (
+    BacksOff,
     CanList,
     CanListDirectory,
     CanLoad,
@@ -115,6 +116,12 @@ class Source:
             self.refreshed.clear()
             path = ()
         self.refreshed[path] = now
+        self.end_pause()
+
+    def end_pause(self) -> None:
+        """Let the next request try to reach a server that was down, as a user has asked for that."""
+        if isinstance(self.handler, BacksOff):
+            self.handler.end_pause()
 
     def is_refreshed(self, path: tuple[str, ...], fetched_at: float) -> bool:
         """Return whether a content of a path, fetched at that time, must not be served."""

@@ -101,6 +101,10 @@ class McpHandler:
     def logged_in(self) -> bool:
         return self._connection.logged_in
 
+    def end_pause(self) -> None:
+        """Let the next request try to connect: a user asks for that."""
+        self._connection.end_pause()
+
     @property
     def progress(self) -> ListingProgress | None:
         return self._manager.progress(self.source.id)

@@ -90,6 +90,10 @@ class Pauses:
         """End the back-off: the next try is due at once."""
         self._failures, self.until = 0, -inf
 
+    def end(self) -> None:
+        """End the pause. The next one is as long as without that."""
+        self.until = -inf
+
     def _pause(self, now: float) -> None:
         doubled = FIRST * 2 ** min(self._failures - 1, 10)
         self.until = now + min(LAST, doubled * self._random.uniform(1.0, 1.5))
@@ -240,6 +244,10 @@ class Connection:
     def logged_in(self) -> bool:
         """Return whether requests to the server carry a login of this user."""
         return self._login.kept
+
+    def end_pause(self) -> None:
+        """Let the next request try to connect, however short the last failure was ago."""
+        self._pauses.end()
 
     def emit(self, uri: str | None) -> None:
         """Report that a resource or the listing (None) changed."""
