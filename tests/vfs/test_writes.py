@@ -1947,6 +1947,46 @@ async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_sour
     assert world.manager.writer.pending.content_path(item).read_bytes() == b"of the first"
 
 
+@dataclass
+class LateFlat(WritableFlat):
+    """A source that does what it was asked for a while after the request was given up."""
+
+    source: DataSource = field(
+        default_factory=lambda: replace(writable("mcp-server+docs"), policy=Policy(timeout=0.5, content_ttl=1000.0))
+    )
+    nursery: trio.Nursery | None = None
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        if self.nursery is None:
+            return await super().write(native_uri, content, expected)
+        nursery, self.nursery = self.nursery, None
+
+        async def land() -> None:
+            await trio.sleep(0.1)
+            self.contents[native_uri] = await content.read_waiting(0, content.size)
+
+        try:
+            await trio.sleep_forever()
+        finally:
+            nursery.start_soon(land)
+        raise AssertionError
+
+
+@pytest.mark.semantics("S32.11")
+async def test_a_request_that_was_given_up_replaces_no_later_save(nursery: trio.Nursery) -> None:
+    source = LateFlat()
+    source.contents = {"test://a.txt": b"first"}
+    async with World(nursery, source, memory=MEMORY) as world:
+        program = Program(world)
+        source.nursery = nursery
+        with pytest.raises(DeadlineExceeded):
+            await program.save(f"{FLAT}/a.txt", b"late")
+        await program.save(f"{FLAT}/a.txt", b"later")
+        await trio.sleep(0.2)
+        assert source.contents["test://a.txt"] == b"later"
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.semantics("S7.2", "S13")
 async def test_a_file_that_is_written_has_one_inode(
     tree: tuple[WritableTree, Program, World],

@@ -4,7 +4,8 @@ A request runs in a task of its own: a program that is killed meanwhile does not
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from math import inf
 from typing import TypeVar
@@ -43,6 +44,8 @@ T = TypeVar("T")
 
 SLOWEST = 256 << 10
 """Bytes a second: the time that a write may take grows by its size at this rate."""
+LANDS_WITHIN = 1.0
+"""Seconds after a deadline in which a source may still do what it was asked for. Half its timeout, if that is less."""
 _REFUSALS = (Busy, Denied, NoSpace, NotEmpty, NotSupported, ReadOnly, Rejected, TooLarge)
 """Errors of a change that leaves the names of the source as they were, and as its last listing has them."""
 
@@ -87,14 +90,24 @@ class WriteRequests:
             raise NotSupported(f"{native_uri}: the source cannot {operation.replace('_', ' ')} it")
         return handler
 
-    def turn(self, source: Source, native_uri: str) -> trio.Lock:
-        """Return the lock of a resource, where its source cannot compare: the mount makes one change at a time.
+    @asynccontextmanager
+    async def turn(self, source: Source, native_uri: str) -> AsyncIterator[None]:
+        """Take the turn of a resource, where its source cannot compare: the mount makes one change at a time.
 
         Such a source is asked for its state just before a write. Of two saves that do so at the same time, the second
-        one would replace what the first one has stored.
+        one would replace what the first one has stored. So would a request that is given up at its deadline while the
+        source is at it: the turn is held for `LANDS_WITHIN` seconds then, and the next save finds what it has done.
         """
-        detects = source.writes is not None and source.writes.detects_conflicts
-        return trio.Lock() if detects else self._turns.setdefault((source.data.id, native_uri), trio.Lock())
+        if source.writes is not None and source.writes.detects_conflicts:
+            yield
+            return
+        async with self._turns.setdefault((source.data.id, native_uri), trio.Lock()):
+            try:
+                yield
+            except trio.Cancelled:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(min(LANDS_WITHIN, source.data.policy.timeout / 2))
+                raise
 
     # -- the request -------------------------------------------------------------------------------------------------
 
