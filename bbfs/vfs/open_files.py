@@ -369,7 +369,7 @@ class OpenFiles:
     def _hand_over(self, draft: Draft, opened: OpenFile, *, ends: bool) -> Callable[[], Awaitable[None]]:
         """Return the hand-over of an open file, which goes on if its caller is cancelled.
 
-        Until it has ended the draft counts as open, whoever releases its handles. ends: whether a program has closed.
+        The draft counts as open until the hand-over has ended, also without a handle. ends: True for a close.
         """
         draft.users += 1
         return partial(self._flush, draft, opened, ends)
