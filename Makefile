@@ -25,7 +25,7 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 	PATH=$(CURDIR)/.venv/bin:$$PATH tests/thirdparty/node_modules/.bin/pyright
 	.venv/bin/lint-imports
 
-bench: $(BENCH)  ## everything in docs/benchmarks/results.md, beside what others would use: about a quarter of an hour; ARGS=--help
+bench: $(BENCH)  ## everything in docs/benchmarks/results.md, beside what others would use: about twenty minutes; ARGS=--help
 	.venv/bin/python benchmarks/run.py $(ARGS)
 
 beside: $(TEST)  ## this bbfs and another one in one run: make beside PYTHON_BESIDE=../before/.venv/bin/python

@@ -1,7 +1,9 @@
 """Plots of what a run has measured: `plots.py RESULTS DIRECTORY`, in the environment of rivals/ (matplotlib).
 
 One SVG a group of which places are compared: how many times what the reference took, on a logarithmic scale, the
-medians as bars and the least and the greatest of the rounds as lines. The names of the files are printed.
+medians as bars and the least and the greatest of the rounds as lines. One SVG for all groups in which the work grows:
+the medians against the number of readers, sources, names or bytes, both scales logarithmic. The names of the files
+are printed.
 """
 
 import json
@@ -48,6 +50,43 @@ def draw(sheet: Sheet, group: str, reference: str, path: Path) -> None:
     pyplot.close(figure)
 
 
+def measured(sheet: Sheet, group: str) -> bool:
+    return any(cell.measured for cell in sheet.cells.values() if cell.group == group)
+
+
+def draw_growth(sheet: Sheet, groups: list[str], path: Path) -> None:
+    """Draw a diagram a group. The number at the beginning of a case is where it stands on the axis."""
+    figure, all_axes = pyplot.subplots(
+        -(-len(groups) // 2), 2, figsize=(10, 3.2 * -(-len(groups) // 2)), layout="constrained"
+    )
+    for axes, group in zip(all_axes.flat, groups, strict=False):
+        unit = next(cell.unit for cell in sheet.cells.values() if cell.group == group)
+        for place in sheet.places(group):
+            found = [(case, sheet.summary(group, case, place)) for case in sheet.cases(group)]
+            steps = [(int(case.split()[0]), one) for case, one in found if one is not None]
+            at, medians = [number for number, _ in steps], [one.median for _, one in steps]
+            axes.errorbar(
+                at,
+                medians,
+                yerr=[[one.median - one.low for _, one in steps], [one.high - one.median for _, one in steps]],
+                marker="o",
+                markersize=3,
+                linewidth=1,
+                label=place,
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(group.removeprefix("growth, "), fontsize=10)
+        axes.set_xlabel(sheet.cases(group)[-1].split()[1])
+        axes.set_ylabel(unit)
+        axes.grid(linewidth=0.3)
+        axes.legend(fontsize=8)
+    for axes in all_axes.flat[len(groups) :]:
+        axes.remove()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
 def main() -> None:
     results, directory = Path(sys.argv[1]), Path(sys.argv[2])
     sheet = Sheet.from_json(json.loads(results.read_text())["cells"])
@@ -58,6 +97,9 @@ def main() -> None:
         if group in sheet.groups():
             draw(sheet, group, reference, directory / f"{name}.svg")
             print(directory / f"{name}.svg")
+    if growing := [group for group in sheet.groups() if group.startswith("growth, ") and measured(sheet, group)]:
+        draw_growth(sheet, growing, directory / "growth.svg")
+        print(directory / "growth.svg")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Reads files in ways that no usual program does, and prints the seconds that took, without what it takes to start.
 
 reader.py whole FILE                 all of it, 1 MiB at a time
+reader.py often FILE TIMES           all of it, opened as many times
 reader.py mmap FILE COUNT            COUNT pieces of 4096 bytes at random aligned offsets, through mmap(2)
 reader.py parallel LIST READERS      the files of LIST (NUL-separated), READERS threads, each with its own
 reader.py each LIST FIRST SECONDS    the files of LIST from FIRST on, one after the other, for so long; prints each
@@ -74,6 +75,9 @@ def main() -> None:
     match what:
         case "whole":
             whole(arguments[0])
+        case "often":
+            for _ in range(int(arguments[1])):
+                whole(arguments[0])
         case "mmap":
             mapped(arguments[0], int(arguments[1]))
         case "parallel":

@@ -208,6 +208,12 @@ class Sizes:
     topics: int = 2000
     queries: int = 20
     """Search: documents, the words in them, documents with a meaning, and a third of the queries of a kind."""
+    growths: int = 3
+    readers: tuple[int, ...] = (1, 4, 16, 64, 256)
+    sources: tuple[int, ...] = (1, 10, 100)
+    names: tuple[int, ...] = (1000, 10_000, 100_000, 1_000_000)
+    file_sizes: tuple[int, ...] = (1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30, 8 << 30)
+    """Growth: repetitions, and the steps in readers, sources, names, and bytes of a file."""
 
 
 @dataclass(frozen=True)

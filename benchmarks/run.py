@@ -32,6 +32,7 @@ from typing import Any
 
 import announcing
 import cold_cases
+import growth
 import guard
 import large_cases
 import live
@@ -54,7 +55,8 @@ TMPFS = Path("/dev/shm")
 QUICK = Sizes(
     rounds=1, directories=5, files=10, slow=40, concurrencies=(16,), large=4 << 20, looks=1000, listed=2000, many=3000,
     text=1 << 20, spell=0.25, changes=1, idle=0.2, tree="json", written=200, megabytes=4, stored=20, stored_megabytes=1,
-    documents=200, vocabulary=1200, topics=100, queries=2,
+    documents=200, vocabulary=1200, topics=100, queries=2, growths=1, readers=(2,), sources=(1,), names=(100,),
+    file_sizes=(1 << 16,),
 )  # fmt: skip
 
 
@@ -78,6 +80,7 @@ GROUPS = {
     "writing": Group(1, writing.plan, writing.measure),
     "stores": Group(1.5, stores.plan, stores.measure),
     "search": Group(1.5, search.plan, search.measure),
+    "growth": Group(5, growth.plan, growth.measure),
 }
 
 
