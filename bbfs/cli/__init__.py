@@ -80,6 +80,7 @@ COMMANDS = {
     "uri": "commands.path",
     "search": "commands.searching.search",
     "sources": "commands.sources",
+    "status": "commands.status",
     "tools": "commands.tools",
     "call": "commands.tools",
     "discover": "commands.configuring.discover",

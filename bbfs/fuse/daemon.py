@@ -222,7 +222,7 @@ async def _serve(
     async with ending("unmounting") as ended, opened as manager:
         if early:
             ended.set()
-        await _add_views(manager, config)
+        await _add_views(manager, config, interrupts)
         notifier = Notifier(adapter.device)
         notifier.start()
         queue = Notifications(notifier.send)
@@ -266,9 +266,9 @@ def _ownership(config: Config, *, is_lower: bool) -> Ownership:
     )
 
 
-async def _add_views(manager: ResourceManager, config: Config) -> None:
+async def _add_views(manager: ResourceManager, config: Config, interrupts: Interrupts) -> None:
     """Add the sources that show others: their status, descriptions, searches, and texts of documents."""
-    await manager.add_view(StatusHandler(manager, manager.clock(), config.left_out))
+    await manager.add_view(StatusHandler(manager, manager.clock(), config.left_out, interrupts))
     await manager.add_view(TextHandler(manager, manager.documents))
     await manager.add_view(SearchHandler(manager))
     await manager.add_view(AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out))

@@ -17,6 +17,7 @@ the daemon. `cmdline` and `mem` take it, so another thread reads those.
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +76,7 @@ class Interrupts:
     """The requests that wait, with the threads that sent them. `run` looks at them all, in one task."""
 
     def __init__(self) -> None:
-        self._waiting: dict[trio.CancelScope, tuple[int, bool]] = {}
+        self._waiting: dict[trio.CancelScope, tuple[int, bool, float]] = {}
         self._some = trio.Event()
 
     @contextmanager
@@ -85,12 +86,17 @@ class Interrupts:
         until_gone: whether the end of the thread also cancels it; not so if another thread may be waiting.
         """
         with trio.CancelScope() as scope:
-            self._waiting[scope] = (pid, until_gone)
+            self._waiting[scope] = (pid, until_gone, time.monotonic())
             self._some.set()
             try:
                 yield scope
             finally:
                 del self._waiting[scope]
+
+    def waiting(self) -> list[tuple[int, float]]:
+        """Return the threads that wait (0: unknown), with the seconds for which they have; the longest wait first."""
+        now = time.monotonic()
+        return [(pid, now - since) for pid, _, since in self._waiting.values()]
 
     async def run(self) -> None:
         while True:
@@ -98,7 +104,7 @@ class Interrupts:
             await trio.sleep(LOOK_EVERY)
             if not self._waiting:
                 self._some = trio.Event()
-            for scope, (pid, until_gone) in list(self._waiting.items()):
+            for scope, (pid, until_gone, _) in list(self._waiting.items()):
                 if wants_out(pid) and (until_gone or _is_there(pid)):
                     scope.cancel()
 

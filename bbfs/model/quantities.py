@@ -79,3 +79,23 @@ def timestamp(ns: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 source`, `2 sources`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size_text(size: float) -> str:
+    """Return bytes with a unit of 1024: `512 B`, `1.5 KiB`, `48 MiB`."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        del units[0]
+    return f"{size:.0f} {units[0]}" if units[0] == "B" or size >= 99.5 else f"{size:.3g} {units[0]}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds in the two largest units that they have: `42 s`, `5 min 7 s`, `3 h 12 min`, `2 d 1 h`."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    parts = [
+        f"{number} {unit}" for number, unit in ((days, "d"), (hour, "h"), (minute, "min"), (second, "s")) if number
+    ]
+    return " ".join(parts[:2]) or "0 s"

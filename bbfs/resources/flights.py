@@ -8,6 +8,7 @@ that a program waits for. Between two awaits a task is alone: there is no lock.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from math import inf
@@ -15,12 +16,14 @@ from typing import Any
 
 import trio
 
-from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, Unreachable
+from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, Unreachable
 
 log = logging.getLogger(__name__)
 
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far fewer than the daemon serves, so a hung one starves no other."""
+LATENCIES_KEPT = 256
+"""Ended requests of a source whose durations are kept."""
 
 
 class Flight:
@@ -140,14 +143,37 @@ class Waiters:
         self.count -= 1
 
 
+class RequestTally:
+    """How many requests of one source have ended, how many of them have failed, and how long the last ones took.
+
+    A request that was given up has failed. The answer that there is no such resource is no failure.
+    """
+
+    def __init__(self) -> None:
+        self.ended = self.failed = 0
+        self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
+
+    def note(self, seconds: float, error: BaseException | None) -> None:
+        """Count a request that took so many seconds with its slot."""
+        self.ended += 1
+        self.failed += error is not None and not isinstance(error, NotFound)
+        self._latencies.append(seconds)
+
+    def latency(self, part: float) -> float | None:
+        """Return the seconds within which that part (0 to 1) of the last requests ended; None before the first one."""
+        ordered = sorted(self._latencies)
+        return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else None
+
+
 class RequestSlot:
     """The slot of one request, or its turn to get one. Enter it once (`async with`), or release it without."""
 
-    __slots__ = ("_slots", "_turn")
+    __slots__ = ("_began", "_slots", "_turn")
 
     def __init__(self, slots: "RequestSlots", turn: trio.Event | None) -> None:
         self._slots = slots
         self._turn = turn
+        self._began = 0.0
 
     async def __aenter__(self) -> None:
         if self._turn is not None:
@@ -156,8 +182,10 @@ class RequestSlot:
             except trio.Cancelled:
                 self.release()
                 raise
+        self._began = time.monotonic()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._slots.tally.note(time.monotonic() - self._began, error)
         self.release()
 
     def release(self) -> None:
@@ -168,11 +196,12 @@ class RequestSlot:
 class RequestSlots:
     """The slots of one source: as many requests at once as `total` says.
 
-    freed: called when a slot is free and no request waits for it.
+    freed: called when a slot is free and no request waits for it. tally: of the requests that had a slot.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
+        self.tally = RequestTally()
         self.freed: Callable[[], None] = lambda: None
         self._taken = 0
         self._waiting: deque[trio.Event] = deque()

@@ -8,7 +8,7 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from math import inf
 from typing import TypeVar
@@ -193,6 +193,12 @@ class ResourceManager:
     def loads(self) -> int:
         """The number of loads by the sources."""
         return self._loader.loads
+
+    @property
+    def loads_by_tier(self) -> Mapping[str, int]:
+        """The numbers of loads that the disk, another machine's cache and the sources have answered."""
+        loader = self._loader
+        return {"disk": loader.from_disk, "shared": loader.from_others, "source": loader.loads}
 
     # -- sources -----------------------------------------------------------------------------------------------------
 

@@ -13,20 +13,22 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 from forked_daemon import ForkedDaemon
-from programs import children_of, descriptors_of, waits_in_fuse
+from programs import Program, children_of, descriptors_of, waits_in_fuse
 from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
+from bbfs import __version__
 from bbfs.cli import options
 from bbfs.cli.commands import mount as mount_command
 from bbfs.cli.demo import remove_busy
 from bbfs.cli.operands import mounted
 from bbfs.fuse import mounting, mountpoint, places
-from bbfs.fuse.mountpoint import ATTRIBUTE
+from bbfs.fuse.mountpoint import ATTRIBUTE, STATUS, STATUS_DIRECTORY, TYPE
 
 SYS_PIDFD_GETFD = 438
 Mount = Callable[..., tuple[Path, ForkedDaemon]]
@@ -378,6 +380,60 @@ def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder
     assert ("mount", f"{point}, 1 source") in checks
     assert (f"source seen at {point}", "up, 2 resources") in checks
     assert f"source seen at {point}" not in process("doctor", "--json", "--dir", folder).stdout.decode()
+
+
+def test_the_status_has_the_process_the_sources_and_the_programs_that_wait(
+    mount: Mount, process: Process, folder: Path, until: Until
+) -> None:
+    point, daemon = mount("--dir", f"seen={folder}", "--mcp", "hung=sleep 1000", "-o", "hung.timeout=1h")
+
+    def state() -> dict[str, Any]:
+        [found] = json.loads(text(process("status", point, "--json")))
+        return found
+
+    assert text(process("cat", point / "bb-filesystem+seen+file/hello.txt")) == "hello\n"
+    waiting = Program("ls", point / "mcp-server+hung")
+    try:
+        until(lambda: state()["waiting"])
+        found, lines = state(), text(process("status", point)).splitlines()
+    finally:
+        waiting.kill()
+    assert (waiting.pid, "ls") in [(each["pid"], each["program"]) for each in found["waiting"]]
+    assert found["mount"] == str(point)
+    assert found["process"].items() >= {"pid": daemon.pid, "version": __version__}.items()
+    assert found["process"]["bytes"] > 10 << 20
+    requests = {row["id"]: row["requests"] for row in found["sources"]}
+    assert (requests["seen"]["ended"], requests["seen"]["failed"]) == (1, 0)
+    assert 0 < requests["seen"]["median_seconds"] <= requests["seen"]["p95_seconds"]
+    assert found["loads_from"] == {"disk": 0, "shared": 0, "source": 1}
+    assert lines[0].startswith(f"{point}: up ")
+    assert f"process {daemon.pid}," in lines[0]
+    rows = [line.split() for line in lines]
+    assert ["up", "1", "0"] in [[row[1], *row[3:5]] for row in rows if row[:1] == ["seen"]]
+    assert [str(waiting.pid), "ls"] in [row[:2] for row in rows]
+    assert str(point) in {each["mount"] for each in json.loads(process("status", "--json").stdout)}
+
+
+def test_the_status_of_what_does_not_answer_is_an_error(mount: Mount, process: Process, folder: Path) -> None:
+    assert process("status", folder).stderr.decode() == f"bbfs: {folder} is not a mount point\n"
+    point, daemon = mount("--dir", str(folder))
+    daemon.kill()
+    dead = process("status", point)
+    assert dead.returncode == 1
+    assert f"{point} is dead: its daemon is gone" in dead.stdout.decode()
+
+
+def test_the_status_of_an_older_bbfs_is_shown_as_far_as_it_goes(
+    bbfs: Callable[..., Result], fuse: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"started": "2026-01-01T00:00:00Z", "now": "2026-01-03T01:00:00Z", "loads": 3, "sources": []}
+    memory = dict.fromkeys(("bytes", "max_bytes", "contents", "hits", "misses", "evictions"), 0)
+    (tmp_path / STATUS_DIRECTORY).mkdir()
+    (tmp_path / STATUS_DIRECTORY / STATUS).write_text(json.dumps({**said, "memory": memory}))
+    monkeypatch.setattr(mountpoint, "mount_at", lambda path: mountpoint.Mount(path, TYPE, 0))
+    shown = bbfs("status", str(tmp_path)).stdout
+    assert f"{tmp_path}: up 2 d 1 h, an older bbfs\n" in shown
+    assert "loaded: 3 from sources\n" in shown
 
 
 @pytest.mark.semantics("S35")

@@ -1,5 +1,6 @@
 """Requests: one for many askers, none of whom can harm another, and as many at once as there are slots."""
 
+import contextlib
 import logging
 from typing import Any
 
@@ -9,8 +10,8 @@ import trio.testing
 from fakes import settled
 
 from bbfs.model import errors
-from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, Unreachable
-from bbfs.resources.flights import RequestSlots, SingleFlight
+from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotFound, Unreachable
+from bbfs.resources.flights import LATENCIES_KEPT, RequestSlots, SingleFlight
 
 
 class Request:
@@ -287,3 +288,31 @@ async def test_a_request_that_gives_up_its_turn_takes_no_place(nursery: trio.Nur
     async with third:
         assert slots.free == 0
     assert (slots.free, freed) == (1, [1])
+
+
+async def test_the_requests_of_a_source_are_counted_with_their_times(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots, now = RequestSlots(2), 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+
+    async def request(seconds: float, error: BaseException | None = None) -> None:
+        nonlocal now
+        with contextlib.suppress(BbfsError):
+            async with slots.ask():
+                now += seconds
+                if error is not None:
+                    raise error
+
+    assert slots.tally.latency(0.5) is None
+    for seconds in (1.0, 2.0, 3.0):
+        await request(seconds)
+    await request(9.0, Unreachable("down"))
+    await request(0.5, NotFound("no such resource"))
+    assert (slots.tally.ended, slots.tally.failed) == (5, 1)
+    assert (slots.tally.latency(0.5), slots.tally.latency(0.95), slots.tally.latency(1)) == (2.0, 9.0, 9.0)
+    for _ in range(LATENCIES_KEPT):
+        await request(0.25)
+    assert slots.tally.latency(1) == 0.25, "those of long ago do not count"
+    slots.ask().release()
+    assert slots.tally.ended == 5 + LATENCIES_KEPT, "a slot that was given back had no request"

@@ -42,6 +42,7 @@ def refuse_repeat(record: Record, now: float) -> None:
 class ContentLoader:
     """The loads of all sources.
 
+    loads: by sources. from_disk, from_others: those that the disk, or a machine with the same cache, has answered.
     disk, shared: the tiers below memory, if configured. memory: the budget of contents in memory, in bytes.
     ended: called after each load, with the bytes that it brought into memory, or None if it failed.
     loaded: called with each loaded content of a source that is indexed, of a resource that has only one, unless it was
@@ -61,7 +62,7 @@ class ContentLoader:
         loaded: Callable[[Source, Record, Content], object],
         clock: Callable[[], float],
     ) -> None:
-        self.loads = 0
+        self.loads = self.from_disk = self.from_others = 0
         self._flights = flights
         self._publisher = publisher
         self._disk = disk
@@ -201,6 +202,7 @@ class ContentLoader:
             if self._disk is not None and load.source.data.capabilities.read:
                 found = await self._disk.claim(load)
             asking = found is None
+            self.from_disk += not asking
         finally:
             if not asking:
                 slot.release()
@@ -247,6 +249,7 @@ class ContentLoader:
     async def _from_others(self, load: Load) -> Cached | None:
         """Return what another machine has loaded, or None: this machine has claimed the resource then."""
         found = await self._shared.claim(load) if self._shared is not None else None
+        self.from_others += found is not None
         if found is not None and self._disk is not None and load.may_be_kept:
             self._disk.put(load, replace(found, stale=load.invalidated))
         return found
