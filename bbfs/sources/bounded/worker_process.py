@@ -1,6 +1,6 @@
 """The program of a worker process: reads jobs from stdin, and writes each answer to stdout, until stdin ends.
 
-`workers` starts it as `python -I worker_process.py SETTINGS`. Data, never code, crosses the pipes:
+`workers` starts it as `python -I -S worker_process.py SETTINGS`. Data, never code, crosses the pipes:
 
     request: a line of JSON {"job": name, "size": bytes, "seconds": of CPU time (above 0), "max_result": bytes,
         "options": {…}}, and the data

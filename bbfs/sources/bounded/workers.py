@@ -197,7 +197,7 @@ def start_worker(
     }
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", _PROGRAM, json.dumps(settings)],
+            [sys.executable, "-I", "-S", _PROGRAM, json.dumps(settings)],  # `path` says what `site` would find out
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

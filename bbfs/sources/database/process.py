@@ -15,10 +15,11 @@ from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.database.rendering import encoded
 from bbfs.sources.database.session import Database
 from bbfs.sources.database.wire import DATA, DONE, FAILED, FRAME, LARGEST_FRAME, PART, decode, encode
-from bbfs.sources.database.writing.transaction import change
 
 _BATCH = 100
 """Entries of a list in one frame."""
+_WRITING = "bbfs.sources.database.writing.transaction"
+"""Imported by a process that writes: it loads OpenSSL for the digest of a row."""
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -66,7 +67,7 @@ class _Reader:
             self._session = self._database.begin()
             self._send(DONE, encode(None))
         elif call == "change":
-            change(self._session, *arguments)
+            import_module(_WRITING).change(self._session, *arguments)
             self._send(DONE, encode(None))
         elif call in ("rows", "query"):
             getattr(self._session, call)(*arguments, self._write)

@@ -2,14 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.rendering import row_json
 from bbfs.sources.database.search import scan
 from bbfs.sources.database.tables import RowHit, Schema, Table, quoted
-from bbfs.sources.database.writing.rows import Row
+
+if TYPE_CHECKING:
+    from bbfs.sources.database.writing.rows import Row
 
 FETCHED = 1000
 """Rows in one fetch."""
@@ -105,7 +107,7 @@ class CellSession(TextSession):
     def locked_row(self, table: Table, key: Key) -> bytes | None:
         return self.row(table, key)  # the transaction has the lock of the file
 
-    def insert(self, table: Table, key: Key, row: Row) -> None:
+    def insert(self, table: Table, key: Key, row: "Row") -> None:
         cells = {name: self._cell(table, name, value) for name, value in row.values.items()}
         for name, value in zip(table.primary_key, key, strict=True):
             if name not in cells:
@@ -114,7 +116,7 @@ class CellSession(TextSession):
         values = (value for _, value in cells.values())
         self._changed(f"INSERT INTO {table.sql_name} ({names}) VALUES ({places})", *values)
 
-    def update(self, table: Table, key: Key, row: Row, columns: Sequence[str]) -> int:
+    def update(self, table: Table, key: Key, row: "Row", columns: Sequence[str]) -> int:
         cells = [self._cell(table, name, row.values[name]) for name in columns]
         pairs = ", ".join(f"{quoted(name)} = {place}" for name, (place, _) in zip(columns, cells, strict=True))
         where, values = self._where(table, zip(table.primary_key, key, strict=True))

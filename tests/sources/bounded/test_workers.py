@@ -174,6 +174,21 @@ def test_the_program_of_a_worker_needs_little() -> None:
         assert done.read() == "False\n"
 
 
+def test_a_process_that_reads_sqlite_imports_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command without a mount starts one."""
+    (tmp_path / "imported.py").write_text(
+        "import sys\n"
+        "import bbfs.sources.database.process, bbfs.sources.database.sqlite.database\n"
+        "def serve(requests, answers):\n"
+        "    answers.write(' '.join(sys.modules).encode())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    process = workers.start_worker(workers.MEMORY, "imports", serve="imported")
+    imported = set(process.communicate(timeout=20)[0].decode().split())
+    assert "bbfs.sources.database.sqlite.session" in imported
+    assert not imported & {"site", "trio", "pydantic", "logging", "_hashlib", "bbfs.sources.database.writing.rows"}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="this user is an ordinary one: the tests themselves show it")
 @pytest.mark.timeout(300)
 def test_an_ordinary_user_has_every_worker_that_root_has() -> None:
