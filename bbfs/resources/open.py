@@ -30,7 +30,6 @@ from bbfs.resources.search.index.local import LocalIndex
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
 from bbfs.sources.documents.converter import DocumentReader
-from bbfs.sources.embeddings.options import EmbeddingOptions
 from bbfs.sources.factory import build
 from bbfs.sources.options import parse_table
 
@@ -100,11 +99,11 @@ def _embedder(config: Config) -> "Embedder | None":
     """Return the embedder that all sources and the index share. Raise ConfigError with the line of a wrong option."""
     if config.embeddings is None:
         return None
-    from bbfs.sources.embeddings.embedder import made  # noqa: PLC0415 - its HTTP client costs start-up time
+    from bbfs.sources.embeddings import embedder, options  # noqa: PLC0415 - its HTTP client costs start-up time
 
     try:
-        options = parse_table(EmbeddingOptions, config.embeddings, EMBEDDINGS)
-        return made(DataSource(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS, "bb", EMBEDDINGS), options, EMBEDDINGS)
+        parsed = parse_table(options.EmbeddingOptions, config.embeddings, EMBEDDINGS)
+        return embedder.made(DataSource(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS, "bb", EMBEDDINGS), parsed, EMBEDDINGS)
     except ConfigError as error:
         raise ConfigError(config.located("", str(error))) from None
 

@@ -83,7 +83,8 @@ def test_without_a_mount_only_the_source_in_question_is_imported(kind: str, tmp_
     done = subprocess.run(line, capture_output=True, text=True, timeout=30, check=False, env=environ)
     assert (done.returncode, done.stdout.rstrip("/\n")) == (0, "name"), done.stderr
     loaded = set(done.stderr.splitlines()[-1].split())
-    assert not loaded & {"mcp", "pyfuse3", "httpx2", "sqlalchemy", "keyring", "tomllib", "bbfs.config.schema"}
+    assert not loaded & {"mcp", "pyfuse3", "httpx2", "sqlalchemy", "keyring", "tomllib", "html", "bbfs.config.schema"}
+    assert not loaded & {"bbfs.resources.search.index.store", "bbfs.sources.embeddings.options"}
     handlers = {name for name in loaded if re.fullmatch(r"bbfs\.sources\.(\w+)\.handler", name)}
     assert handlers == {f"bbfs.sources.{kind}.handler"}
 

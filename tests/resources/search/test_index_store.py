@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbfs.resources.search.index import reading
-from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale
+from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale, decoded
 from bbfs.resources.search.index.store import IndexStore
-from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, chunks, decoded
+from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, chunks
 from bbfs.resources.search.literals import plan
 
 BUDGET = 1 << 30

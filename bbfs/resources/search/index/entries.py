@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+LARGEST_TEXT = 1 << 20
+"""Bytes of the largest document in the index: the work on it holds Python's global lock."""
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -81,3 +84,13 @@ class Candidates:
     state: tuple[int, int]
     uris: set[str] | None
     versions: Mapping[str, str] | None = None
+
+
+def decoded(data: bytes) -> str | None:
+    """Return the text of a document, or None for one that is not text in UTF-8."""
+    if len(data) > LARGEST_TEXT or b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None

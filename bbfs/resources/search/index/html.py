@@ -3,9 +3,9 @@
 One pass over the text, in linear time for any text; what is no HTML stays what it is.
 """
 
-import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 
 EXTENSIONS = ("html", "htm", "xhtml")
 _NOT_SHOWN = {
@@ -69,7 +69,8 @@ def _shown_spans(text: str) -> Iterator[tuple[int, int, bool]]:
 
 
 def _unescaped(text: str) -> str:
+    unescape: Callable[[str], str] = import_module("html").unescape  # its table is large, and few texts are HTML
     try:
-        return html.unescape(text)
+        return unescape(text)
     except ValueError:  # a reference to a character by a number of thousands of digits
         return text

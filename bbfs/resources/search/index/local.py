@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -23,16 +24,25 @@ from bbfs.model.values import Change, Content, Hit, ResourceMetadata
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.search.index.covered import CoveredDirectories
-from bbfs.resources.search.index.entries import Candidates, Document, Entry, Indexed, IndexUsage, Remove, Seen, Stale
+from bbfs.resources.search.index.entries import (
+    LARGEST_TEXT,
+    Candidates,
+    Document,
+    Entry,
+    Indexed,
+    IndexUsage,
+    Remove,
+    Seen,
+    Stale,
+)
 from bbfs.resources.search.index.meaning import Meaning
-from bbfs.resources.search.index.store import IndexStore
-from bbfs.resources.search.index.text import LARGEST_TEXT
 from bbfs.resources.search.index.waiting import Learnt, Waiting, write_all
-from bbfs.resources.search.literals import Query
 from bbfs.resources.source import Source
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, kind_of
 
 if TYPE_CHECKING:
+    from bbfs.resources.search.index.store import IndexStore
+    from bbfs.resources.search.literals import Query
     from bbfs.sources.embeddings.embedder import Embedder
 
 log = logging.getLogger(__name__)
@@ -49,6 +59,8 @@ LOOKED_EVERY = 5.0
 AGAIN_AFTER, AGAIN_AT_LATEST = 5.0, 300.0
 """Seconds to the next attempt after a failure to make vectors: the first, and at most."""
 _COMPLAINED_EVERY = 60.0
+_STORE = "bbfs.resources.search.index.store"
+"""Imported when there is a database, in a thread: that takes a while, and most processes have none."""
 _TEXT_OF = "text of "
 """Begins the version of a document that is indexed as text."""
 
@@ -58,6 +70,11 @@ def stamp_of(metadata: ResourceMetadata) -> str | None:
     if metadata.etag is not None:
         return metadata.etag
     return None if metadata.modified_ns is None else f"{metadata.size}-{metadata.modified_ns}"
+
+
+def _opened(path: FilePath, max_bytes: int) -> "IndexStore":
+    store: IndexStore = import_module(_STORE).IndexStore(path, max_bytes)
+    return store
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +156,12 @@ class LocalIndex:
         source = self._sources.get(source_id)
         return source is None or source.fingerprint not in self._having
 
-    async def open(self, *, make: bool = False) -> IndexStore | None:
+    async def open(self, *, make: bool = False) -> "IndexStore | None":
         """Return the database, or None if there is none yet. make: make it. Raise Unreachable."""
         async with self._opening:
             if self._store is None and self._max_bytes > 0 and (make or self._path.exists()):
                 try:
-                    self._store = await trio.to_thread.run_sync(IndexStore, self._path, self._max_bytes)
+                    self._store = await trio.to_thread.run_sync(_opened, self._path, self._max_bytes)
                 except (OSError, sqlite3.Error) as error:
                     raise Unreachable(f"the index: {error}") from error
                 self._meaning.check(self._store)
@@ -437,7 +454,7 @@ class LocalIndex:
         marked = self._waiting.marked
         return [(self._ids[key], hit) for key, hit in found if not marked[key, hit.native_uri]][:limit]
 
-    async def candidates(self, source: Source, query: Query, *, versions: bool = False) -> Candidates | None:
+    async def candidates(self, source: Source, query: "Query", *, versions: bool = False) -> Candidates | None:
         """Return the documents of a source that may match a pattern; None if it is not in the index. Raise BbfsError.
 
         A change that waits to be written counts as one that may match. versions: return the versions of all documents

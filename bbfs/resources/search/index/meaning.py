@@ -12,15 +12,16 @@ import trio
 
 from bbfs.model.errors import DeadlineExceeded, NotSupported, Unreachable
 from bbfs.model.values import Hit
-from bbfs.resources.search.index.store import IndexStore
-from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
 from bbfs.serving.extras import needs
 from bbfs.serving.private_files import open_own
 
 if TYPE_CHECKING:
+    from bbfs.resources.search.index.store import IndexStore
     from bbfs.sources.embeddings.embedder import Embedder
 
 T = TypeVar("T")
+MOST_DIMENSIONS = 8192
+"""Numbers of a vector in a table of sqlite-vec."""
 EMBEDDED_AT_ONCE = 64
 """Chunks whose vectors are asked for at once."""
 EMBEDDED_WITHIN = 60.0
@@ -62,13 +63,13 @@ class Meaning:
         self._turn = trio.Lock()
         self._has_put = False
 
-    def check(self, store: IndexStore) -> None:
+    def check(self, store: "IndexStore") -> None:
         """Find out if a database can have vectors."""
         if not store.has_vectors and self.lacks is None:
             self.lacks = f"it {needs('vector')}, and a Python whose SQLite loads extensions"
             self._complain(f"the index has no vectors: {self.lacks}")
 
-    async def make(self, store: IndexStore, is_busy: Callable[[], bool]) -> None:
+    async def make(self, store: "IndexStore", is_busy: Callable[[], bool]) -> None:
         """Make the vectors that are missing, until documents wait to be written (`is_busy`). Raise BbfsError."""
         if self.lacks is not None:
             return
@@ -94,7 +95,7 @@ class Meaning:
         finally:
             os.close(lock)
 
-    async def _make_some(self, store: IndexStore) -> bool:
+    async def _make_some(self, store: "IndexStore") -> bool:
         """Make the next vectors. Return whether there were any to make."""
         embedder = self._embedder
         assert embedder is not None
@@ -116,7 +117,7 @@ class Meaning:
         return other is None
 
     async def nearest(
-        self, store: IndexStore, query: str, limit: int, fingerprints: Sequence[str], within: float
+        self, store: "IndexStore", query: str, limit: int, fingerprints: Sequence[str], within: float
     ) -> list[tuple[str, Hit]]:
         """Return the hits nearest to a query, each with the fingerprint of its source. Raise BbfsError."""
         embedder = self._embedder

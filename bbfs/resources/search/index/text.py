@@ -15,8 +15,6 @@ from unicodedata import normalize
 
 from bbfs.resources.search.index import html
 
-LARGEST_TEXT = 1 << 20
-"""Bytes of the largest document in the index: the work on it holds Python's global lock."""
 CHUNK = 2000
 """Characters of a chunk, about."""
 LONGEST_PIECE = 4 * CHUNK
@@ -45,16 +43,6 @@ class Chunk:
     place: str
     text: str
     markup: str | None = None
-
-
-def decoded(data: bytes) -> str | None:
-    """Return the text of a document, or None for one that is not text in UTF-8."""
-    if len(data) > LARGEST_TEXT or b"\0" in data:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def chunks(text: str, name: str) -> list[Chunk]:

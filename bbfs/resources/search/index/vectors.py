@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from bbfs.sources.vector_search.vec0 import extend
 
-MOST_DIMENSIONS = 8192
-"""Numbers of a vector in a table of sqlite-vec."""
 LONGEST_TEXT = 4000
 """Characters of a chunk that become a vector: models read no more than some hundred words."""
 _MORE = 40

@@ -6,12 +6,14 @@ Between two awaits a task is alone; nothing here locks.
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import trio
 
-from bbfs.resources.search.index.entries import Document, Entry, Remove, Stale
-from bbfs.resources.search.index.store import IndexStore
-from bbfs.resources.search.index.text import decoded
+from bbfs.resources.search.index.entries import Document, Entry, Remove, Stale, decoded
+
+if TYPE_CHECKING:
+    from bbfs.resources.search.index.store import IndexStore
 
 BATCH, BATCH_BYTES = 1024, 1 << 20
 """Entries that are written before the index may be closed, and bytes of their texts: the hardest MiB takes seconds."""
@@ -83,7 +85,7 @@ class Waiting:
         self.marked = +self.marked
 
 
-def write_all(store: IndexStore, taken: Sequence[Learnt | Entry], now: float) -> None:
+def write_all(store: "IndexStore", taken: Sequence[Learnt | Entry], now: float) -> None:
     """Decode and write entries. Blocks. now: seconds since the epoch."""
     entries: list[Entry] = []
     for each in taken:
