@@ -225,11 +225,18 @@ class Contents:
         size = m.size if record.size is None else record.size
         return replace(m, size=size, modified_ns=record.modified_ns, etag=m.etag or record.digest)
 
+    def origin(self, record: Record) -> str:
+        """Return the URI that a source has for a resource; for the text of a document, that of the document."""
+        metadata = record.metadata
+        if record.source_id == TEXT and metadata.properties is not None:
+            return metadata.properties["text_of"]
+        return metadata.native_uri
+
     def document(self, path: Path, record: Record) -> dict[str, Any]:
         """Return the metadata of a resource as one JSON object, without a request to its source."""
         source, metadata = self._roots.of(record), record.metadata
-        if record.source_id == TEXT and metadata.properties is not None:
-            metadata = replace(metadata, native_uri=metadata.properties["text_of"])
+        if (origin := self.origin(record)) != metadata.native_uri:
+            metadata = replace(metadata, native_uri=origin)
         fresh = record.fresh(self._clock()) and not record.stale
         error = record.error or (record.parent.error if record.parent is not None else None)
         return documents.resource_document(

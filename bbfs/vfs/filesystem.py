@@ -36,7 +36,7 @@ from bbfs.vfs.open_files import OpenFiles
 from bbfs.vfs.passthrough.folders import Passed, passed_folders
 from bbfs.vfs.writing.hand_over import Drafts
 from bbfs.vfs.writing.name_changes import NameChanges
-from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache
+from bbfs.vfs.xattrs import ExtendedAttributes, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class FileSystem:
         self.locks = DirectoryLocks()
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
-        self._xattr_cache = XattrCache(manager.tree, manager.contents, manager.clock)
+        self._attributes = ExtendedAttributes(manager.tree, manager.contents)
         self._kernel = KernelCache(
             manager.tree, manager.contents, self.inodes, self.handles, invalidate, invalidate_below
         )
@@ -262,27 +262,23 @@ class FileSystem:
 
     def getxattr(self, ino: int, name: bytes, ended: Ended = ()) -> bytes | Wait:
         """Return the value of an extended attribute. Raise NoAttribute. Never waits for content (S12)."""
-        found = self._xattrs(ino, ended)
-        return found if isinstance(found, Wait) else found.value(name)
+        path = self.names.path(ino)
+        if not path:
+            return value_of(self.root_attributes, name.decode("utf-8", "replace"))
+        return self.described(path, name, ended)
+
+    def described(self, path: Path, name: bytes, ended: Ended = ()) -> bytes | Wait:
+        """Return the value of an attribute that describes what is at a path below the root. Raise NoAttribute."""
+        node = self.names.find(path, ended)
+        return node if isinstance(node, Wait) else self._attributes.value(path, node, name)
 
     def listxattr(self, ino: int, ended: Ended = ()) -> list[bytes] | Wait:
         """Return the names of the attributes to keep with a copy; all others answer by name as well (S11)."""
-        found = self._xattrs(ino, ended)
-        return found if isinstance(found, Wait) else list(found.listed)
-
-    def _xattrs(self, ino: int, ended: Ended) -> ExtendedAttributes | Wait:
         path = self.names.path(ino)
         if not path:
-            return ExtendedAttributes.of(self.root_attributes)
-        return self.described(ino, path, ended)
-
-    def described(self, ino: int, path: Path, ended: Ended = ()) -> ExtendedAttributes | Wait:
-        """Return the attributes that describe what is at a path below the root."""
-        kept = self._xattr_cache.again(ino)
-        if kept is not None:
-            return kept
+            return [name.encode() for name in self.root_attributes]
         node = self.names.find(path, ended)
-        return node if isinstance(node, Wait) else self._xattr_cache.make(ino, path, node)
+        return node if isinstance(node, Wait) else self._attributes.listed(path, node)
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 

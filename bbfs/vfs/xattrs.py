@@ -5,8 +5,7 @@ Between two awaits a task is alone; nothing here locks or waits.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from bbfs.model.errors import NoAttribute
@@ -53,16 +52,9 @@ _NAMES = {
     "server": "user.bbfs.server",
     "uriPrefix": "user.bbfs.uri_prefix",
 }
-LISTED = (
-    "user.mime_type",
-    "user.xdg.origin.url",
-    *(PREFIX + name for name in ("uri", "title", "description", "metadata")),
-)
-"""The attributes of a resource that are listed: those to keep with a copy. `cp -a` asks four times for each."""
-HELD = 0.05
-"""Seconds for which the attributes of an unchanged file are served again: `cp -a` asks for one after the other."""
-AT_ONCE = 64
-"""Files whose attributes are cached."""
+KEPT = ("user.mime_type", "user.xdg.origin.url")
+"""The attributes of a resource that a copy keeps: those that other programs define and read (freedesktop.org). They are
+listed, and `cp -a` asks twice for each that is listed."""
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
@@ -79,16 +71,21 @@ def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
             named.setdefault(PREFIX + key, (said, _json(said)))
     values: dict[str, bytes] = {}
     for name, (said, as_json) in named.items():
-        encoded = _text(said) if isinstance(said, str) else as_json
-        if len(encoded) <= LIMIT:
-            values[name] = encoded
-        elif isinstance(said, str):
-            values[name] = encoded[:LIMIT].decode(errors="ignore").encode()
+        if isinstance(said, str):
+            values[name] = _cut(said)
+        elif len(as_json) <= LIMIT:
+            values[name] = as_json
     members = {key: b'"%b": %b' % (key.encode(), encoded) for key, encoded in fields.items()}
     while sum(map(len, members.values())) + 2 * len(members) > LIMIT:
         del members[max(members, key=lambda key: len(members[key]))]
     values[PREFIX + "metadata"] = b"{" + b", ".join(members.values()) + b"}"
     return values
+
+
+def _cut(value: str) -> bytes:
+    """Encode a text, cut at a character's border if it is too long."""
+    encoded = _text(value)
+    return encoded if len(encoded) <= LIMIT else encoded[:LIMIT].decode(errors="ignore").encode()
 
 
 def _text(value: str) -> bytes:
@@ -112,85 +109,56 @@ def _json(value: Any) -> bytes:
     return _text("".join(pieces))
 
 
-@dataclass(frozen=True, slots=True)
 class ExtendedAttributes:
-    """The extended attributes of a file. values: all that answer by name. listed: their names that are listed."""
+    """The extended attributes of what the names of a mount lead to, except its root."""
 
-    values: Mapping[bytes, bytes]
-    listed: Sequence[bytes]
-
-    @classmethod
-    def of(cls, found: Mapping[str, bytes]) -> "ExtendedAttributes":
-        """Return attributes that are all listed."""
-        values = {name.encode(): value for name, value in found.items()}
-        return cls(values, tuple(values))
-
-    @classmethod
-    def of_resource(cls, found: Mapping[str, bytes]) -> "ExtendedAttributes":
-        """Return attributes of which those to keep with a copy are listed."""
-        whole = cls.of(found)
-        return cls(whole.values, tuple(name.encode() for name in LISTED if name in found))
-
-    def value(self, name: bytes) -> bytes:
-        """Return the value of an attribute. Raise NoAttribute."""
-        value = self.values.get(name)
-        if value is None:
-            raise NoAttribute(name.decode("utf-8", "replace"))
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class _Description:
-    """The attributes of a record, the state (`_state`) they were made from, and their end (seconds since the epoch)."""
-
-    record: Record
-    state: tuple[Any, ...]
-    until: float
-    values: ExtendedAttributes
-
-
-class XattrCache:
-    """The extended attributes of inodes; those of the last files are cached."""
-
-    def __init__(self, tree: Tree, contents: Contents, clock: Callable[[], float]) -> None:
+    def __init__(self, tree: Tree, contents: Contents) -> None:
         self._tree = tree
         self._contents = contents
-        self._clock = clock
-        self._kept: dict[int, _Description] = {}
 
-    def again(self, ino: int) -> ExtendedAttributes | None:
-        """Return the cached attributes of a file if they are still true, else None."""
-        kept = self._kept.get(ino)
-        if kept is None:
-            return None
-        if self._clock() < kept.until and _state(kept.record) == kept.state:
-            return kept.values
-        del self._kept[ino]
-        return None
+    def listed(self, path: Path, node: Node) -> list[bytes]:
+        """Return the names of the attributes that are listed: of a resource, those that a copy keeps."""
+        record = _resource(path, node)
+        found = self.all(path, node) if record is None else self._kept(record)
+        return [name.encode() for name in found]
 
-    def make(self, ino: int, path: Path, node: Node) -> ExtendedAttributes:
-        """Return the current attributes of anything but the mount's root."""
-        if len(path) == 1 and node.kind == "directory":
-            source = self._tree.place(path)[0]
-            count = (
-                {} if source.is_passed else {"resources": source.resources}
-            )  # bbfs lists no folder that it passes on
-            return ExtendedAttributes.of(attributes({**source.document, **count}))
+    def value(self, path: Path, node: Node, name: bytes) -> bytes:
+        """Return the value of an attribute. Raise NoAttribute."""
+        asked = name.decode("utf-8", "replace")
+        record = _resource(path, node) if asked in KEPT else None
+        # Programs that copy ask for these of every file, and a document takes longer than all else of the answer.
+        found = self.all(path, node) if record is None else self._kept(record)
+        return value_of(found, asked)
+
+    def _kept(self, record: Record) -> dict[str, bytes]:
+        """Return the attributes that a copy keeps, as `all` has them."""
+        texts = zip(KEPT, (record.metadata.mime_type, self._contents.origin(record)), strict=True)
+        return {name: _cut(text) for name, text in texts if text is not None}
+
+    def all(self, path: Path, node: Node) -> dict[str, bytes]:
+        """Return the attributes that answer by name."""
+        record = _resource(path, node)
+        if record is not None:
+            return attributes(self._contents.document(path, record))
         if node.kind == "symlink":
-            return ExtendedAttributes.of({})
-        if node.record is None:
-            source, below = self._tree.place(path)
-            document = directory_document(source.catalog.templates(below))
-            return ExtendedAttributes.of(attributes(document) if document else {})
-        while len(self._kept) >= AT_ONCE:
-            del self._kept[next(iter(self._kept))]
-        values = ExtendedAttributes.of_resource(attributes(self._contents.document(path, node.record)))
-        self._kept[ino] = _Description(node.record, _state(node.record), self._clock() + HELD, values)
-        return values
+            return {}
+        if len(path) == 1:
+            source = self._tree.place(path)[0]
+            # bbfs lists no folder that it passes on.
+            return attributes(source.document | ({} if source.is_passed else {"resources": source.resources}))
+        source, below = self._tree.place(path)
+        document = directory_document(source.catalog.templates(below))
+        return attributes(document) if document else {}
 
 
-def _state(record: Record) -> tuple[Any, ...]:
-    """Return everything that the attributes depend on but time and memory."""
-    owner = record.parent or record
-    learnt = (record.fetched_at, record.size, record.digest, record.modified_ns, record.error, owner.error)
-    return (*learnt, record.metadata, record.invalidated, record.stale)
+def value_of(found: Mapping[str, bytes], name: str) -> bytes:
+    """Return the value of an attribute. Raise NoAttribute."""
+    value = found.get(name)
+    if value is None:
+        raise NoAttribute(name)
+    return value
+
+
+def _resource(path: Path, node: Node) -> Record | None:
+    """Return the record of a resource; None for the directory of a source, other directories and links."""
+    return None if node.kind == "symlink" or (len(path) == 1 and node.kind == "directory") else node.record

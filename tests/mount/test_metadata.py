@@ -104,11 +104,11 @@ RESOURCE_ATTRIBUTES = {
 
 def attributes(path: Path) -> dict[str, str]:
     """The extended attributes of a file that are listed, and those of a resource that answer by name."""
-    return json.loads(python(ATTRIBUTES, path, *RESOURCE_ATTRIBUTES, "user.bbfs.error", "user.bbfs.fetched_at").text)
+    return json.loads(python(ATTRIBUTES, path, *RESOURCE_ATTRIBUTES, *OTHERS).text)
 
 
-LISTED = {f"user.{name}" for name in ("mime_type", "xdg.origin.url")}
-LISTED |= {f"user.bbfs.{name}" for name in ("uri", "title", "description", "metadata")}
+OTHERS = ("user.bbfs.metadata", "user.bbfs.error", "user.bbfs.fetched_at")
+KEPT = {"user.mime_type", "user.xdg.origin.url"}
 ATTRIBUTES = """
 import json
 path, *names = sys.argv[1:]
@@ -148,8 +148,20 @@ def test_every_field_of_the_metadata_is_an_extended_attribute(mounted: Mounts, s
     assert found["user.bbfs.cache"] == "fresh"
     assert found["user.bbfs.fetched_at"].endswith("Z")
     dump = run("getfattr", "-d", "-m", "-", "--absolute-names", path).text
-    assert 'user.bbfs.title="A Title"' in dump
-    assert {line.partition("=")[0] for line in dump.splitlines()[1:] if line} == LISTED
+    assert {line.partition("=")[0] for line in dump.splitlines()[1:] if line} == KEPT
+
+
+@pytest.mark.semantics("S11.4")
+def test_a_copy_keeps_type_and_origin(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
+    for name in ("cp", "rsync", "tar"):
+        server.add(f"test://d/{name}", "x", mimeType="text/markdown", title="A Title", description="A sentence")
+    copy = 'cp -a cp "$1"; rsync -aX rsync "$1/"; tar --xattrs -cf - tar | tar --xattrs -C "$1" -xf -'
+    shell(copy, tmp_path, directory=mounted(server.source("docs")) / "mcp-server+docs/test/d")
+    for name in ("cp", "rsync", "tar"):
+        kept = {each: os.getxattr(tmp_path / name, each) for each in os.listxattr(tmp_path / name)}
+        assert kept == {"user.mime_type": b"text/markdown", "user.xdg.origin.url": f"test://d/{name}".encode()}
+        assert (tmp_path / name).read_text() == "x"
+        assert server.reads(f"test://d/{name}") == 1
 
 
 @pytest.mark.semantics("S11", "S23")
@@ -213,7 +225,7 @@ def test_sizes_of_attributes_can_be_probed_and_small_buffers_are_refused(
     assert found["acl"] in ("ENODATA", "ENOTSUP")  # kernels differ in whether they ask at all
     assert found["empty"] in ("ENODATA", "EINVAL", "ENOTSUP")
     assert found["list probed"] == found["list exact"]
-    assert {"user.bbfs.uri", "user.bbfs.metadata", "user.xdg.origin.url"} <= set(found["names"])
+    assert found["names"] == ["user.xdg.origin.url"]
     assert found["set"] == found["remove"] == "EROFS"
 
 

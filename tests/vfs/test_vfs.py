@@ -708,8 +708,7 @@ async def test_extended_attributes_of_files_and_sources(nursery: trio.Nursery) -
     async with World(nursery, source) as world:
         found = await world.kernel.walk(ROOT + "a")
         names = set(await world.files.listxattr(found.ino))
-        kept = ("uri", "metadata", "title")
-        assert names == {b"user.mime_type", b"user.xdg.origin.url", *(f"user.bbfs.{name}".encode() for name in kept)}
+        assert names == {b"user.mime_type", b"user.xdg.origin.url"}
         for name in names:
             assert await world.files.getxattr(found.ino, name)
         assert await world.kernel.xattr(ROOT + "a", "user.bbfs.uri") == "mcp-server+docs+x://a"

@@ -415,8 +415,7 @@ class PassedRequests(pyfuse3.Operations):
             except FUSEError as error:
                 if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP, errno.EPERM):
                     raise
-        described = await self._stored.described(inode, _path(passed, held), ctx)
-        return described.value(name)
+        return await self._stored.described(_path(passed, held), name, ctx)
 
     async def _origin(self, passed: Passed, inode: PassedInode, ctx: RequestContext) -> bytes:
         """Return path and version of a regular file, for a copy of it. Raise NoAttribute."""

@@ -50,7 +50,6 @@ from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered
 from bbfs.vfs.told import ToldResources
 from bbfs.vfs.writing.name_changes import IsBase
-from bbfs.vfs.xattrs import ExtendedAttributes
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -398,10 +397,10 @@ class StoredRequests(pyfuse3.Operations):
         value = self._files.getxattr(inode, name)
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
-    async def described(self, inode: int, path: Path, ctx: RequestContext) -> ExtendedAttributes:
-        """Return the attributes that describe what is at a path of a passed folder."""
+    async def described(self, path: Path, name: bytes, ctx: RequestContext) -> bytes:
+        """Return the value of an attribute that describes what is at a path of a passed folder. Raise NoAttribute."""
         ask = self._files.described
-        return await self._waited(ctx, ask(inode, path), ask, inode, path)
+        return await self._waited(ctx, ask(path, name), ask, path, name)
 
     def _origin(self, inode: int) -> bytes:
         """Return path and version of a file. Once its listing has expired, the version is unknown.
@@ -417,8 +416,10 @@ class StoredRequests(pyfuse3.Operations):
         if self._owner.is_lower:
             state = self._files.state(inode)
             return [XAttrNameT(ORIGIN)] if state is not None and state[1] == "file" else []
-        ask = self._files.listxattr
-        return cast(list[XAttrNameT], await self._waited(ctx, ask(inode), ask, inode))
+        names = self._files.listxattr(inode)
+        if type(names) is Wait:
+            names = await self._waited(ctx, names, self._files.listxattr, inode)
+        return cast(list[XAttrNameT], names)
 
     async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
         require_settable(name)

@@ -41,13 +41,13 @@ from bbfs.resources.commands.answers import ANSWERS, Answering
 from bbfs.resources.commands.put import joined
 from bbfs.resources.manager import ResourceManager
 from bbfs.serving.changes import ClientQueue
-from bbfs.vfs.xattrs import XattrCache
+from bbfs.vfs.xattrs import ExtendedAttributes
 
 log = logging.getLogger(__name__)
 
 MOST_PIECES = 8
 """Messages with pieces of a result that wait for a client to read them."""
-_METADATA = b"user.bbfs.metadata"
+_METADATA = "user.bbfs.metadata"
 _GREETING = {"bbfs": "control", "version": VERSION}
 
 
@@ -176,8 +176,8 @@ async def _described(
     if len(paths) != 1 or not paths[0]:
         raise ProtocolViolation("expected the path of a source, or one below it")
     node = await manager.tree.find(paths[0])
-    attributes = XattrCache(manager.tree, manager.contents, manager.clock).make(0, paths[0], node)
-    await replies.give(table.Described(json.loads(attributes.values.get(_METADATA, b"{}"))))
+    found = ExtendedAttributes(manager.tree, manager.contents).all(paths[0], node)
+    await replies.give(table.Described(json.loads(found.get(_METADATA, b"{}"))))
 
 
 class _Client:
