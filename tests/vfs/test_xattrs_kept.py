@@ -35,6 +35,7 @@ async def test_a_copy_keeps_two_and_makes_no_document(nursery: trio.Nursery) -> 
         ino = (await world.kernel.walk(ROOT + "a")).ino
         made = counted(world)
         names = world.core.listxattr(ino)
+        assert isinstance(names, list)
         assert names == [b"user.mime_type", b"user.xdg.origin.url"]
         found = [world.core.getxattr(ino, name) for name in names for _ in range(2)]
         assert not any(isinstance(value, Wait) for value in found)
