@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from bbfs.config.command_line import targets as source_tables
     from bbfs.config.hosts import files as host_files
     from bbfs.config.hosts import places as host_places
-    from bbfs.fuse import daemon, mounting, neighbours, places, status_file
+    from bbfs.fuse import daemon, mounting, neighbours, places
     from bbfs.fuse.control import address as control_address
     from bbfs.fuse.control import link
     from bbfs.fuse.scratch import processes, session
+    from bbfs.fuse.status import document as status
     from bbfs.model import source_types, uri_paths
     from bbfs.resources import open as opening
     from bbfs.resources.cache import disk as disk_cache
@@ -84,7 +85,7 @@ MODULES = {
     "places": "bbfs.fuse.places",
     "processes": "bbfs.fuse.scratch.processes",
     "session": "bbfs.fuse.scratch.session",
-    "status_file": "bbfs.fuse.status_file",
+    "status": "bbfs.fuse.status.document",
     "source_types": "bbfs.model.source_types",
     "uri_paths": "bbfs.model.uri_paths",
     "disk_cache": "bbfs.resources.cache.disk",

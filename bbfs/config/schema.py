@@ -17,6 +17,7 @@ from bbfs.config.values import DEFAULT_CACHE_BYTES, DEFAULT_DISK_BYTES, DEFAULT_
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DocumentBounds, RemoveTool, SearchTool, TextFiles, WriteTool
+from bbfs.serving.options import parse_address
 
 _MCP_TYPES = ("server", "mcp")
 CAPABILITY_NAMES = ("read", "write", "list", "search")
@@ -66,6 +67,7 @@ Duration = Annotated[float, BeforeValidator(parse_duration)]
 PositiveDuration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Umask = Annotated[int, BeforeValidator(parse_umask)]
+Address = Annotated[tuple[str, int], BeforeValidator(parse_address)]
 UserId = Annotated[int, Field(ge=0, lt=2**32 - 1)]
 
 
@@ -92,6 +94,8 @@ class MountTable(ConfigTable):
     """Allow access by other users."""
     agents: bool = False
     """Describe the sources in `AGENTS.md` at the root too, for agents that look for that."""
+    metrics: Address | None = None
+    """Answer `GET /metrics` for Prometheus at `HOST:PORT`. Whoever reaches it reads names and states of the sources."""
 
 
 class CacheTable(ConfigTable):

@@ -22,7 +22,8 @@ EMBEDDINGS = "embeddings"
 class MountOptions:
     """Ownership and access of the mount. None means the mounting user, and no masked bits.
 
-    agents: the file that describes the sources is at the root as `AGENTS.md` too.
+    agents: the file that describes the sources is at the root as `AGENTS.md` too. metrics: host and port at which the
+    daemon answers with its metrics.
     """
 
     uid: int | None = None
@@ -30,6 +31,7 @@ class MountOptions:
     umask: int | None = None
     allow_other: bool = False
     agents: bool = False
+    metrics: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import cast
 
 import pyfuse3
@@ -29,7 +30,9 @@ from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.sd_notify import ServiceManager
-from bbfs.fuse.status_file import StatusHandler
+from bbfs.fuse.status.endpoint import Endpoint
+from bbfs.fuse.status.files import State, StatusHandler
+from bbfs.fuse.status.whole import state_of
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
@@ -222,7 +225,8 @@ async def _serve(
     async with ending("unmounting") as ended, opened as manager:
         if early:
             ended.set()
-        await _add_views(manager, config, interrupts)
+        state = state_of(manager, config.left_out, interrupts)
+        await _add_views(manager, config, state)
         notifier = Notifier(adapter.device)
         notifier.start()
         queue = Notifications(notifier.send)
@@ -236,6 +240,8 @@ async def _serve(
             nursery.start_soon(manager.keep_flushing)
             nursery.start_soon(Neighbours(manager.changes, path).run)
             nursery.start_soon(_report, manager, service)
+            if config.mount.metrics is not None:
+                await nursery.start(Endpoint(config.mount.metrics, partial(state, 0)).run)
             address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
             if address is not None:
                 files.root_attributes[ATTRIBUTE] = os.fsencode(address)
@@ -266,9 +272,9 @@ def _ownership(config: Config, *, is_lower: bool) -> Ownership:
     )
 
 
-async def _add_views(manager: ResourceManager, config: Config, interrupts: Interrupts) -> None:
+async def _add_views(manager: ResourceManager, config: Config, state: State) -> None:
     """Add the sources that show others: their status, descriptions, searches, and texts of documents."""
-    await manager.add_view(StatusHandler(manager, manager.clock(), config.left_out, interrupts))
+    await manager.add_view(StatusHandler(state))
     await manager.add_view(TextHandler(manager, manager.documents))
     await manager.add_view(SearchHandler(manager))
     await manager.add_view(AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out))

@@ -17,7 +17,7 @@ from bbfs.model.errors import BbfsError
 TYPE = "fuse.bbfs"
 MOUNT_VARIABLE = "BBFS_MOUNT"
 """The variable by which a user tells commands which mount is meant."""
-STATUS_DIRECTORY, STATUS = ".bbfs", "status.json"
+STATUS_DIRECTORY, STATUS, METRICS = ".bbfs", "status.json", "metrics"
 """The directory at the root of a mount that describes the mount, and the file in it with its state."""
 ATTRIBUTE = "user.bbfs.control"
 """The extended attribute of the root of a mount that is the path of its control socket."""

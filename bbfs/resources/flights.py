@@ -146,16 +146,19 @@ class Waiters:
 class RequestTally:
     """How many requests of one source have ended, how many of them have failed, and how long the last ones took.
 
-    A request that was given up has failed. The answer that there is no such resource is no failure.
+    seconds: of all of them together. A request that was given up has failed. The answer that there is no such resource
+    is no failure.
     """
 
     def __init__(self) -> None:
         self.ended = self.failed = 0
+        self.seconds = 0.0
         self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     def note(self, seconds: float, error: BaseException | None) -> None:
         """Count a request that took so many seconds with its slot."""
         self.ended += 1
+        self.seconds += seconds
         self.failed += error is not None and not isinstance(error, NotFound)
         self._latencies.append(seconds)
 

@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from bbfs.serving.http import Listener
 
 
-class _Address(click.ParamType):
+def parse_address(value: object) -> tuple[str, int]:
+    """Return host and port of a text such as "127.0.0.1:9464"; without a host, this machine. Raise ValueError."""
+    host, colon, port = str(value).rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("expected HOST:PORT")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+class Address(click.ParamType):
     name = "HOST:PORT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        host, colon, port = str(value).rpartition(":")
-        if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        try:
+            return parse_address(value)
+        except ValueError:
             self.fail(f"{value!r} is not HOST:PORT", param, ctx)
-        return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of HTTP; the command gets `http`, an `HttpChoice`, or None for standard input and output."""
 
     @click.option(
-        "--http", type=_Address(), help="Serve Streamable HTTP at http://HOST:PORT/mcp; port 0 takes a free one."
+        "--http", type=Address(), help="Serve Streamable HTTP at http://HOST:PORT/mcp; port 0 takes a free one."
     )
     @click.option(
         "--token-file",

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -412,6 +413,20 @@ def test_the_status_has_the_process_the_sources_and_the_programs_that_wait(
     assert ["up", "1", "0"] in [[row[1], *row[3:5]] for row in rows if row[:1] == ["seen"]]
     assert [str(waiting.pid), "ls"] in [row[:2] for row in rows]
     assert str(point) in {each["mount"] for each in json.loads(process("status", "--json").stdout)}
+
+
+def test_the_metrics_are_a_file_and_an_endpoint(mount: Mount, process: Process, folder: Path) -> None:
+    point, _ = mount("--dir", f"seen={folder}", "--metrics", "127.0.0.1:0", "-v")
+    url = re.search(r"metrics at (\S+)", point.with_suffix(".said").read_text())
+    assert url is not None
+    with urllib.request.urlopen(url[1], timeout=10) as answer:
+        scraped = answer.read().decode()
+    for told in (scraped, text(process("cat", point / ".bbfs/metrics"))):
+        assert 'bbfs_source_requests_total{source="seen"} 0.0\n' in told
+    taken = process("mount", folder.parent / "other", "--dir", folder, "--metrics", url[1].split("/")[2])
+    assert taken.returncode != 0
+    assert "Address already in use" in taken.stderr.decode()
+    assert process("mount", folder.parent / "other", "--dir", folder, "--metrics", "9464").returncode == 1
 
 
 def test_the_status_of_what_does_not_answer_is_an_error(mount: Mount, process: Process, folder: Path) -> None:

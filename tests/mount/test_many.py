@@ -76,7 +76,7 @@ def test_the_status_follows_a_listing_that_arrives(mounted: Mounts, tmp_path: Pa
 def test_the_status_is_a_file_like_others_that_no_walk_comes_to(mounted: Mounts) -> None:
     root = mounted(many())
     assert run("ls", "-a", root.path).text.split() == [".", "..", ".about.md", "mcp-server+many"]
-    assert run("ls", root / ".bbfs").text == "status.json\n"
+    assert run("ls", root / ".bbfs").text == "metrics\nstatus.json\n"
     whole = shell("cp .bbfs/status.json /dev/stdout", directory=root.path).text
     assert json.loads(whole).keys() >= {"started", "now", "loads", "memory", "sources"}
     assert json.loads(whole)["loads"] == 0, "to say how it fares is no load"

@@ -28,6 +28,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError
 from bbfs.model.quantities import parse_size, parse_umask
+from bbfs.serving.options import Address
 
 if TYPE_CHECKING:
     from bbfs.config import Config
@@ -105,6 +106,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @click.option("--umask", type=_Umask(), help="The permissions to take away, such as 077.")
 @click.option("--cache", type=SIZE, help="Memory for contents, such as 256MiB.")
 @click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
+@click.option("--metrics", type=Address(), help="Answer GET /metrics for Prometheus; port 0 takes a free one.")
 def mount(
     choice: SourceChoice,
     mount_point: str,
@@ -117,6 +119,7 @@ def mount(
     umask: int | None,
     cache: int | None,
     log: str | None,
+    metrics: tuple[str, int] | None,
 ) -> None:
     """Mount data sources at the directory MNT, which is made if it is missing.
 
@@ -128,6 +131,7 @@ def mount(
     if background and log is None:
         _keep_log(mount_point, choice.verbosity, config)
     given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None, "agents": agents or None}
+    given["metrics"] = metrics
     options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
     config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
 

@@ -62,7 +62,7 @@ class Trees:
     def _waited_for(self) -> str | None:
         """Return the work of the sources in words. It may block: the mount answers that."""
         if self._direct is not None:
-            return progress.of_sources(lazy.status_file.document(self._direct.manager, 0.0)["sources"])
+            return progress.of_sources(lazy.status.document(self._direct.manager, 0.0)["sources"])
         found: list[dict[str, Any]] = []
         for mount in dict.fromkeys(self._used):
             found += MountedTree(mount).status().get("sources", ())

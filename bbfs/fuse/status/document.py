@@ -1,0 +1,66 @@
+"""The state of the sources of a process as one JSON object. No source is asked for it."""
+
+import time
+from typing import Any
+
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.sources import TellsProgress
+
+
+def document(manager: ResourceManager, started: float) -> dict[str, Any]:
+    """Return the state of a mount. No source is asked, and the cost does not grow with the listings."""
+    contents = manager.memory
+    return {
+        "started": _iso(started),
+        "now": _iso(manager.clock()),
+        "loads": manager.loads,
+        "loads_from": dict(manager.loads_by_tier),
+        "memory": {
+            "bytes": contents.bytes,
+            "max_bytes": contents.max_bytes,
+            "contents": len(contents),
+            "hits": contents.hits,
+            "misses": contents.misses,
+            "evictions": contents.evictions,
+        },
+        "sources": [_source(source) for source in manager.sources.values()],
+    }
+
+
+def _source(source: Source) -> dict[str, Any]:
+    state, slots, tally = source.state, source.slots, source.slots.tally
+    progress = source.handler.progress if isinstance(source.handler, TellsProgress) else None
+    return {
+        "id": source.data.id,
+        "uri_prefix": source.data.uri_prefix,
+        "state": state.state,
+        "problem": source.problem,
+        "resources": source.resources,
+        "listing": None
+        if progress is None
+        else {
+            "resources": progress.resources,
+            "pages": progress.pages,
+            "seconds": round(progress.seconds, 3),
+            "complete": progress.complete,
+        },
+        "waiting": source.waiters.count,
+        "in_flight": slots.total - slots.free,
+        "concurrency": slots.total,
+        "requests": {
+            "ended": tally.ended,
+            "failed": tally.failed,
+            "seconds": round(tally.seconds, 6),
+            "median_seconds": _rounded(tally.latency(0.5)),
+            "p95_seconds": _rounded(tally.latency(0.95)),
+        },
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+def _iso(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
