@@ -64,48 +64,64 @@ Shell completion:
 """
 INTERRUPTED = 130
 MOUNT_FAILED = 32
-COMMANDS = {
-    "demo": "demo",
-    "mount": "commands.mount",
-    "umount": "commands.mount",
-    "run": "commands.writing.run",
-    "changes": "commands.writing.scratch",
-    "apply": "commands.writing.scratch",
-    "discard": "commands.writing.scratch",
-    "serve": "commands.serve",
-    "ls": "commands.read",
-    "cat": "commands.read",
-    "stat": "commands.read",
-    "path": "commands.path",
-    "uri": "commands.path",
-    "search": "commands.searching.search",
-    "sources": "commands.sources",
-    "status": "commands.status",
-    "tools": "commands.tools",
-    "call": "commands.tools",
-    "discover": "commands.configuring.discover",
-    "add": "commands.configuring.edit",
-    "remove": "commands.configuring.edit",
-    "import": "commands.configuring.edit",
-    "config": "commands.configuring.config",
-    "login": "commands.login",
-    "logout": "commands.login",
-    "load": "commands.load",
-    "index": "commands.searching.index",
-    "grep": "commands.searching.grep",
-    "watch": "commands.watch",
-    "refresh": "commands.cache",
-    "put": "commands.writing.put",
-    "cp": "commands.writing.files",
-    "mv": "commands.writing.files",
-    "rm": "commands.writing.files",
-    "edit": "commands.writing.files",
-    "pending": "commands.writing.pending",
-    "cache": "commands.cache",
-    "doctor": "commands.doctor",
-    "unmount": "commands.mount",
+GROUPS: dict[str, dict[str, str]] = {
+    "Begin": {
+        "demo": "demo",
+        "mount": "commands.mount",
+        "umount": "commands.mount",
+        "serve": "commands.serve",
+    },
+    "Read": {
+        "ls": "commands.read",
+        "cat": "commands.read",
+        "stat": "commands.read",
+        "search": "commands.searching.search",
+        "grep": "commands.searching.grep",
+        "index": "commands.searching.index",
+        "load": "commands.load",
+        "path": "commands.path",
+        "uri": "commands.path",
+    },
+    "Write": {
+        "edit": "commands.writing.files",
+        "put": "commands.writing.put",
+        "cp": "commands.writing.files",
+        "mv": "commands.writing.files",
+        "rm": "commands.writing.files",
+        "pending": "commands.writing.pending",
+    },
+    "Try, then decide": {
+        "run": "commands.writing.run",
+        "changes": "commands.writing.scratch",
+        "apply": "commands.writing.scratch",
+        "discard": "commands.writing.scratch",
+    },
+    "Tools of MCP servers": {
+        "tools": "commands.tools",
+        "call": "commands.tools",
+    },
+    "Sources": {
+        "sources": "commands.sources",
+        "discover": "commands.configuring.discover",
+        "add": "commands.configuring.edit",
+        "remove": "commands.configuring.edit",
+        "import": "commands.configuring.edit",
+        "config": "commands.configuring.config",
+        "login": "commands.login",
+        "logout": "commands.login",
+    },
+    "Look after a mount": {
+        "status": "commands.status",
+        "watch": "commands.watch",
+        "refresh": "commands.cache",
+        "cache": "commands.cache",
+        "doctor": "commands.doctor",
+    },
 }
-"""The module of each command, in the order of a first use. The command has its name there; `import` has `import_`."""
+"""The module of each command, by what it is for. The command has its name there; `import` has `import_`."""
+COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()} | {
+    "unmount": "commands.mount",  # another name of `umount`, which the help leaves out
+}
 _COMPLETE = "_BBFS_COMPLETE"
 """The variable by which a shell asks click for completions."""
 _PRINT_NOTHING = ("mount", "umount", "unmount")
@@ -160,7 +176,13 @@ class _Commands(click.Group):
         return name, command, rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)  # in the order of a first use, not of the alphabet
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))  # one column for all groups
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), _imported(name).get_short_help_str(80)) for name in names])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:

@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 from forked_daemon import forked
 from repository import SERVERS
 
-from bbfs.cli import COMMANDS, lazy, main, options
+from bbfs.cli import COMMANDS, GROUPS, lazy, main, options
 from bbfs.cli.operands import attributes
 from bbfs.fuse import mountpoint
 from bbfs.model.versions import Expected
@@ -41,6 +41,13 @@ def test_every_help_shows_examples_line_by_line(bbfs: Run, command: str | None) 
     assert examples
     assert examples[0].lstrip().startswith("bbfs ")
     assert "\b" not in result.stdout
+
+
+def test_the_help_has_each_command_once_below_what_it_is_for(bbfs: Run) -> None:
+    shown = bbfs("--help").stdout.partition("Begin:\n")[2].partition("Examples:")[0]
+    listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line.strip()]
+    assert sorted(listed) == sorted(set(COMMANDS) - {"unmount"})
+    assert re.findall(r"^(\S.*):$", shown, re.MULTILINE) == list(GROUPS)[1:]
 
 
 def test_without_a_command_the_help_is_shown(bbfs: Run) -> None:
