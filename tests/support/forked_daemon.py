@@ -61,6 +61,7 @@ class ForkedDaemon:
         """Return the exit status, negative for a signal. Raise TimeoutExpired."""
         if self.returncode is None:
             self.returncode = self._forker.status(self.pid, self.args, timeout)
+            self._close()  # a run of a thousand rounds keeps the daemons of all of them
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -74,9 +75,14 @@ class ForkedDaemon:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def _close(self) -> None:
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
-            os.close(self._pidfd)
+            self._close()
 
 
 def start(

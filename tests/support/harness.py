@@ -207,11 +207,14 @@ class Mount:
     def _await_ready(self, ready: socket.socket) -> None:
         """Wait for READY=1 of the notification protocol, or for the end of the process."""
         pidfd = os.pidfd_open(self.pid)
+        either = select.poll()  # select(2) takes no descriptor from 1024 up
+        for each in (ready.fileno(), pidfd):
+            either.register(each, select.POLLIN)
         try:
             deadline = time.monotonic() + START_TIMEOUT
             while (left := deadline - time.monotonic()) > 0:
-                readable, _, _ = select.select([ready, pidfd], [], [], left)
-                if ready in readable and b"READY=1" in ready.recv(4096):
+                readable = [each for each, _ in either.poll(left * 1000)]
+                if ready.fileno() in readable and b"READY=1" in ready.recv(4096):
                     return
                 if pidfd in readable:
                     break
