@@ -94,6 +94,8 @@ class MountTable(ConfigTable):
     """Allow access by other users."""
     agents: bool = False
     """Describe the sources in `AGENTS.md` at the root too, for agents that look for that."""
+    read_only: bool = False
+    """Refuse every write, whatever the sources grant."""
     metrics: Address | None = None
     """Answer `GET /metrics` for Prometheus at `HOST:PORT`. Whoever reaches it reads names and states of the sources."""
 

@@ -23,7 +23,7 @@ class MountOptions:
     """Ownership and access of the mount. None means the mounting user, and no masked bits.
 
     agents: the file that describes the sources is at the root as `AGENTS.md` too. metrics: host and port at which the
-    daemon answers with its metrics.
+    daemon answers with its metrics. read_only: the kernel refuses every write, whatever the sources grant.
     """
 
     uid: int | None = None
@@ -32,6 +32,7 @@ class MountOptions:
     allow_other: bool = False
     agents: bool = False
     metrics: tuple[str, int] | None = None
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -69,6 +70,11 @@ def options(config: Config, handlers: Iterable[Handler] = ()) -> set[str]:
     return chosen
 
 
+def _without_writes(config: Config) -> Config:
+    sources = [replace(each, capabilities=replace(each.capabilities, write=False)) for each in config.sources]
+    return replace(config, sources=tuple(sources))
+
+
 def mount(
     config: Config,
     mount_point: str,
@@ -95,6 +101,8 @@ def _mount(
     path = place.path
     service = ServiceManager(os.environ)
     allow_many()
+    if config.mount.read_only:
+        config = _without_writes(config)
     composition = compose(config, path, lasting=True)
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
     others = notifications.devices()

@@ -99,6 +99,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @source_options
 @click.option("--background", is_flag=True, help="Return once mounted; not 0 if that failed.")
 @click.option("--scratch", metavar="DIR", type=DIRECTORY, help="Let programs write; DIR keeps it, no source has it.")
+@click.option("--read-only", is_flag=True, help="Refuse every write, whatever the sources grant.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the mount.")
 @click.option("--agents", is_flag=True, help="Describe the sources in AGENTS.md at the root, too.")
 @click.option("--uid", type=_USER_ID, help="The owner of the files, if not you.")
@@ -112,6 +113,7 @@ def mount(
     mount_point: str,
     background: bool,
     scratch: str | None,
+    read_only: bool,
     allow_other: bool,
     agents: bool,
     uid: int | None,
@@ -125,13 +127,15 @@ def mount(
 
     Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced.
     """
+    if scratch is not None and read_only:
+        raise click.UsageError("--scratch lets programs write, and --read-only does not")
     config = choice.load_to_serve(tells=background and not choice.verbosity.quiet)
     lazy.mounting.require()
     set_up_log(choice.verbosity, config, log)
     if background and log is None:
         _keep_log(mount_point, choice.verbosity, config)
     given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None, "agents": agents or None}
-    given["metrics"] = metrics
+    given |= {"metrics": metrics, "read_only": read_only or None}
     options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
     config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
 
