@@ -429,13 +429,19 @@ def test_the_metrics_are_a_file_and_an_endpoint(mount: Mount, process: Process, 
     assert process("mount", folder.parent / "other", "--dir", folder, "--metrics", "9464").returncode == 1
 
 
-def test_the_status_of_what_does_not_answer_is_an_error(mount: Mount, process: Process, folder: Path) -> None:
+def test_the_status_of_what_does_not_answer_is_an_error(
+    mount: Mount, process: Process, folder: Path, until: Until
+) -> None:
     assert process("status", folder).stderr.decode() == f"bbfs: {folder} is not a mount point\n"
     point, daemon = mount("--dir", str(folder))
+    daemon.send_signal(signal.SIGSTOP)
+    [hung] = json.loads(process("status", point, "--json").stdout)
+    assert hung == {"mount": str(point), "error": f"{point} does not answer"}
     daemon.kill()
+    until(lambda: daemon.poll() is not None)
     dead = process("status", point)
     assert dead.returncode == 1
-    assert f"{point} is dead: its daemon is gone" in dead.stdout.decode()
+    assert f"{point}: is dead: its daemon is gone" in dead.stdout.decode()
 
 
 def test_the_status_of_an_older_bbfs_is_shown_as_far_as_it_goes(

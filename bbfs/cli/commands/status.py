@@ -10,10 +10,10 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.operands.access import pending_store
-from bbfs.cli.operands.location import asked
+from bbfs.cli.operands.location import ANSWERS_WITHIN, Asking
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY, MountError
-from bbfs.model.errors import ProtocolViolation
+from bbfs.model.errors import BbfsError, ProtocolViolation
 from bbfs.model.quantities import counted, duration_text, size_text
 
 _COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
@@ -45,7 +45,8 @@ def status(mount: str | None, as_json: bool) -> None:
     paths = [mountpoint.canonical(mount)] if mount is not None else [each.path for each in mountpoint.own_mounts()]
     if mount is not None and mountpoint.mount_at(mount) is None:
         raise MountError(f"{mount} is not a mount point")
-    found = [_state(path) for path in sorted(paths)]
+    asking = {path: Asking(path, partial(_document, path)) for path in sorted(paths)}  # all at once: some may hang
+    found = [_state(path, each) for path, each in asking.items()]
     if as_json:
         output.as_json(found)
     elif not found:
@@ -57,12 +58,12 @@ def status(mount: str | None, as_json: bool) -> None:
     click.get_current_context().exit(1 if not found or any("error" in state for state in found) else 0)
 
 
-def _state(path: str) -> dict[str, Any]:
+def _state(path: str, asking: Asking[dict[str, Any]]) -> dict[str, Any]:
     """Return what the daemon of a mount says of itself, or why it says nothing."""
     try:
-        return {"mount": path, **asked(path, partial(_document, path))}
-    except OSError as error:
-        gone = error.errno in mountpoint.GONE
+        return {"mount": path, **asking.answer(ANSWERS_WITHIN)}
+    except (BbfsError, OSError) as error:
+        gone = isinstance(error, OSError) and error.errno in mountpoint.GONE
         return {"mount": path, "error": output.reason(mountpoint.dead(path) if gone else error)}
 
 
@@ -79,7 +80,8 @@ def _show(state: dict[str, Any]) -> None:
     """Print the state of a mount. The daemon of an older bbfs says less."""
     path = click.style(output.printable(state["mount"]), bold=True)
     if "error" in state:
-        click.echo(f"{path}: {click.style(output.printable(state['error']), fg='red')}")
+        said = state["error"].removeprefix(f"{state['mount']} ")  # most errors of mounts begin with it
+        click.echo(f"{path}: {click.style(output.printable(said), fg='red')}")
         return
     up = duration_text((_moment(state["now"]) - _moment(state["started"])).total_seconds())
     click.echo(f"{path}: {', '.join([f'up {up}', *_process(state)])}")
