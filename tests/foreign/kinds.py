@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import forked_daemon
 from harness import State, config_text, unexpected_lines
 from programs import run, shell
 from saved_places import places
@@ -88,14 +88,7 @@ def ground(kind: str) -> Iterator[Ground]:
 @contextmanager
 def _served(words: list[str], mnt: Path, log: Path, state: State) -> Iterator[None]:
     with log.open("wb") as written:
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "bbfs", "mount", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=written,
-            stderr=written,
-            env=state.environ(),
-            start_new_session=True,
-        )
+        daemon = forked_daemon.start(["mount", *words], state.environ(), written.fileno())
     try:
         deadline = time.monotonic() + START
         while not _is_served(mountpoint.mount_at(str(mnt))):

@@ -1,11 +1,11 @@
 """A small knowledge base, its commands, and clients of both eras of the protocol."""
 
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import trio
+from forked_daemon import forked
 from mcp import Client
 
 from bbfs.knowledge.database.store import Store
@@ -61,7 +61,7 @@ def command(database: Path) -> Callable[..., Awaitable[str]]:
     """Runs a command of the module on the database, in a process of its own; answers what it prints."""
 
     async def run(name: str, *arguments: str, stdin: bytes = b"") -> str:
-        line = [sys.executable, "-m", "bbfs.knowledge", name, "--db", str(database), *arguments]
+        line = forked("-m", "bbfs.knowledge", name, "--db", database, *arguments)
         with trio.fail_after(BOUND):
             done = await trio.run_process(line, stdin=stdin, capture_stdout=True)
         return done.stdout.decode()

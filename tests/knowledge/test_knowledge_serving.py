@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 from listening_client import subscribed
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -43,15 +44,14 @@ def quiet(tmp_path: Path) -> Iterator[Any]:
 @pytest.fixture
 def stdio(store: Store, database: Path, quiet: Any) -> Any:
     """A transport that starts a server of its own."""
-    arguments = ["-W", "error", "-m", "bbfs.knowledge", "serve", "--db", str(database)]
-    return stdio_client(StdioServerParameters(command=sys.executable, args=arguments), errlog=quiet)
+    command, *arguments = forked("-m", "bbfs.knowledge", "serve", "--db", database)
+    return stdio_client(StdioServerParameters(command=command, args=arguments), errlog=quiet)
 
 
 @pytest.fixture
 def http_server(store: Store, database: Path, quiet: Any) -> Iterator[subprocess.Popen[str]]:
     """A server over HTTP, which says its URL in its first line; at the end it goes away on SIGTERM, with success."""
-    options = ["--db", str(database), "--http", "127.0.0.1:0"]
-    line = [sys.executable, "-W", "error", "-m", "bbfs.knowledge", "serve", *options]
+    line = forked("-m", "bbfs.knowledge", "serve", "--db", database, "--http", "127.0.0.1:0")
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=quiet, text=True) as server:
         try:
             yield server
@@ -175,7 +175,7 @@ async def test_listening_ends_properly_when_the_server_stops(http_server: subpro
 
 def test_the_server_says_why_it_cannot_start(tmp_path: Path) -> None:
     (tmp_path / "kb").write_text("no database")
-    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(tmp_path / "kb")]
+    line = forked("-m", "bbfs.knowledge", "serve", "--db", tmp_path / "kb")
     done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOUND, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"Error: {tmp_path}/kb: file is not a database\n"
@@ -183,7 +183,7 @@ def test_the_server_says_why_it_cannot_start(tmp_path: Path) -> None:
 
 def test_only_who_asks_for_it_gets_a_new_base(tmp_path: Path) -> None:
     base = tmp_path / "typo.db"
-    line = [sys.executable, "-m", "bbfs.knowledge"]
+    line = forked("-m", "bbfs.knowledge")
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -201,7 +201,7 @@ def test_only_who_asks_for_it_gets_a_new_base(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_server_whose_input_stays_open(database: Path, number: signal.Signals) -> None:
-    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(database), "--create"]
+    line = forked("-m", "bbfs.knowledge", "serve", "--db", database, "--create")
     request = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         try:
@@ -222,7 +222,7 @@ def test_hostile_lines_are_refused_before_they_are_parsed(store: Store, database
         b"{nothing": "no JSON",
         b'{"jsonrpc":"2.0","id":1,"method":"nothing","params":{"a":"' + b"x" * (32 << 20) + b'"}}': "Method not found",
     }
-    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(database)]
+    line = forked("-m", "bbfs.knowledge", "serve", "--db", database)
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdin is not None

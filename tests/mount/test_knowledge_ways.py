@@ -7,7 +7,6 @@ import base64
 import math
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 from harness import Mounts, folder
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
@@ -50,7 +50,7 @@ class Knowledge:
         self("import", "--collection", "docker", "--title", "Docker Guides", str(notes), str(home / "logo.png"))
 
     def line(self, command: str, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "bbfs.knowledge", command, "--db", str(self.database), *arguments]
+        return forked("-m", "bbfs.knowledge", command, "--db", self.database, *arguments)
 
     def __call__(self, command: str, *arguments: str, stdin: str | None = None) -> None:
         subprocess.run(

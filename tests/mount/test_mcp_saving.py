@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+from forked_daemon import forked
 from harness import Mount, Mounts, SourceTable, mcp
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
@@ -37,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def url(store: Store) -> Iterator[str]:
-    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", store.path, "--writable"]
+    line = forked("-m", "bbfs.knowledge", "serve", "--db", store.path, "--writable")
     options = ["--http", "127.0.0.1:0", "--no-token", "--ttl", "3600"]
     with subprocess.Popen([*line, *options], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -93,7 +94,7 @@ def a_conflict_keeps_both(mount: Mount, store: Store) -> None:
     here = mount / f"{KNOWLEDGE}/docs/document"
     save = "import subprocess; f = os.open(sys.argv[1], os.O_RDWR); os.pread(f, 9, 0); "
     save += "subprocess.run(sys.argv[2:], input=b'theirs', check=True, capture_output=True); os.pwrite(f, b'mine', 0); "
-    put = [sys.executable, "-m", "bbfs.knowledge", "put", "--db", store.path, "docs", "note.md", "-"]
+    put = forked("-m", "bbfs.knowledge", "put", "--db", store.path, "docs", "note.md", "-")
     assert errno_of(f"exec({save + 'os.fsync(f)'!r})", here / "note.md", *put) == "ESTALE"
     assert stored(store, "note.md") == b"theirs"
     assert {content[:4] for content in mount.state.kept()} == {b"mine"}
@@ -131,7 +132,7 @@ async def test_programs_save_documents_and_other_clients_are_told(mounted: Mount
 def test_a_server_that_is_killed_during_a_save_has_all_or_nothing_of_it(
     mounted: Mounts, programs: type[Program], store: Store
 ) -> None:
-    command = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", store.path, "--writable", "--ttl", "3600"]
+    command = forked("-m", "bbfs.knowledge", "serve", "--db", store.path, "--writable", "--ttl", "3600")
     options = {key: value for key, value in kb("").items() if key not in ("name", "mcpConfig")}
     mount = mounted(mcp("kb", command, **options), expected=["SIGKILL", "not written"])
     note = mount / f"{KNOWLEDGE}/docs/document/note.md"

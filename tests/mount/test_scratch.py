@@ -58,7 +58,7 @@ class Place:
     ) -> "CompletedProcess[str]":
         """Run a command. meant: names of sources are those at `mnt`, whatever else is mounted on this machine."""
         environ = self.state.environ() | ({"BBFS_MOUNT": str(self.mnt)} if meant else {})
-        if by or words[0] in ("mount", "run"):  # `State.processes` finds by its environment what these leave
+        if by:
             done = subprocess.run(
                 [*by, sys.executable, "-m", "bbfs", *map(str, words)], env=environ, stdin=subprocess.DEVNULL,
                 capture_output=True, encoding="utf-8", errors="replace", timeout=BOUND * 2, check=False,
@@ -740,6 +740,7 @@ def test_what_a_killed_keeper_leaves_is_not_below_the_next_use_of_the_scratch(pl
     place.mount()
     (place.notes / "mine").write_text("mine")
     os.kill(min(int(each.partition(":")[0]) for each in place.state.processes()), signal.SIGKILL)
+    await_that(lambda: place.state.processes() == [], "the end of the daemon, which has the scratch until then")
     if then == "run":
         assert place.run("--scratch", place.scratch, command="cat mine").stdout == "mine"
     else:

@@ -5,7 +5,6 @@ The stores and servers of files have tests of their own; here is every other kin
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from forked_daemon import forked
 from harness import Mounts
 from killable import NAME, KilledKnowledge
 from notion_server import TOKEN, NotionServer, id_of, notion_server
@@ -42,7 +42,7 @@ class Kind:
 def knowledge(home: Path, stack: ExitStack) -> Kind:
     server = stack.enter_context(closing(KilledKnowledge("streams", home)))
     server.put(b"one")
-    line = [sys.executable, "-m", "bbfs.knowledge", "put", "--db", str(home / "kb.sqlite"), "docs", NAME, "-"]
+    line = forked("-m", "bbfs.knowledge", "put", "--db", home / "kb.sqlite", "docs", NAME, "-")
     put = f"subprocess.run({line}, input=b'theirs', check=True, capture_output=True)"
     return Kind(server.table(), f"{server.directory}/{NAME}", "{}", put, lambda: (server.get() or b"").decode())
 

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 import trio
 from click.testing import CliRunner
+from forked_daemon import forked
 from harness import State, config_text, folder, mcp, unexpected_lines
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -193,7 +194,7 @@ def test_what_is_wrong_with_a_configuration_is_said_in_a_line(
     (tmp_path / "mnt").mkdir()
     wrong = tmp_path / "wrong.toml"
     wrong.write_text('[[sources]]\nname = "one"\ntype = "memory"\nconfig = {colour = "red"}\n')
-    line = [sys.executable, "-m", "bbfs", *command, "--config", str(wrong)]
+    line = forked("-m", "bbfs", *command, "--config", wrong)
     ended = subprocess.run(
         line,
         env=state.environ(),
@@ -226,7 +227,7 @@ def test_an_option_that_cannot_be_is_refused(local: Path, option: str, says: str
 def test_an_output_that_nobody_reads_ends_it_quietly(state: State, local: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    line = [sys.executable, "-m", "bbfs", "serve", "--config", os.devnull, "--dir", f"local={local}"]
+    line = forked("-m", "bbfs", "serve", "--config", os.devnull, "--dir", f"local={local}")
     with os.fdopen(writing, "wb") as output:
         ended = subprocess.run(
             [*line, "--http", "127.0.0.1:0"],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_daemon import forked
 from harness import State, unexpected_lines
 
 GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -29,7 +30,7 @@ def serve(state: State, local: Path) -> Serve:
 
     @contextmanager
     def run() -> Iterator[subprocess.Popen[bytes]]:
-        line = [sys.executable, "-m", "bbfs", "serve", "--config", os.devnull, "--dir", f"local={local}"]
+        line = forked("-m", "bbfs", "serve", "--config", os.devnull, "--dir", f"local={local}")
         pipe = subprocess.PIPE
         process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, env=state.environ())
         with process:

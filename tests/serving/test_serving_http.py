@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from forked_daemon import forked
 
 from bbfs.knowledge.database.store import Store
 from bbfs.serving.http import ListenError, token_of_file
@@ -76,14 +77,15 @@ def serve(serve_command: list[str], tmp_path: Path) -> Serve:
     """Start it: `with serve("--http", …, files=1024) as served`; at the end it goes on SIGTERM, with success."""
 
     @contextmanager
-    def run(*options: str, files: int | None = None) -> Iterator[Served]:
+    def run(*options: str, files: int | None = None, is_forked: bool = True) -> Iterator[Served]:
         def limit() -> None:
             if files is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
         environ = os.environ | {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CONFIG", "CACHE", "DATA")}
         errors = tmp_path / "stderr"
-        line = [sys.executable, "-m", *serve_command, *options]
+        words = ["-m", *serve_command, *options]
+        line = forked(*words) if is_forked else [sys.executable, *words]  # a stand-in has another PID
         with (
             errors.open("w") as written,
             subprocess.Popen(
@@ -201,7 +203,7 @@ def test_a_client_that_reads_nothing_does_not_delay_the_end(serve: Serve) -> Non
 
 
 def test_without_a_token_no_other_machine_is_served(serve_command: list[str], serve: Serve) -> None:
-    line = [sys.executable, "-m", *serve_command, "--http", "0.0.0.0:0", "--no-token"]
+    line = forked("-m", *serve_command, "--http", "0.0.0.0:0", "--no-token")
     ended = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
     assert ended.returncode == 1
     assert re.search("without a token only programs of this machine may be served, not 0.0.0.0", ended.stderr)
@@ -235,7 +237,7 @@ def opened(url: str) -> str:
 @pytest.mark.parametrize("serve_command", ["data sources"], indirect=True)
 def test_answers_that_are_not_read_cost_bounded_memory_and_delay_no_other(tmp_path: Path, serve: Serve) -> None:
     (tmp_path / "large").write_bytes(b"large text\n" * 300_000)
-    with serve("--http", "127.0.0.1:0", "--no-token") as served, ExitStack() as stack:
+    with serve("--http", "127.0.0.1:0", "--no-token", is_forked=False) as served, ExitStack() as stack:
         greedy, other = opened(served.url), opened(served.url)
         before, parts = memory(served.process.pid), urlsplit(served.url)
         call = {"uri": "bb-filesystem+here+file:./large"}

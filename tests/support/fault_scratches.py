@@ -80,7 +80,6 @@ class ScratchRound(Round):
         """Mount the scratch, and wait until the overlay is there."""
         words = ["mount", str(self.path), "--config", str(self._config), "--scratch", str(self._scratch)]
         self._keeper = start(words, self._home.environ(), self._log.fileno())
-        self._home.forked.append(self._keeper)
         wait_for(lambda: self._is_mounted() or self._keeper.poll() is not None, "the overlay")
         assert self._keeper.poll() is None, self.log()
 

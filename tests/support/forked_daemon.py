@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -85,6 +86,14 @@ class ForkedDaemon:
             self._close()
 
 
+def mark_of(home: str | Path) -> str:
+    """Return the name of the processes of a daemon or command in this home, as far as they run no other program.
+
+    The kernel shows the environment of the process that forks in the place of theirs (proc_pid_environ(5)).
+    """
+    return str(home)[-15:]  # TASK_COMM_LEN
+
+
 def start(
     arguments: Sequence[str],
     environ: Mapping[str, str],
@@ -95,7 +104,7 @@ def start(
     """Run `bbfs ARGUMENTS` in a session of its own, with nothing to read. errors: None has them go to `out`, too."""
     forker = _forker("daemon")
     words = ["-m", "bbfs", *map(str, arguments)]
-    request = {"words": words, "environ": dict(environ), "directory": str(directory or os.getcwd())}
+    request = {"words": words, "environ": dict(environ), "directory": str(directory or os.getcwd()), "is_marked": True}
     with open(os.devnull, "rb") as nothing:
         forker.ask(request, [nothing.fileno(), out, out if errors is None else errors])
     return ForkedDaemon(forker, words)
@@ -235,11 +244,15 @@ def _run(request: dict[str, Any]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environ"])
+    if "files" in request:
+        resource.setrlimit(resource.RLIMIT_NOFILE, request["files"])
     for number, name in enumerate(("stdin", "stdout", "stderr")):  # these know what they were opened on
         errors = "backslashreplace" if name == "stderr" else "surrogateescape"
         mode, buffering = "w" if number else "r", 1 if name == "stderr" else -1
         setattr(sys, name, open(number, mode, buffering, "utf-8", errors, closefd=False))  # noqa: SIM115
         setattr(sys, f"__{name}__", getattr(sys, name))
+    if request.get("is_marked"):
+        Path("/proc/self/comm").write_text(mark_of(os.environ.get("HOME", "")))
     if (module := os.environ.pop("BBFS_TEST_IMPORT", None)) is not None:
         importlib.import_module(module)
     first, *rest = request["words"]
@@ -252,9 +265,41 @@ def _run(request: dict[str, Any]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
-if __name__ == "__main__":
-    for module in IMPORTED[sys.argv[1]]:
+class _End:
+    """The end of a forked process, without what Python does last: to take apart all modules costs as much as a start.
+
+    To be registered (atexit) before all else, so that it comes last. Before it, the garbage is collected, so that what
+    nobody has closed is told as always.
+    """
+
+    status: int | None = None
+
+    def note(self, ended: SystemExit | None = None) -> None:
+        code = None if ended is None else ended.code
+        self.status = 0 if code is None else code if isinstance(code, int) else None
+
+    def __call__(self) -> None:
+        if self.status is not None:
+            gc.collect()
+            sys.stdout.flush()
+            os._exit(self.status)
+
+
+def _main(kind: str, *ends: str) -> None:
+    end = _End()
+    atexit.register(end)
+    for module in IMPORTED[kind]:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    _run(_Forking(*(socket.socket(fileno=int(number)) for number in sys.argv[2:])).serve())
+    request = _Forking(*(socket.socket(fileno=int(number)) for number in ends)).serve()
+    try:
+        _run(request)
+    except SystemExit as ended:
+        end.note(ended)
+        raise
+    end.note()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

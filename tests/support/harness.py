@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import forked_daemon
-from forked_daemon import ForkedDaemon
+from forked_daemon import ForkedDaemon, mark_of
 from programs import Done, bbfs, children_of
 
 from bbfs.fuse import mountpoint, notifier
@@ -76,7 +76,6 @@ class State:
     """Where a daemon keeps things: a home with the XDG directories in it. Two mounts in a row may share one."""
 
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="bbfs-home-")))
-    forked: list[ForkedDaemon] = field(default_factory=list[ForkedDaemon])
 
     def environ(self) -> dict[str, str]:
         directories = {"XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config", "XDG_RUNTIME_DIR": "run"}
@@ -98,14 +97,16 @@ class State:
 
     def processes(self) -> list[str]:
         """The processes that live in this home: what a daemon started, whatever became of their parents."""
-        found = [f"{each.pid}: {' '.join(each.args)}" for each in self.forked if each.poll() is None]
-        wanted = f"HOME={self.home}".encode()  # of a forked daemon, the kernel shows what the forking process has
+        found: list[str] = []
+        wanted, mark = f"HOME={self.home}".encode(), mark_of(self.home)
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             with contextlib.suppress(OSError):
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(f"{entry.name}: {(entry / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}")
+                words = (entry / "cmdline").read_bytes().replace(bytes(1), b" ").decode()  # none when it has ended
+                is_forked = words and (entry / "comm").read_text() == f"{mark}\n"
+                if is_forked or wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(f"{entry.name}: {words}")
         return found
 
 
@@ -166,8 +167,7 @@ class Mount:
         self, arguments: list[str], environ: dict[str, str], log: int, python: str | Path | None
     ) -> subprocess.Popen[bytes] | ForkedDaemon:
         if python is None:
-            self.state.forked.append(forked_daemon.start(["mount", "--config", *arguments], environ, log))
-            return self.state.forked[-1]
+            return forked_daemon.start(["mount", "--config", *arguments], environ, log)
         return subprocess.Popen(
             [*mount_command(python), *arguments],
             stdin=subprocess.DEVNULL,

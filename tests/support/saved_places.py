@@ -16,6 +16,7 @@ from urllib.request import urlopen
 from xml.etree import ElementTree
 
 from file_servers import FileServer
+from forked_daemon import forked
 from harness import SourceTable, folder, mcp
 from mariadb_server import PASSWORD as MARIADB_PASSWORD
 from mariadb_server import mariadb_server
@@ -278,7 +279,7 @@ class KnowledgePlace(Place):
         super().__init__(
             mcp(
                 "kb",
-                [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", path, "--writable", "--ttl", "3600"],
+                forked("-m", "bbfs.knowledge", "serve", "--db", path, "--writable", "--ttl", "3600"),
                 capabilities=WRITE,
                 write={"tool": "put_document", "blob": "blob", **tools},
                 remove={"tool": "remove_document", **tools},

@@ -6,6 +6,7 @@ server does.
 
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -14,7 +15,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> None:
-    request = {"words": sys.argv[2:], "environ": dict(os.environ), "directory": os.getcwd()}
+    request = {
+        "words": sys.argv[2:],
+        "environ": dict(os.environ),
+        "directory": os.getcwd(),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+    }
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as forking:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         forking.connect("\0" + sys.argv[1])
