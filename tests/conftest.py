@@ -1,6 +1,7 @@
 """Shared by all tests: how properties are tested, and what programs begin with."""
 
 import ctypes
+import gc
 import os
 import signal
 import tempfile
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the directories of short files to the end. A worker has a whole file, and the last one should be short."""
     last = [TESTS / name for name in ("config", "fuse", "model", "resources")]
     items.sort(key=lambda item: any(directory in item.path.parents for directory in last))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through half a million objects that last until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
