@@ -425,6 +425,38 @@ async def test_a_killed_mount_leaves_the_time_of_its_write_to_other_processes(
 
 
 @pytest.mark.semantics("S20.1")
+async def test_a_program_that_writes_waits_for_one_transaction_of_the_index(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    key, asked = ("s", "x://a"), list[str]()
+    old, new = (
+        Cached((Part(None, None, MemoryContent(data)),), at, 10.0) for data, at in ((b"old", 1.0), (b"new", 2.0))
+    )
+    with closing(DiskCache(tmp_path / "contents", 1 << 20)) as disk:
+        tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 3.0)
+        tier.keep(key, old)
+        await tier.flush()
+        for name in ("expire", "mark", "put"):
+            made = getattr(disk, name)
+            setattr(disk, name, lambda *given, name=name, made=made: asked.append(name) or made(*given))
+        tier.invalidate(*key)
+        tier.overwrite(key, new)
+        await tier.settle()
+        assert asked == ["mark"]
+        found = disk.read(*key, 1 << 20)
+        assert found is not None
+        assert not found.parts, "the disk has nothing from before, and the new content comes later"
+        await tier.flush()
+        assert asked == ["mark", "put"]
+        tier.invalidate(*key)
+        await until(lambda: asked == ["mark", "put", "expire"])
+        found = await tier.recall(key)
+        assert found is not None
+        assert found.stale
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S20.1")
 async def test_a_write_that_the_index_could_not_take_is_settled_by_the_next_one(
     nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -131,7 +131,8 @@ class DiskTier:
         with trio.move_on_after(DISK_PATIENCE):
             work = partial(_look_and_read, self._disk, key, self._in_memory)
             found = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-            if found is not None and (key in self._expired or (key[0], None) in self._expired):
+            is_behind = key in self._overwritten or key in self._expired or (key[0], None) in self._expired
+            if found is not None and is_behind:
                 found = replace(found, stale=True)  # the index has not been updated yet
             return found
         log.warning("the disk cache does not answer")
@@ -176,6 +177,7 @@ class DiskTier:
         """Cache what the mount has written under a key. The disk has what was before until `settle`."""
         self.keep(key, cached)
         self._overwritten[key] = cached.fetched_at
+        self._expired.pop(key, None)  # `settle` leaves nothing of it that could be fresh
 
     def overwrite_below(self, fingerprint: str, start: str) -> None:
         """Cache nothing of the resources whose URIs begin so. The disk has what was before until `settle`."""
@@ -246,6 +248,10 @@ class DiskTier:
         self._scheduled = False
         await self.flush()
 
+    async def _flush_expired(self) -> None:
+        if self._expired:  # the mount may have overwritten it since
+            await self.flush()
+
     async def flush(self) -> None:
         """Write all contents and invalidations up to now. Between two batches, others have the lock."""
         while self._unwritten or self._expired:
@@ -275,7 +281,7 @@ class DiskTier:
             if key[0] == fingerprint and key in self._unwritten:
                 self._unwritten[key] = replace(self._unwritten[key], stale=True)
         if not self._expired:
-            self._nursery.start_soon(self.flush)
+            self._nursery.start_soon(self._flush_expired)
         self._expired[fingerprint, uri] = next(self._numbers)
         if len(self._expired) > UNEXPIRED:
             self._expired = {(source, None): next(self._numbers) for source, _ in self._expired}
