@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Literal, TypeVar
@@ -339,18 +340,23 @@ class LibraryBackend(RemoteBackend):
     async def open(self, path: Names) -> Opened:
         """Stat an object and read it whole, or only open it if it is larger than `max_memory`."""
         for _ in range(ATTEMPTS):
-            item = await self.stat(path, is_directory=False)
-            size = item.size or 0
-            fetch = partial(self._call, path, self._read, path, item)
-            if size > self._max_memory:
+            with suppress(Outdated):
+                item, data = await self._looked(path)
+                if data is not None:
+                    return Opened(MemoryContent(data), item)
+                size, fetch = item.size or 0, partial(self._call, path, self._read, path, item)
                 version = item.etag or f"{item.modified_ns or 0:x}-{size:x}"
                 what, timeout = self._what(path), self._timeout
                 return Opened(RangedContent(fetch, size, version, what, timeout, self._blocks), item)
-            try:
-                return Opened(MemoryContent(await fetch(0, size) if size else b""), item)
-            except Outdated:
-                continue
         raise Busy(f"{self._what(path)}: changed while it was read, {ATTEMPTS} times in a row")
+
+    async def _looked(self, path: Names) -> tuple[StoredItem, bytes | None]:
+        """Return an object and its bytes, None if it is larger than `max_memory`. Raises Outdated."""
+        item = await self.stat(path, is_directory=False)
+        size = item.size or 0
+        if size > self._max_memory:
+            return item, None
+        return item, await self._call(path, self._read, path, item, 0, size) if size else b""
 
     def _abandon(self) -> None:
         """End what the threads wait for, after a request was given up. Must not block."""

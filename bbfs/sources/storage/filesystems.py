@@ -73,6 +73,8 @@ _SAID = {
 """Sentences for errors whose own text may have secrets in it, by the names of their classes and bases."""
 _AT_ONCE = {"ftp": 1, "sftp": 8}
 """Requests of one connection at once: ftplib takes one, paramiko one in each session. OpenSSH allows ten sessions."""
+PART = 256 << 10
+"""Bytes of a file that are asked of a server of SFTP together."""
 _FEW = 4
 """Lines of a listing beyond its limit: one more, the directory, and the one above."""
 _ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, struct.error)
@@ -164,12 +166,28 @@ class FilesystemBackend(LibraryBackend):
             raise PermissionError("a symbolic link, and links are not followed")
         return entry
 
+    async def _looked(self, path: Names) -> tuple[StoredItem, bytes | None]:
+        return await self._call(path, self._looked_at, path)
+
+    def _looked_at(self, fs: Any, path: Names) -> tuple[StoredItem, bytes | None]:
+        """Do what `_looked` does in one thread."""
+        item = self._of_kind(described(path, self._info(fs, path)), is_directory=False)
+        size = item.size or 0
+        if size > self._max_memory:
+            return item, None
+        return item, self._read(fs, path, item, 0, size) if size else b""
+
     def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
-        data = store.cat_file(self._path(path), start=offset, end=offset + length)
-        now = described(path, self._info(store, path))
-        if (now.size, now.modified_ns, now.etag) != (item.size, item.modified_ns, item.etag) or len(data) != length:
+        where, data, now = self._path(path), b"", item
+        if self._place.scheme == "sftp" and length <= PART:
+            data, entry = store.part(where, offset, length)
+            now = described(path, entry)
+        if len(data) != length:
+            data = bytes(store.cat_file(where, start=offset, end=offset + length))
+            now = described(path, self._info(store, path))
+        if now != item or len(data) != length:
             raise Outdated(f"{self._what(path)}: was changed while it was open")
-        return bytes(data)
+        return data
 
     def _drop(self, fs: Any) -> None:
         """Use another connection from now on, and end this one."""

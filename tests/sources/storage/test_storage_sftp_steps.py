@@ -84,6 +84,45 @@ async def test_a_time_is_set_in_two_waits(handler: StorageHandler, server: SftpS
     assert await handler.stat(uri_of(handler)) == told
 
 
+@pytest.mark.semantics("S13")
+@pytest.mark.parametrize(("size", "reads"), [(5, 1), (100 << 10, 4)])
+async def test_a_small_file_is_read_in_three_waits(
+    handler: StorageHandler, server: SftpServer, size: int, reads: int
+) -> None:
+    data = os.urandom(size)
+    (server.root / "a").write_bytes(data)
+    server.group(1, 1, reads + 2)
+    loaded = await handler.load(uri_of(handler))
+    assert server.asked == ["lstat", "open", *["read"] * reads, "close", "lstat"]
+    assert loaded.parts[0].content.read(0, size) == data
+
+
+@pytest.mark.semantics("S13")
+@pytest.mark.parametrize("change", ["longer", "shorter", "link", "gone"])
+async def test_a_file_that_changes_while_it_is_read_is_read_again(
+    handler: StorageHandler, server: SftpServer, change: str
+) -> None:
+    file = server.root / "a"
+    file.write_bytes(OLD)
+
+    def meet(name: str, transport: paramiko.Transport) -> None:
+        if len(server.asked) == 2:
+            file.unlink()
+            if change == "link":
+                file.symlink_to("b")
+            elif change != "gone":
+                file.write_bytes(NEW if change == "longer" else b"")
+
+    (server.root / "b").write_bytes(OLD)
+    server.meet = meet
+    if change in ("link", "gone"):
+        with pytest.raises(Denied if change == "link" else NotFound):
+            await handler.load(uri_of(handler))
+        return
+    [part] = (await handler.load(uri_of(handler))).parts
+    assert part.content.read(0, 100) == (NEW if change == "longer" else b"")
+
+
 async def test_a_large_file_is_written_whole(handler: StorageHandler, server: SftpServer) -> None:
     assert await write(handler, LARGE, is_new=True) == len(LARGE)
     assert parts(server) == {"a": LARGE}

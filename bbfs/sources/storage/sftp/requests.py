@@ -13,17 +13,18 @@ from typing import IO
 
 from paramiko import Channel, SSHException
 
-_OPEN, _CLOSE, _WRITE, _LSTAT, _SETSTAT = 3, 4, 6, 7, 9
-_STATUS, _HANDLE, _ATTRIBUTES = 101, 102, 105
-_OK, _NO_SUCH_FILE, _PERMISSION_DENIED = 0, 2, 3
+_OPEN, _CLOSE, _READ, _WRITE, _LSTAT, _SETSTAT = 3, 4, 5, 6, 7, 9
+_STATUS, _HANDLE, _DATA, _ATTRIBUTES = 101, 102, 103, 105
+_OK, _END, _NO_SUCH_FILE, _PERMISSION_DENIED = 0, 1, 2, 3
+_OLD = 0x01  # SSH_FXF_READ
 _NEW = 0x02 | 0x08 | 0x10  # SSH_FXF_WRITE, CREAT, TRUNC
 _HAS_SIZE, _HAS_OWNER, _HAS_MODE, _HAS_TIMES = 1, 2, 4, 8
 _NUMBER, _SIZE, _PAIR = struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">II")
 _HEAD, _ANSWER = struct.Struct(">IBI"), struct.Struct(">BI")
 _LARGEST_ANSWER = 1 << 16
-"""Bytes of an answer. The longest one here is a status with a sentence."""
+"""Bytes of an answer. The longest one here has a piece of a file."""
 _PIECE = 32 << 10
-"""Bytes of a write. All servers take so many, and some no more."""
+"""Bytes of a read or a write. All servers take so many, and some no more."""
 _BLOCK = 8 * _PIECE
 """Bytes that are read of a file at a time, and sent together."""
 _AT_ONCE = 128
@@ -57,6 +58,10 @@ class Requests:
         """Ask for the attributes of a path. Return the number of the request, as all such methods do."""
         return self._ask(_LSTAT, _text(path))
 
+    def open_old(self, path: bytes) -> int:
+        """Ask for a handle of a file to read."""
+        return self._ask(_OPEN, _text(path), _PAIR.pack(_OLD, 0))
+
     def open_new(self, path: bytes) -> int:
         """Ask for a handle of a new or empty file."""
         return self._ask(_OPEN, _text(path), _PAIR.pack(_NEW, 0))
@@ -70,6 +75,12 @@ class Requests:
 
     def close(self, handle: bytes) -> int:
         return self._ask(_CLOSE, _text(handle))
+
+    def read(self, handle: bytes, offset: int, length: int) -> list[int]:
+        """Ask for bytes of a file. Return the requests, each for a piece."""
+        end, to = offset + length, _text(handle)
+        pieces = [(at, min(_PIECE, end - at)) for at in range(offset, end, _PIECE)]
+        return [self._ask(_READ, to, _SIZE.pack(at), _NUMBER.pack(size)) for at, size in pieces]
 
     def write(self, handle: bytes, file: IO[bytes]) -> deque[int]:
         """Ask for all bytes of a file to be written. Return the last of these requests, after the others succeeded."""
@@ -115,6 +126,11 @@ class Requests:
         answer = self._answer(number, _HANDLE)
         return answer[4 : 4 + _NUMBER.unpack_from(answer)[0]]
 
+    def data(self, number: int) -> bytes:
+        """Return the bytes that were read, none behind the end of the file. They may be fewer than were asked for."""
+        answer = self._answer(number, _DATA)
+        return answer[4 : 4 + _NUMBER.unpack_from(answer)[0]]
+
     def attributes(self, number: int) -> Attributes:
         answer = self._answer(number, _ATTRIBUTES)
         (flags,), at = _NUMBER.unpack_from(answer), 4
@@ -137,6 +153,8 @@ class Requests:
         kind = answer[0]
         if kind == _STATUS:
             (code,) = _NUMBER.unpack_from(answer, 5)
+            if code == _END and wanted == _DATA:
+                return _text(b"")
             if code == _NO_SUCH_FILE:
                 raise FileNotFoundError(errno.ENOENT, "no such file")
             if code == _PERMISSION_DENIED:
