@@ -291,6 +291,18 @@ class DetectsExisting(CanWrite, Protocol):
 
 
 @runtime_checkable
+class DetectsRemoved(CanWrite, Protocol):
+    """Compares some states of what it removes itself, though `detects_conflicts` is False."""
+
+    def detects_removed(self, expected: Expected) -> bool:
+        """Return whether `remove` itself compares this state with that of the source, in one step or just before.
+
+        Then bbfs asks for the state only if `remove` raises Conflict. Asks nothing.
+        """
+        ...
+
+
+@runtime_checkable
 class WritesUnseen(CanWrite, Protocol):
     """Writes by a request that may succeed without the source having these bytes: a tool call, a POST to an API."""
 

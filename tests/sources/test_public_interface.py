@@ -12,12 +12,13 @@ PUBLIC = """
     BacksOff BbfsError Busy Bytes Call CanAnnounce CanCall CanClose CanComplete CanDescribe CanFind CanList
     CanListDirectory CanLoad CanLoadIfChanged CanLogIn CanMakeDirectories CanRename CanSearch CanSetTime CanStage
     CanStat CanWatch CanWrite Change Completion ConfigError Conflict Content DataSource DeadlineExceeded Denied
-    DetectsExisting Exists Expected Handler Hit InvalidUri IsADirectory Labels Listing ListingProgress Loaded
-    LoadsWhileWanted LoginRequired MemoryContent NoSpace NotADirectory NotEmpty NotFound NotSupported Outdated Part
-    Policy Progress ProposesSearch ProposesWrite ProtocolViolation Rejected ResourceMetadata ResourceTemplate
-    SearchesByMeaning Services SourceOptions SourceState Spool StatesBeginning TellsMore TellsProgress TooLarge Tool
-    ToolArgument ToolFailed Unchanged Unreachable WriteOperation WritesUnseen content_type_of local_path
-    mime_type_of_name open_regular parse_data_source_uri parse_options refuse_auth show_component source_uri
+    DetectsExisting DetectsRemoved Exists Expected Handler Hit InvalidUri IsADirectory Labels Listing
+    ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NoSpace NotADirectory NotEmpty NotFound
+    NotSupported Outdated Part Policy Progress ProposesSearch ProposesWrite ProtocolViolation Rejected
+    ResourceMetadata ResourceTemplate SearchesByMeaning Services SourceOptions SourceState Spool StatesBeginning
+    TellsMore TellsProgress TooLarge Tool ToolArgument ToolFailed Unchanged Unreachable WriteOperation WritesUnseen
+    content_type_of local_path mime_type_of_name open_regular parse_data_source_uri parse_options refuse_auth
+    show_component source_uri
 """
 """Packages of other people depend on these names. One that goes, or changes its meaning, breaks them."""
 

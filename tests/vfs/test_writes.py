@@ -1176,6 +1176,34 @@ async def test_a_source_that_looks_itself_is_not_asked_before_a_new_file(flat: F
     assert source.contents["test://o.txt"] == b"theirs"
 
 
+@pytest.mark.semantics("S32.8")
+async def test_a_source_that_compares_removals_is_asked_for_the_state_after_a_conflict_alone(tree: Tree) -> None:
+    source, program, _ = tree
+    source.contents |= {"file:./b.txt": b"second", "file:./c.txt": b"third"}
+    source.detects_conflicts = False
+    source.detects_removed = lambda expected: expected.etag is not None  # type: ignore[attr-defined]
+    await program.ls(TREE)
+    await program.unlink(f"{TREE}/a.txt")
+    assert not source.stated
+    source.contents["file:./b.txt"] = b"theirs"
+    with pytest.raises(Conflict):
+        await program.unlink(f"{TREE}/b.txt")
+    assert source.contents["file:./b.txt"] == b"theirs"
+    assert source.stated
+    remove, asked = source.remove, list[Expected]()
+
+    async def removed(native_uri: str, expected: Expected) -> None:
+        asked.append(expected)
+        if len(asked) == 1:
+            raise Conflict(native_uri)  # the store has given the same bytes another ETag
+        await remove(native_uri, expected)
+
+    source.remove = removed  # type: ignore[method-assign]
+    await program.unlink(f"{TREE}/c.txt")
+    assert "file:./c.txt" not in source.contents
+    assert len(asked) == 2
+
+
 @pytest.mark.semantics("S32")
 async def test_a_change_that_is_announced_while_a_program_begins_is_a_conflict(flat: Flat) -> None:
     source, program, _ = flat

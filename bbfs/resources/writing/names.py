@@ -1,8 +1,9 @@
 """The names at the sources: remove and rename resources, make and remove directories, set times."""
 
+from contextlib import suppress
 from dataclasses import replace
 
-from bbfs.model.errors import IsADirectory, NotFound
+from bbfs.model.errors import Conflict, IsADirectory, NotFound
 from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import ResourceMetadata
 from bbfs.model.versions import Expected
@@ -10,7 +11,7 @@ from bbfs.resources.catalog.record import Path, Record, record_node
 from bbfs.resources.source import Source
 from bbfs.resources.writing.conflicts import require_state
 from bbfs.resources.writing.write_requests import WriteRequests
-from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat
+from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite, DetectsRemoved
 
 
 class SourceNames:
@@ -26,16 +27,26 @@ class SourceNames:
         handler = self._changes.handler(source, native_uri, "remove", by_owner=by_owner)
 
         async def remove() -> None:
-            state = expected
             async with self._changes.turn(source, native_uri):
                 async with source.slots.ask():
-                    if not handler.detects_conflicts and expected.exists is not None:
-                        state = await require_state(source, native_uri, expected)
-                    with source.changing():
-                        await handler.remove(native_uri, state)
+                    await self._removed(source, handler, native_uri, expected)
                 self._changes.gone(source, native_uri, path)
 
         await self._changes.change(source, f"{native_uri}: not removed", remove, [] if path is None else [path])
+
+    @staticmethod
+    async def _removed(source: Source, handler: CanWrite, native_uri: str, expected: Expected) -> None:
+        """Let a source remove what has the expected state, after a comparison where the source has none."""
+        if isinstance(handler, DetectsRemoved) and handler.detects_removed(expected):
+            with suppress(Conflict):  # the same bytes may have another ETag by now, and only a load tells
+                with source.changing():
+                    await handler.remove(native_uri, expected)
+                return
+        state = expected
+        if not handler.detects_conflicts and expected.exists is not None:
+            state = await require_state(source, native_uri, expected)
+        with source.changing():
+            await handler.remove(native_uri, state)
 
     async def rename(
         self,

@@ -222,6 +222,10 @@ class StorageBackend:
     async def unstage(self, staged: Names) -> None:
         raise NotSupported(_CANNOT)
 
+    def detects_removed(self, expected: Expected) -> bool:
+        """Return whether `delete` itself compares this state with that of the object."""
+        return False
+
     async def delete(self, path: Names, expected: Expected) -> None:
         raise NotSupported(_CANNOT)
 

@@ -109,6 +109,9 @@ class StorageHandler:
     def detects_existing(self) -> bool:
         return self.backend.detects_existing
 
+    def detects_removed(self, expected: Expected) -> bool:
+        return self.backend.detects_removed(expected)
+
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         try:
             names, is_directory = self._place.names(native_uri)

@@ -187,7 +187,8 @@ async def test_an_object_keeps_how_it_is_described(s3: tuple[StorageHandler, S3S
 class Store(ThreadingHTTPServer):
     """A store that is not S3.
 
-    kind: if it compares, ignores all conditions and checksums, checks checksums alone, or only promises to store.
+    kind: if it compares, ignores all conditions and checksums, checks checksums alone, refuses conditions of a removal,
+    or only promises to store.
     """
 
     def __init__(self, kind: str) -> None:
@@ -226,6 +227,18 @@ class Request(BaseHTTPRequestHandler):
             store.objects[self.path] = body
             self._answer(200)
 
+    def do_DELETE(self) -> None:
+        store, only_if = self.server, self.headers["if-match"]
+        if store.kind == "refuses" and only_if:
+            self._answer(501)
+        elif self.path not in store.objects:
+            self._answer(404 if store.kind == "compares" and only_if else 204)
+        elif store.kind == "compares" and only_if not in (None, '"1"'):
+            self._answer(412)
+        else:
+            del store.objects[self.path]
+            self._answer(204)
+
     def log_message(self, format: str, *args: Any) -> None:
         """Write nothing."""
 
@@ -260,6 +273,36 @@ async def test_a_new_object_is_sent_once_and_replaces_none(kind: str) -> None:
             await handler.write("s3://data/b", MemoryContent(b"other"), NEW)
         assert store.objects == {"/data/a": b"new", "/data/b": b"new"}
         assert store.connections == 1, "each answer is read to its end"
+
+
+@pytest.mark.semantics("S32.8")
+@pytest.mark.parametrize(
+    ("kind", "first", "later"),
+    [
+        ("compares", ["HEAD 200", "DELETE 412", "DELETE 204"], ["DELETE 204"]),
+        ("ignores", ["HEAD 200", "DELETE 204"], ["HEAD 200", "DELETE 204"]),
+        ("refuses", ["HEAD 200", "DELETE 501", "DELETE 204"], ["HEAD 200", "DELETE 204"]),
+    ],
+)
+async def test_a_store_that_compares_is_not_asked_before_a_removal(
+    kind: str, first: list[str], later: list[str]
+) -> None:
+    seen, other = Expected(exists=True, etag="1"), Expected(exists=True, etag="2")
+    async with stored_at(kind) as (handler, store):
+        assert handler.detects_removed(seen)
+        assert not handler.detects_removed(Expected(exists=True, etag="W/1")), "of a weak ETag, the bytes tell"
+        for asked in (first, later, later):
+            store.objects, store.asked = {"/data/a": b"old"}, []
+            await handler.remove("s3://data/a", seen)
+            assert [each.replace(" /data/a", "") for each in store.asked] == asked
+            assert not store.objects
+            store.objects = {"/data/a": b"another"}
+            with pytest.raises(Conflict):
+                await handler.remove("s3://data/a", other)
+            assert store.objects, "somebody else has changed it"
+            store.objects = {}
+            with pytest.raises(Conflict):
+                await handler.remove("s3://data/a", seen)
 
 
 @pytest.mark.semantics("S32.14")

@@ -8,8 +8,8 @@ that is answered 202 counts as stored, and its caller can neither bound nor end 
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from types import MappingProxyType
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -80,6 +80,10 @@ _KEPT = ("cache-control", "content-disposition", "content-language", "expires")
 """Headers of an object that one which replaces it keeps. Not the encoding: it says what the old bytes were."""
 _DESCRIBED = 64
 """Objects whose headers are kept from the comparison before a write to the write."""
+_OF_NONE = '"of-no-object"'
+"""An ETag that no object has."""
+_NOT_AS_ANOTHER = (400, 403, 412, 501)
+"""Statuses of a store that does not remove an object by that ETag. All but 412 refuse the condition."""
 
 
 class S3Backend(WebBackend):
@@ -91,6 +95,8 @@ class S3Backend(WebBackend):
         super().__init__(configured)
         self._accounts = Accounts(configured)
         self._described: LRUCache[Names, StoredItem] = LRUCache(_DESCRIBED)
+        self._removes_by_etag: bool | None = None
+        """True if the store refuses to remove another version (If-Match of a DELETE); None until that is known."""
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -266,10 +272,49 @@ class S3Backend(WebBackend):
         kept["content-type"] = old.mime_type
         return {name: value for name, value in kept.items() if value and value.isascii()}
 
+    def detects_removed(self, expected: Expected) -> bool:
+        return "if-match" in conditions(expected)
+
     async def delete(self, path: Names, expected: Expected) -> None:
+        if self.detects_removed(expected):
+            await self._delete_version(path, conditions(expected), expected.etag)
+            return
         if expected.exists is None:  # otherwise it was looked for just before
             await self._stat_object(path)  # the store does not say if there was one
         await self._deleted(self._object_key(path), self._what(path))
+
+    async def _delete_version(self, path: Names, only_if: Mapping[str, str], etag: str | None) -> None:
+        """Remove one version of an object, in the same step where the store compares. Raise Conflict.
+
+        Many stores ignore the condition. The first removal finds that out, after a look at the object: it asks for a
+        version that no object has. A store that removes the object all the same has done what it was to do.
+        """
+        if not self._removes_by_etag:
+            with self._gone_is_conflict(path):
+                if (await self._stat_object(path)).etag != etag:
+                    raise Conflict(f"{self._what(path)}: somebody else has changed it")
+        if self._removes_by_etag is None and await self._is_removed_as_another(path):
+            return
+        with self._gone_is_conflict(path):
+            await self._deleted(self._object_key(path), self._what(path), only_if if self._removes_by_etag else {})
+
+    async def _is_removed_as_another(self, path: Names) -> bool:
+        """Return whether the store has removed an object though it was asked for a version that the object is not."""
+        async with self._answer("DELETE", self._object_key(path), _NO_QUERY, {"if-match": _OF_NONE}) as response:
+            body = await whole(response, _LARGEST_PAGE, self._what(path))
+            if response.status in _NOT_AS_ANOTHER:
+                self._removes_by_etag = response.status == 412
+                return False
+            self._require_removed(response, body, self._what(path))
+        self._removes_by_etag = False
+        return True
+
+    @contextmanager
+    def _gone_is_conflict(self, path: Names) -> Iterator[None]:
+        try:
+            yield
+        except NotFound:
+            raise Conflict(f"{self._what(path)}: somebody else has changed it: it is gone now") from None
 
     async def remove_directory(self, path: Names) -> None:
         """Remove the marker of an empty directory, if there is one."""
@@ -296,11 +341,17 @@ class S3Backend(WebBackend):
         await self.delete(path, Expected(exists=True))
         return stated(copied, strong_etag({"etag": etag}), old.size)
 
-    async def _deleted(self, key: str, what: str) -> None:
-        async with self._answer("DELETE", key, _NO_QUERY, {}) as response:
+    async def _deleted(self, key: str, what: str, only_if: Mapping[str, str] = _NO_QUERY) -> None:
+        async with self._answer("DELETE", key, _NO_QUERY, only_if) as response:
             body = await whole(response, _LARGEST_PAGE, what)
-            self._require_stored(response, body, what)
-            require_no_document(body, what)
+            if only_if and response.status in (409, 412):
+                raise Conflict(f"{what}: somebody else has changed it")
+            self._require_removed(response, body, what)
+
+    def _require_removed(self, response: WebStream, body: bytes, what: str) -> None:
+        """Raise the error of an answer to a DELETE."""
+        self._require_stored(response, body, what)
+        require_no_document(body, what)
 
     @asynccontextmanager
     async def _written(
