@@ -28,7 +28,7 @@ from bbfs.sources.http.heads import BoundedHeads, answered
 from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.proxies import has_proxies
 from bbfs.sources.http.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
-from bbfs.sources.http.responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
+from bbfs.sources.http.responses import CODINGS, Shown, WebResponse, WebStream, network_errors, shown_url
 from bbfs.sources.http.statuses import STATUS_ERRORS, status_error, status_line
 
 __all__ = ["WebClient", "WebResponse", "WebStream"]
@@ -238,7 +238,7 @@ class WebClient:
         A condition that does not hold the second time says nothing: the server may have obeyed the first request. Then
         the error of the first one is raised.
         """
-        what = f"{request.method} {shown_url(request.url)}"
+        what = Shown(request.url, request.method)
         first: BbfsError | None = None
         while True:
             try:

@@ -32,6 +32,20 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """The beginning of the texts of errors: a URL without its secret parts, behind the method of a request, if any.
+
+    Most requests need no such text, and parsing a URL takes as long as sending a short request.
+    """
+
+    url: httpx2.URL | str
+    method: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.method} {shown_url(self.url)}".lstrip()
+
+
+@dataclass(frozen=True, slots=True)
 class WebResponse:
     """A whole answer. url: after redirects. headers: case-insensitive. body: decoded."""
 
@@ -62,7 +76,7 @@ class WebStream:
         self.status = response.status
         self.url = url
         self.headers: Mapping[str, str] = httpx2.Headers(response.headers)
-        self._what = shown_url(url)
+        self._what = Shown(url)
         self.limit = limit
         self._option = "max_body"
         self.is_decoded = True
@@ -163,15 +177,19 @@ class BodyDecoder:
     for a coding that was not asked for.
     """
 
-    def __init__(self, coding: str | None, what: str = "") -> None:
+    def __init__(self, coding: str | None, what: Shown | str = "") -> None:
         name = coding_name(coding)
-        self._prefix = f"{what}: " if what else ""
+        self._what = what
         if name not in ("identity", CODINGS, "x-gzip", "deflate"):
             said = ascii(name[:40])[1:-1]
             raise ProtocolViolation(f"{self._prefix}an answer in a content coding that was not asked for: {said}")
         self._is_coded = name != "identity"
         self._members = self._received = self._decoded = 0
         self._begin()
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._what}: " if self._what else ""
 
     def _begin(self) -> None:
         self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
@@ -217,7 +235,7 @@ def coding_name(coding: str | None) -> str:
 
 
 @contextmanager
-def network_errors(what: str) -> Iterator[None]:
+def network_errors(what: Shown) -> Iterator[None]:
     """Raise the errors of a connection as bbfs's errors. what: begins the texts."""
     try:
         yield
