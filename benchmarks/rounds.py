@@ -200,7 +200,7 @@ class Sizes:
     megabytes: int = 256
     """Writing: a directory of Python's library, small files, and MiB of the large file."""
     stores: tuple[str, ...] = ("sftp", "webdav", "s3")
-    stored: int = 100
+    stored: int = 300
     stored_megabytes: int = 64
     """Stores: their kinds; small files, and MiB of the large file."""
     documents: int = 10_000

@@ -1,7 +1,8 @@
 """Writing to stores: bbfs beside `rclone mount --vfs-cache-mode writes`, s3fs and sshfs.
 
 The places take turns in each round, each in a directory of its own on one server: rclone's for SFTP and WebDAV, moto
-for S3. A case ends when the server has all files with all bytes: rclone returns from close before, bbfs after.
+for S3. A case ends when the server has all files with all bytes, or none any more: rclone returns from close before,
+bbfs after.
 """
 
 import os
@@ -24,9 +25,10 @@ from figures import Missing, Sheet, Unmeasurable
 from file_servers import PASSWORD, USER, FileServer, known_hosts
 from object_stores import KEY, SECRET, S3Server
 from rounds import Bench, Place, Sizes, turn
-from writing import CLONE, LARGE, SMALL, UNTAR, Held, Material, complete, source_tree
+from writing import CLONE, LARGE, SMALL, UNTAR, Held, Material, command, complete, source_tree
 
-CASES = (UNTAR, SMALL, LARGE, CLONE)
+REMOVED = "rm -r of the small files"
+CASES = (UNTAR, SMALL, REMOVED, LARGE, CLONE)
 GROUPS = {"sftp": "writing to SFTP", "webdav": "writing to WebDAV", "s3": "writing to S3"}
 OTHERS = {"sftp": ["sshfs"], "webdav": [], "s3": ["s3fs"]}
 """Programs beside rclone that mount this kind of server."""
@@ -144,7 +146,7 @@ def plan(sheet: Sheet, sizes: Sizes) -> None:
 def measure(bench: Bench) -> None:
     sizes = bench.sizes
     material = Material(bench.memory, source_tree(sizes), sizes.stored, sizes.stored_megabytes)
-    stored = material.stored(bench.memory / "plain")
+    stored = {**material.stored(bench.memory / "plain"), REMOVED: (0, 0)}
     with ExitStack() as ending:
         there = {kind: mounted(kind, bench, ending) for kind in sizes.stores}
         for number in bench.budget.numbers():
@@ -168,14 +170,17 @@ def mounted(kind: str, bench: Bench, ending: ExitStack) -> tuple[Store, list[Pla
 
 
 def seconds(store: Store, material: Material, case: str, number: int, wanted: Held, place: Place) -> float:
-    """Return the seconds until the server has all files. Raises Unmeasurable."""
-    name = f"{place.name}-{number}-{CASES.index(case)}"
+    """Return the seconds until the server has all files, or none any more. Raises Unmeasurable."""
+    name = f"{place.name}-{number}-{CASES.index(SMALL if case == REMOVED else case)}"
     began = time.perf_counter()
-    try:
-        (place.tree / name).mkdir(parents=True)
-    except OSError as error:
-        raise Unmeasurable(f"mkdir: {error}") from None
-    material.cases()[case](place.tree / name)
+    if case == REMOVED:
+        command("rm", "-r", place.tree / name)
+    else:
+        try:
+            (place.tree / name).mkdir(parents=True)
+        except OSError as error:
+            raise Unmeasurable(f"mkdir: {error}") from None
+        material.cases()[case](place.tree / name)
     done = time.perf_counter()
     while not complete(there := store.held(name), wanted):
         if time.perf_counter() - done > ARRIVES_WITHIN:
