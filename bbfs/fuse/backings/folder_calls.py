@@ -7,11 +7,10 @@ own programs a time-out.
 
 import errno
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
 from functools import partial
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 from pyfuse3 import FUSEError
@@ -60,9 +59,11 @@ class FolderCalls:
         self._note_changes = note_changes
         self._interrupts = interrupts
 
-    async def change_names(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+    def change_names(
+        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object
+    ) -> Coroutine[Any, Any, T]:
         """As `change`, of names: the kernel holds their directory until the answer."""
-        return await self.change(passed, pid, call, *arguments, most=HELD)
+        return self.change(passed, pid, call, *arguments, most=HELD)
 
     async def call(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf) -> T:
         """Call a function of a folder, in a thread unless it ends soon. pid: of the thread that waits.
@@ -70,29 +71,25 @@ class FolderCalls:
         most: seconds, where the source's `timeout` is longer.
         """
         try:
-            answer = await self._answer(passed, pid, call, *arguments, most=most)
+            if passed.folder.direct:
+                try:
+                    return call(*arguments)
+                except MayCrossMount:
+                    pass  # it has changed nothing: again, in a thread
+            return await self.in_thread(passed, pid, call, *arguments, most=most)
         except OSError as error:
             raise FUSEError(error.errno or errno.EIO) from None
         finally:
             if passed.folder.changes:
                 self._note_changes(passed)
-        return answer
 
-    async def change(
+    def change(
         self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
-    ) -> T:
-        """As `call`, for what changes the folder. Raise ReadOnly."""
+    ) -> Coroutine[Any, Any, T]:
+        """As `call`, for what changes the folder. Raise ReadOnly at once."""
         if passed.source.writes is None:
             raise ReadOnly(passed.source.why_read_only)
-        return await self.call(passed, pid, call, *arguments, most=most)
-
-    async def _answer(
-        self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
-    ) -> T:
-        if passed.folder.direct:
-            with suppress(MayCrossMount):
-                return call(*arguments)
-        return await self.in_thread(passed, pid, call, *arguments, most=most)
+        return self.call(passed, pid, call, *arguments, most=most)
 
     async def in_thread(
         self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf

@@ -134,10 +134,9 @@ class PassedRequests(pyfuse3.Operations):
     def _noted(
         self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result
     ) -> list[tuple[str, Base | None]]:
-        """Return what is noted of an entry that is shown."""
-        if self._shown.below:
-            with suppress(OSError):  # the directory is gone
-                return [(passed.raw_path(parent, name), base_of(status))]
+        """Return what is noted of an entry that is shown to a program below a scratch."""
+        with suppress(OSError):  # the directory is gone
+            return [(passed.raw_path(parent, name), base_of(status))]
         return []
 
     # -- names and attributes ----------------------------------------------------------------------------------------
@@ -213,14 +212,16 @@ class PassedRequests(pyfuse3.Operations):
         self._handles.require(ctx.pid)
         call = self._calls.change if flags & WRITING else self._calls.call
         opened, right = await call(passed, ctx.pid, passed.folder.open, held, flags)
-        status = os.fstat(opened.descriptor.number)
-        if not flags & WRITING and held.sends_back(status, ctx.pid):
-            passed.folder.closed(opened)
-            _expire(inode)
-            raise FUSEError(errno.ESTALE)
-        # What changes faster than the kernel looks may be copied in part. The version that the look has noted stays the
-        # base then, and `bbfs apply` finds a conflict.
-        noted = None if held.lacks(status, ctx.pid) else status
+        noted = None
+        if held.told is not None or self._shown.below:
+            status = os.fstat(opened.descriptor.number)
+            if not flags & WRITING and held.sends_back(status, ctx.pid):
+                passed.folder.closed(opened)
+                _expire(inode)
+                raise FUSEError(errno.ESTALE)
+            # What changes faster than the kernel looks may be copied in part. The version that the look has noted stays
+            # the base then, and `bbfs apply` finds a conflict.
+            noted = None if held.lacks(status, ctx.pid) else status
         if not right:
             _expire(inode)  # another program may have changed the size: reads end at the one that the kernel has
         return FileInfo(
@@ -334,12 +335,14 @@ class PassedRequests(pyfuse3.Operations):
                 entry = self._stored.mount_point(_path(passed, parent), name)
             else:
                 entry = self._counted(passed, parent, name, status)
-                noted += self._noted(passed, parent, name, status)
+                if self._shown.below:
+                    noted += self._noted(passed, parent, name, status)
             if not pyfuse3.readdir_reply(token, FileNameT(name), entry, place + _DOTS + 1):
                 if status is not None:
                     folder.forget(entry.st_ino, 1)
                 break
-        await self._shown.note_all(noted)
+        if noted:
+            await self._shown.note_all(noted)
 
     async def releasedir(self, fh: int) -> None:
         passed, opened = self._directories.pop(fh)

@@ -31,7 +31,10 @@ _KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_SYNC | os.O_DSYNC
 
 
 def _way_to(descriptor: Descriptor) -> str:
-    """Return a path that the kernel resolves to the file of a descriptor, also one with O_PATH (proc_pid_fd(5))."""
+    """Return a path that the kernel resolves to the file of a descriptor, also one with O_PATH (proc_pid_fd(5)).
+
+    The number of an open descriptor spares the kernel this path. With O_PATH, no number changes attributes (open(2)).
+    """
     return f"/proc/self/fd/{descriptor.number}"
 
 
@@ -115,16 +118,22 @@ class PassedFolder(Places):
         """Set attributes as chown(2), truncate(2), chmod(2) and utimensat(2) do. Return the status afterwards."""
         if changed.size is not None:
             self._truncate(inode, handle, changed.size)
-        found = handle.descriptor if handle is not None else self._look(inode)
-        way = _way_to(found)
+        found = inode.opened if handle is None else handle.descriptor
+        if found is not None:
+            way: str | int = found.number
+        else:
+            found = self._look(inode)
+            way = _way_to(found)
         if changed.uid is not None or changed.gid is not None:
             os.chown(way, -1 if changed.uid is None else changed.uid, -1 if changed.gid is None else changed.gid)
         if changed.mode is not None:
             os.chmod(way, changed.mode)
-        if changed.modified_ns is not None or changed.accessed_ns is not None:
-            now = os.fstat(found.number)
-            accessed = now.st_atime_ns if changed.accessed_ns is None else changed.accessed_ns
-            modified = now.st_mtime_ns if changed.modified_ns is None else changed.modified_ns
+        modified, accessed = changed.modified_ns, changed.accessed_ns
+        if modified is not None or accessed is not None:
+            if modified is None or accessed is None:
+                now = os.fstat(found.number)
+                accessed = now.st_atime_ns if accessed is None else accessed
+                modified = now.st_mtime_ns if modified is None else modified
             os.utime(way, ns=(accessed, modified))
         self._note_change(inode)
         return os.fstat(found.number)
@@ -135,7 +144,7 @@ class PassedFolder(Places):
             handle.written = True
             os.ftruncate(handle.descriptor.number, size)
             return
-        with self._opened(inode, os.O_WRONLY | _OPEN) as found:
+        with self._opened(inode, os.O_WRONLY | _OPEN)[0] as found:
             os.ftruncate(found.number, size)
 
     def _note_change(self, inode: PassedInode) -> None:
@@ -171,14 +180,13 @@ class PassedFolder(Places):
 
     def open(self, inode: PassedInode, flags: int) -> tuple[PassedFile, bool]:
         """Open a file; the kernel has checked the permissions. Return also if the kernel's pages of it are right."""
-        found = self._opened(inode, flags & _KEPT_FLAGS | _OPEN)
+        found, status = self._opened(inode, flags & _KEPT_FLAGS | _OPEN)
         require_room(found)
-        status = os.fstat(found.number)
         if not stat.S_ISREG(status.st_mode):
             raise stale()
         opened = PassedFile(inode, found, flags & os.O_ACCMODE != os.O_RDONLY)
         if flags & os.O_TRUNC:
-            os.truncate(_way_to(found), 0)
+            os.truncate(_way_to(found), 0)  # by its path: the descriptor may be for reading alone
             opened.written = True
         return opened, self._settled(inode, status)
 
@@ -299,10 +307,11 @@ class PassedFolder(Places):
         """Learn the status of the next entries; None for the mount point. Those that are gone are left out."""
         opened.ahead.clear()
         opened.looked_at = range(start, min(start + AT_ONCE, len(opened.names)))
-        at, parent, mounted = opened.descriptor.number, opened.inode, self._mounted_names()
+        at, mounted = opened.descriptor.number, self._mounted_names()
+        own = self.mount_point_in(opened.inode)
         for place in opened.looked_at:
             name = opened.names[place]
-            if self.is_mount_point(parent, name):
+            if name == own:
                 opened.ahead[place] = None
                 continue
             if name in mounted:

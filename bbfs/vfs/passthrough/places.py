@@ -139,11 +139,14 @@ class Places:
     def is_mount_point(self, parent: PassedInode, name: bytes) -> bool:
         """Return whether a name is the directory that bbfs mounts on."""
         mount_point = self._root.mount_point
-        return (
-            mount_point is not None
-            and name == mount_point.name
-            and parent.key[:2] == (mount_point.device, mount_point.inode)
-        )
+        return mount_point is not None and name == mount_point.name and self.mount_point_in(parent) is not None
+
+    def mount_point_in(self, parent: PassedInode) -> bytes | None:
+        """Return the name of the directory that bbfs mounts on, if a directory has it."""
+        mount_point = self._root.mount_point
+        if mount_point is None or parent.key[:2] != (mount_point.device, mount_point.inode):
+            return None
+        return mount_point.name
 
     def _mounted_names(self) -> Set[bytes]:
         """Return the last names of all mount points; none in a thread, which may enter them."""
@@ -188,7 +191,7 @@ class Places:
             return opened
         if inode.descriptor is not None or inode is self.inodes.root:
             return self.directory(inode)
-        return self._opened(inode, LOOK)
+        return self._opened(inode, LOOK)[0]
 
     def _status(self, inode: PassedInode) -> os.stat_result:
         """Return the status of a file that no descriptor is kept of. Raise ESTALE if it is gone."""
@@ -198,7 +201,8 @@ class Places:
                 return status
         raise stale()
 
-    def _opened(self, inode: PassedInode, flags: int) -> Descriptor:
+    def _opened(self, inode: PassedInode, flags: int) -> tuple[Descriptor, os.stat_result]:
+        """Open a file by one of its names. Return also its status. Raise ESTALE if it is gone."""
         for at, name in self._places(inode):
             try:
                 found = Descriptor(os.open(name, flags, dir_fd=at.number))
@@ -206,8 +210,9 @@ class Places:
                 if _status_at(at, name, inode) is not None:
                     raise
                 continue  # the error of what has the name now
-            if key_of(os.fstat(found.number)) == inode.key:
-                return found
+            status = os.fstat(found.number)
+            if key_of(status) == inode.key:
+                return found, status
         raise stale()
 
     def _arrived_on(self, device: int) -> None:
