@@ -10,11 +10,15 @@ import time
 from collections import Counter
 from math import inf
 from pathlib import Path
+from typing import Self
 
+import pyfuse3
 import pytest
-from harness import Mount, mcp
+from harness import Mount, SourceTable, folder, mcp
 from programs import run
 from repository import SERVERS, TESTS
+
+from bbfs.fuse.backings.passed import PassedRequests
 
 BOUND = 30.0
 BOUNDS = {"cold": 36, "warm": 8, "ls": 40, "overwrite": 56, "save by rename": 62, "remove": 42}
@@ -29,6 +33,8 @@ after its load, and an OPEN, a READ, a FLUSH and a RELEASE."""
 CLOCK = "steady_time"
 BEHIND = {"fuse/mountpoint.py"}
 """What follows a save to tell the user's other mounts: it takes as long as the machine's table of mounts is."""
+WRITE = ["read", "list", "write"]
+REQUESTS = {name for name in vars(pyfuse3.Operations) if not name.startswith("_")}
 ROUNDS = 3
 """Mounts in which each walk is recorded. What is not on the way in all of them is other work of the daemon."""
 
@@ -38,17 +44,21 @@ Walk = Counter[tuple[str, str]]
 
 
 class Walks:
-    """A mount whose daemon records the modules that a program makes it walk through. One of its sources is written."""
+    """A mount whose daemon records the modules that a program makes it walk through."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *sources: SourceTable) -> None:
         self._file = directory / "walk"
         python = directory / "python"
         python.write_text(f'#!/bin/sh\nexec {sys.executable} {TESTS / "support/walked_mount.py"} {self._file} "$@"\n')
         python.chmod(0o755)
+        self.mount = Mount(sources, python=python)
+
+    @classmethod
+    def of_two_sources(cls, directory: Path) -> Self:
+        """Mount a server, and a source that is written."""
         server = [sys.executable, SERVERS / "slow.py", "--count", "20", "--delay", "0"]
-        capabilities = ["read", "list", "write"]
-        pad = {"name": "pad", "type": "memory", "capabilities": capabilities, "config": {"resources": {"a": "1"}}}
-        self.mount = Mount([mcp("slow", server), pad], python=python)
+        pad = {"name": "pad", "type": "memory", "capabilities": WRITE, "config": {"resources": {"a": "1"}}}
+        return cls(directory, mcp("slow", server), pad)
 
     def walk(self, *command: str | Path) -> Walk:
         """Run a command on the mount, and return what the daemon went through meanwhile."""
@@ -69,6 +79,15 @@ class Walks:
     def modules(self, *command: str | Path) -> set[str]:
         """As `walk`, the modules alone."""
         return _modules(self.walk(*command))
+
+    def requests(self, *command: str | Path) -> Counter[str]:
+        """Run a command, and return how many requests for files of passed folders that took, by their names."""
+        asked = Counter[str]()
+        for (_, function), count in self.walk(*command).items():
+            backing, _, name = function.partition(".")
+            if backing == PassedRequests.__name__ and name in REQUESTS:
+                asked[name] += count
+        return asked
 
     def all(self) -> dict[str, Walk]:
         """Return the walks of a first `ls`, a first `cat` of a file, the same `cat` again, and changes of another."""
@@ -100,7 +119,7 @@ def _modules(walk: Walk) -> set[str]:
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("fuse")
 def test_a_cat_an_ls_and_a_save_walk_through_few_modules_and_ask_once(tmp_path: Path) -> None:
-    rounds = [Walks(tmp_path).all() for _ in range(ROUNDS)]
+    rounds = [Walks.of_two_sources(tmp_path).all() for _ in range(ROUNDS)]
     on_the_way = {walk: set.intersection(*(_modules(each[walk]) for each in rounds)) for walk in BOUNDS}
     calls = {
         walk: min(sum(count for (module, _), count in each[walk].items() if module in way - BEHIND) for each in rounds)
@@ -117,3 +136,24 @@ def test_a_cat_an_ls_and_a_save_walk_through_few_modules_and_ask_once(tmp_path: 
         if (count := min(each[walk][asked] for each in rounds)) > most
     }
     assert repeats == {}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("fuse")
+def test_the_kernel_asks_a_passed_folder_for_nothing_that_it_has_been_told(tmp_path: Path) -> None:
+    """The kernel itself asks for `security.capability` before each write. It checks the rights in a directory, whose
+    attributes it drops at each change there, before the next change: so the listing stands before each step."""
+    (tmp_path / "work").mkdir()
+    walks = Walks(tmp_path, folder("work", tmp_path / "work", capabilities=WRITE))
+    there = walks.mount.path / "bb-filesystem+work+file"
+    made, removed = [], []
+    try:
+        for number in range(10):  # on a busy machine, the second of an answer passes between two commands
+            run("ls", "-l", there)
+            made.append(walks.requests("sh", "-c", f"echo 1 > {there}/{number}"))
+            run("ls", "-l", there)
+            removed.append(walks.requests("rm", there / str(number)))
+    finally:
+        walks.mount.stop()
+    assert min(made, key=Counter.total) == Counter(lookup=1, create=1, getxattr=1, write=1, release=1)
+    assert min(removed, key=Counter.total) == Counter(unlink=1)
