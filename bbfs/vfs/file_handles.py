@@ -167,6 +167,10 @@ class FileHandles:
         """Return whether an inode is open."""
         return ino in self._by_inode
 
+    def is_only(self, ino: int) -> bool:
+        """Return whether an inode is open once."""
+        return len(self._by_inode.get(ino, ())) == 1
+
     def of(self, ino: int) -> list[OpenFile]:
         """Return the open files of an inode, in the order of their opens."""
         return [self._files[handle] for handle in self._by_inode.get(ino, ())]

@@ -32,11 +32,15 @@ plain tuple of texts takes little, and nothing that Python's cyclic garbage coll
 
 @dataclass(slots=True)
 class Inode:
-    """An inode that the kernel holds. note: a value of the table's owner, dropped with the inode."""
+    """An inode that the kernel holds. note: a value of the table's owner, dropped with the inode.
+
+    filled: whether the kernel was given the whole content.
+    """
 
     key: InodeKey
     lookups: int = field(default=0)
     note: Any = field(default=None)
+    filled: bool = field(default=False)
 
 
 def _table() -> dict[int, Inode | Shown]:

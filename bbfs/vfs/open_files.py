@@ -18,11 +18,15 @@ from bbfs.model.values import WAITS_FOR_SOURCE, Content
 from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record, loads_each_open
 from bbfs.resources.manager import ResourceManager
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.file_handles import WRITING, Attributes, FileHandles, NewAttributes, OpenFile, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Ended, Names, Wait, after, of_draft
 from bbfs.vfs.writing.hand_over import Drafts
+
+FILLED = 1 << 16
+"""Bytes of a content up to which the kernel gets it with the first open: a write of them costs less than a request."""
 
 
 class OpenFiles:
@@ -156,6 +160,22 @@ class OpenFiles:
         if opened.shares_inode or waits:
             self.uncached[handle] = waits
         return handle
+
+    def to_fill(self, handle: int) -> bytes | None:
+        """Return the content that the kernel should have before the program reads it; None if it has it or asks for it.
+
+        Once for each inode: its pages stay true. Only where no other program has the inode open: the kernel may hold a
+        page until such a program's read is answered, and would not take the content before.
+        """
+        opened = self._handles[handle]
+        content, ino = opened.content, opened.ino
+        if type(content) is not MemoryContent or not 0 < content.size <= FILLED or self._grants.is_lower:
+            return None
+        inode = self._inodes.inode(ino)
+        if inode.filled or handle in self.uncached or handle in self.replaced or not self._handles.is_only(ino):
+            return None
+        inode.filled = True
+        return content.data
 
     # -- open, to write ------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from bbfs.model.values import Loaded
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.directory_handles import DirectoryLocks
 from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.open_files import FILLED
 
 OWNER = Ownership(uid=1234, gid=5678)
 TREE = "bb-scripted+tree+file"
@@ -375,6 +376,48 @@ async def test_attributes_of_other_namespaces_are_answered_without_asking_anybod
             assert raised.value.errno == (errno.ENODATA if name.startswith(b"user.") else errno.EOPNOTSUPP)
         assert await adapter.getxattr(ino, b"user.mime_type", NOBODY) == b"text/plain"
         assert b"user.mime_type" in await adapter.listxattr(ino, NOBODY)
+
+
+@pytest.mark.semantics("S7", "S13")
+async def test_the_first_open_of_an_inode_gives_the_kernel_its_content(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = FlatSource(contents={"x://a": b"12345", "x://empty": b"", "x://large": bytes(FILLED + 1)})
+    given: list[tuple[int, int, bytes]] = []
+    monkeypatch.setattr(pyfuse3, "notify_store", lambda *arguments: given.append(arguments))
+    async with World(nursery, source) as world:
+        adapter = serving(world)
+
+        async def opened(name: str) -> int:
+            ino = pyfuse3.InodeT((await world.kernel.stat(f"mcp-server+docs/x/{name}")).ino)
+            for _ in range(2):
+                await adapter.release((await adapter.open(ino, os.O_RDONLY, NOBODY)).fh)
+            return ino
+
+        first = await opened("a")
+        await opened("empty")
+        await opened("large")
+        assert given == [(first, 0, b"12345")]
+        source.contents["x://a"] = b"another"
+        source.announce("x://a")
+        second = await opened("a")
+        assert given[1:] == [(second, 0, b"another")]
+
+
+@pytest.mark.semantics("S7", "S13")
+async def test_the_kernel_is_given_nothing_while_another_program_may_read(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel holds a page until a read of it is answered, and would hold the daemon until then."""
+    given: list[tuple[int, int, bytes]] = []
+    monkeypatch.setattr(pyfuse3, "notify_store", lambda *arguments: given.append(arguments))
+    async with World(nursery, FlatSource(contents={"x://a": b"12345"})) as world:
+        ino = pyfuse3.InodeT((await world.kernel.stat("mcp-server+docs/x/a")).ino)
+        handle = await world.files.open(ino)
+        second = await serving(world).open(ino, os.O_RDONLY, NOBODY)
+        assert given == []
+        assert await serving(world).read(second.fh, 0, 4096) == b"12345"
+        world.files.release(handle)
 
 
 async def test_statfs(nursery: trio.Nursery) -> None:

@@ -283,6 +283,8 @@ class StoredRequests(pyfuse3.Operations):
             self._openers[handle] = ctx.pid
         # An inode is one version of its content, so its pages stay true however often it is opened.
         if waits is None:
+            if not flags & WRITING and (content := self._open_files.to_fill(handle)) is not None:
+                _fill(inode, content)
             return FileInfo(fh=FileHandleT(handle), keep_cache=handle not in self._open_files.replaced)
         return FileInfo(fh=FileHandleT(handle), keep_cache=False, direct_io=True)
 
@@ -454,6 +456,14 @@ def _packed(found: Attributes, owner: Ownership) -> EntryAttributes:
     if found.changed_ns is not None:
         entry.st_ctime_ns = found.changed_ns
     return entry
+
+
+def _fill(inode: InodeT, content: bytes) -> None:
+    """Write a content into the kernel's pages, so that it asks for none. This does not wait: no program reads yet."""
+    try:
+        pyfuse3.notify_store(inode, 0, content)
+    except OSError as error:
+        log.debug("the kernel has not taken a content: %s", error)
 
 
 def _notify(waiting: PollHandle) -> None:
