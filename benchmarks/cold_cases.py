@@ -29,6 +29,13 @@ RIVALS = ("rclone, HTTP", "fsspec", "mirage")
 AT_ONCE = "all, 16 readers"
 TEMPLATE_GROUP = "cold, completable template"
 BY_NAME, NEVER_LISTED, LISTED = "cat of all by name", "bbfs, never listed", "bbfs, after ls"
+COPIES = {
+    "cp -a": (["cp", "-a"], ["cp", "-a", "--no-preserve=xattr"]),
+    "rsync -aX": (["rsync", "-aX"], ["rsync", "-a"]),
+    "tar --xattrs": (["tar", "--xattrs", "-cf", "-", "-C"], ["tar", "-cf", "-", "-C"]),
+}
+"""The programs that copy extended attributes, with their words and those for the same copy without attributes."""
+WITHOUT = "bbfs, without attributes"
 TENTH, FIRST, REMOUNT = "a random tenth", "the first 20", "ls -lR and cat after a remount"
 
 
@@ -57,6 +64,10 @@ def walk_group(concurrency: int) -> str:
     return f"cold, {concurrency} in flight"
 
 
+def copy_group(concurrency: int) -> str:
+    return f"copies with attributes, {concurrency} in flight"
+
+
 def reader(concurrency: int) -> str:
     return f"bbfs, {concurrency} in flight"
 
@@ -69,6 +80,7 @@ def plan(sheet: Sheet, sizes: Sizes) -> None:
             sheet.plan(GROUP, [AT_ONCE], ["ideal", "bbfs", AT_A_TIME])
             sheet.plan(GROUP, [AT_ONCE], [IN_SEQUENCE], share=slow.in_sequence / slow.count)
             sheet.plan(GROUP, CASES, RIVALS, rival=True, share=slow.few / slow.count)
+        sheet.plan(copy_group(concurrency), list(COPIES), ["bbfs", WITHOUT])
     sheet.plan(TEMPLATE_GROUP, [BY_NAME], ["ideal", NEVER_LISTED, LISTED])
     sheet.plan(READ_GROUP, CASES, [reader(concurrency) for concurrency in sizes.concurrencies], unit="a file")
     for case, unit in ((TENTH, "extra, of those asked for"), (FIRST, "extra"), (REMOUNT, "requests")):
@@ -86,10 +98,8 @@ class Programs:
         measures: tuple[Measure, ...] = (
             lambda place: run(["grep", "-r", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
             lambda place: run(self.listed(place), bound=CELL_BOUND),
-            lambda place: run(
-                ["tar", "-cf", "-", "-C", place.tree, "."], bound=CELL_BOUND, accepted=(0, 1), piped=True
-            ),
-            self.copy,
+            lambda place: self.copied(["tar", "-cf", "-", "-C"], place.tree),
+            lambda place: self.copied(["cp", "-a"], place.tree),
             lambda place: run(["ls", "-l", place.tree], bound=CELL_BOUND),
             lambda place: run(["rg", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
             lambda place: run(self.listed(place, "-n", self.some(place), "-P", "4"), bound=CELL_BOUND),
@@ -104,10 +114,13 @@ class Programs:
         """How many files each of the parallel processes is given at a time: there are 16 portions."""
         return str(max(1, (self.slow.few if place.share < 1 else self.slow.count) // 16))
 
-    def copy(self, place: Place) -> float:
+    def copied(self, words: Sequence[str], tree: Path) -> float:
+        """Seconds that a program takes to copy a directory: to another one, or into a pipe if it is tar."""
+        if words[0] == "tar":
+            return run([*words, tree, "."], bound=CELL_BOUND, accepted=(0, 1), piped=True)
         target = self.scratch / f"copy-{time.monotonic_ns()}"
         try:
-            return run(["cp", "-a", place.tree, target], bound=CELL_BOUND)
+            return run([*words, f"{tree}/." if words[0] == "rsync" else tree, target], bound=CELL_BOUND)
         finally:
             run(["rm", "-rf", target], bound=CELL_BOUND)
 
@@ -233,6 +246,25 @@ class Round:
 
             for case in order:
                 self.sheet.attempt(group, [case], "bbfs", lambda case=case: walk(case))
+
+    def copies(self, concurrency: int) -> None:
+        """The programs that copy extended attributes, with these and without them, each on a cold source of its own."""
+        group, programs = copy_group(concurrency), Programs(self.scratch, self.slow)
+        order = [(case, place) for case in COPIES for place in ("bbfs", WITHOUT)]
+        if self.number % 2:
+            order.reverse()
+        with ExitStack() as ending:
+            names = [f"{case}, {place}" for case, place in order]
+            upstream = Upstream(self.stage(group, ending), self.slow, names, concurrency)
+
+            def copy(case: str, place: str) -> None:
+                source = f"{case}, {place}"
+                taken = programs.copied(COPIES[case][place == WITHOUT], upstream.tree(source))
+                upstream.read_all(source)
+                self.sheet.add(self.number, group, case, place, taken)
+
+            for case, place in order:
+                self.sheet.attempt(group, [case], place, partial(copy, case, place))
 
     def strays(self) -> None:
         """A random tenth, and the first 20 in order: what was read that nobody asked for."""
@@ -379,6 +411,7 @@ def measure(bench: Bench) -> None:
         one = Round(bench.sheet, number, slow, scratch, bench.rivals)
         for concurrency in bench.sizes.concurrencies:
             one.walks(concurrency)
+            one.copies(concurrency)
         one.beside_client()
         one.strays()
         one.templates()

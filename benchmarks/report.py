@@ -26,6 +26,7 @@ AGAINST = {
     "search, the index": ("FTS5 by hand",),
     "search, the daemon": (),
     "search, one literal": ("bbfs grep",),
+    **{f"copies with attributes, {count} in flight": ("bbfs, without attributes",) for count in (16, 32, 64)},
     **{f"writing to {store}": ("rclone",) for store in ("SFTP", "WebDAV", "S3")},
 }
 """What the places of a group are set against; a cold group's against the ideal."""

@@ -71,7 +71,7 @@ class Group:
 
 GROUPS = {
     "warm": Group(2.9, warm_cases.plan, warm_cases.measure),
-    "cold": Group(3, cold_cases.plan, cold_cases.measure),
+    "cold": Group(4, cold_cases.plan, cold_cases.measure),
     "announcing": Group(0.4, announcing.plan, announcing.measure),
     "large": Group(0.9, large_cases.plan, large_cases.measure),
     "scale": Group(1.5, scale.plan, scale.measure),
