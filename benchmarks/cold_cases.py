@@ -160,7 +160,7 @@ class Upstream:
         *,
         serve: Serve = serve,
         below: str = "bench/tree/d000",
-        python: str | Path = sys.executable,
+        python: str | Path | None = None,
     ) -> None:
         self._below = below
         self._home = stage.directory / f"home-{time.monotonic_ns()}"

@@ -85,12 +85,12 @@ def _await_mount(process: subprocess.Popen[bytes], mountpoint: Path, log: Path) 
 
 
 def bbfs(
-    home: Path, sources: Sequence[dict[str, Any]], python: str | Path = sys.executable
+    home: Path, sources: Sequence[dict[str, Any]], python: str | Path | None = None
 ) -> Callable[[Path], list[str | Path]]:
     """Return the command that mounts these sources, given as tables of the configuration file.
 
-    python: the interpreter of the environment in which bbfs is installed; `-P` keeps it from taking the one that lies
-    in the working directory.
+    python: the interpreter of the environment in which bbfs is installed, None for the one that runs this; `-P` keeps
+    it from taking the one that lies in the working directory.
     """
 
     def value(of: Any) -> str:
@@ -108,7 +108,7 @@ def bbfs(
     config = home / "bench.toml"
     tables = ["\n".join(f"{key} = {value(item)}" for key, item in source.items()) for source in sources]
     config.write_text("".join(f"[[sources]]\n{table}\n" for table in tables))
-    return lambda mountpoint: [python, "-P", "-m", "bbfs", "mount", "--config", config, mountpoint]
+    return lambda mountpoint: [python or sys.executable, "-P", "-m", "bbfs", "mount", "--config", config, mountpoint]
 
 
 def served(name: str, command: Sequence[str | Path], concurrency: int = 16) -> dict[str, Any]:

@@ -4,16 +4,43 @@ The programs of others take no part, since only `make bench` installs all of the
 differ in their servers alone.
 """
 
+import shlex
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import beside
 import pytest
 import run as benchmarks
+from forked_daemon import forked
 
 pytestmark = [pytest.mark.usefixtures("fuse"), pytest.mark.timeout(300)]
 
 
+WITH_STARTS = "start"
+"""The group that measures how long programs of bbfs take to start."""
+
+
+PYTHON = """#!/bin/sh
+[ "$1" = -P ] && shift
+case $1 in
+    -[!m]*) exec {python} "$@" ;;
+esac
+exec {forked} "$@"
+"""
+
+
+@pytest.fixture
+def python(group: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fork what the benchmarks start with Python, unless they measure how long a start takes."""
+    if group != WITH_STARTS:
+        program = tmp_path / "python"
+        program.write_text(PYTHON.format(python=sys.executable, forked=shlex.join(forked())))
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+
+
+@pytest.mark.usefixtures("python")
 @pytest.mark.parametrize("group", benchmarks.GROUPS)
 def test_every_planned_figure_can_be_measured(group: str) -> None:
     sizes = replace(benchmarks.QUICK, stores=("sftp",))
