@@ -269,12 +269,7 @@ async def _serve(
             if address is not None:
                 files.root_attributes[ATTRIBUTE] = os.fsencode(address)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
-            await _tune(adapter, path)
-            gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
-            keep_freed_buffers()  # not those of the start
-            service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
-            ready()
-            log.info("mounted on %s", path)
+            await _begin(adapter, path, service, ready)
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources close, so that no request comes meanwhile.
         files.open_files.unwatch()
@@ -310,6 +305,16 @@ async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
     pyfuse3.trio = request_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
     done.cancel()
+
+
+async def _begin(adapter: _Adapter, path: str, service: ServiceManager, ready: Callable[[], None]) -> None:
+    """Make the last settings, and tell everybody that the mount answers."""
+    await _tune(adapter, path)
+    gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
+    keep_freed_buffers()  # not those of the start
+    service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
+    ready()
+    log.info("mounted on %s", path)
 
 
 async def _tune(adapter: _Adapter, path: str) -> None:
