@@ -57,6 +57,9 @@ class S3Options(SourceOptions):
     """Send the bucket in the path instead of the host's name."""
     requester_pays: bool = False
     """Your account pays for requests and data."""
+    refuses_existing: bool = False
+    """The store refuses a new object under a taken name (`If-None-Match`), as Amazon's does: bbfs does not look
+    before."""
 
 
 class S3Auth(SourceOptions):

@@ -244,12 +244,13 @@ class Request(BaseHTTPRequestHandler):
 
 
 @asynccontextmanager
-async def stored_at(kind: str) -> AsyncIterator[tuple[StorageHandler, Store]]:
-    """Yield a source in a store of a kind."""
+async def stored_at(kind: str, **options: Any) -> AsyncIterator[tuple[StorageHandler, Store]]:
+    """Yield a source in a store of a kind. options: of S3."""
     store = Store(kind)
     thread = threading.Thread(target=store.serve_forever, daemon=True)
     thread.start()
-    config = {"url": "s3://data/", "options": {"endpoint": f"http://127.0.0.1:{store.server_port}"}}
+    options["endpoint"] = f"http://127.0.0.1:{store.server_port}"
+    config = {"url": "s3://data/", "options": options}
     source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
     handler = StorageHandler(source, Services())
     try:
@@ -273,6 +274,16 @@ async def test_a_new_object_is_sent_once_and_replaces_none(kind: str) -> None:
             await handler.write("s3://data/b", MemoryContent(b"other"), NEW)
         assert store.objects == {"/data/a": b"new", "/data/b": b"new"}
         assert store.connections == 1, "each answer is read to its end"
+
+
+@pytest.mark.semantics("S32")
+async def test_a_store_that_is_said_to_refuse_a_taken_name_is_not_asked_before_a_new_object() -> None:
+    async with stored_at("compares", refusesExisting=True) as (handler, store):
+        await handler.write("s3://data/a", MemoryContent(b"new"), NEW)
+        with pytest.raises(Conflict):
+            await handler.write("s3://data/a", MemoryContent(b"other"), NEW)
+        assert store.asked == ["PUT /data/a 200", "PUT /data/a 412"]
+        assert store.objects == {"/data/a": b"new"}
 
 
 @pytest.mark.semantics("S32.8")

@@ -202,8 +202,8 @@ class S3Backend(WebBackend):
         headers = {"content-type": mime_type} if mime_type else {}
         headers |= self._kept(path, expected) | conditions(expected)
         is_new, is_large = expected.exists is False, content.size > PART
-        if is_new and (is_large or not self._is_amazon(await self._accounts.current())):
-            # Other stores may ignore the condition: those that do replace what is there.
+        if is_new and (is_large or not await self._refuses_existing()):
+            # Some stores ignore the condition: those that do replace what is there.
             with suppress(NotFound):
                 await self._stat_object(path)
                 raise Conflict(f"{self._what(path)}: somebody else has made it")
@@ -214,6 +214,10 @@ class S3Backend(WebBackend):
             # The answer is read to its end: then the connection can be used again.
             require_no_document(await whole(answer, _LARGEST_PAGE, self._what(path)), self._what(path))
             return self._stored(path, content.size, answer.headers)
+
+    async def _refuses_existing(self) -> bool:
+        """Return whether the store obeys `If-None-Match`."""
+        return self._configured.options.refuses_existing or self._is_amazon(await self._accounts.current())
 
     async def _put_in_parts(self, path: Names, content: Content, headers: dict[str, str]) -> StoredItem:
         only_if = {name: headers.pop(name) for name in ("if-match", "if-none-match") if name in headers}
