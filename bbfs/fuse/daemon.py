@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import cast
 
 import pyfuse3
@@ -33,7 +34,6 @@ from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.sd_notify import ServiceManager
-from bbfs.fuse.status.endpoint import Endpoint
 from bbfs.fuse.status.files import State, StatusHandler
 from bbfs.fuse.status.whole import state_of
 from bbfs.fuse.waiting_programs import Interrupts
@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 4096
 """FUSE requests served at once; far above the number of programs that may wait for one source."""
+_ENDPOINT = "bbfs.fuse.status.endpoint"
+"""Imported where metrics are asked for: HTTP takes 20 ms and a megabyte."""
 KEPT_WITHIN = 3.0
 """Seconds at the end of a mount for the files that only the mount has to become pending writes."""
 STATUS_EVERY = 10.0
@@ -264,7 +266,7 @@ async def _serve(
             nursery.start_soon(Neighbours(manager.changes, path).run)
             nursery.start_soon(_report, manager, service)
             if config.mount.metrics is not None:
-                await nursery.start(Endpoint(config.mount.metrics, partial(state, 0)).run)
+                await nursery.start(import_module(_ENDPOINT).Endpoint(config.mount.metrics, partial(state, 0)).run)
             address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
             if address is not None:
                 files.root_attributes[ATTRIBUTE] = os.fsencode(address)

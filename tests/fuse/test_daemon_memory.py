@@ -1,4 +1,4 @@
-"""What the daemon does with memory that its requests have freed."""
+"""What the daemon keeps in memory."""
 
 import subprocess
 import sys
@@ -34,3 +34,12 @@ def test_the_buffers_of_a_read_have_the_pages_of_the_read_before(state: str) -> 
     )
     pages = 20 * 3 * 256
     assert (int(done.stdout) < pages // 4) == (state == "kept")
+
+
+def test_a_daemon_imports_only_what_its_configuration_needs() -> None:
+    code = "import sys, bbfs.fuse.daemon, bbfs.sources.filesystem.handler; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    imported = set(done.stdout.split())
+    assert "bbfs.resources.search.index.local" in imported
+    assert not imported & {"mcp", "httpx2", "h11", "html", "sqlite_vec", "bbfs.sources.embeddings.options"}
+    assert not imported & {"bbfs.resources.search.index.store", "bbfs.resources.cache.shared.valkey_tier"}
