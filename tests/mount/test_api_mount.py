@@ -95,8 +95,11 @@ def test_every_scheme_gets_its_secret_and_nobody_sees_it(root: Path, mount: Moun
     # The server repeats the key in its links, and the next page needs it all the same.
     assert json.loads(run("cat", root / "secure/query/index.json").out) == {"data": [1, 2, 3], "next": None}
     assert errno_of(OPEN, root / "secure/query/refused") == "EPROTO"
+    attributes = " ".join(f"user.bbfs.{name}" for name in ("operation_id", "title", "variables", "etag", "error"))
     dump = shell(
-        "find secure pets/3 linked -print0 | xargs -0 getfattr -d --absolute-names 2>&1 || true; find .", directory=root
+        "find secure pets/3 linked -print0 | xargs -0 getfattr -d --absolute-names 2>&1 || true; find .\n"
+        f"for name in {attributes}; do find secure pets/3 linked -exec getfattr -n $name {{}} + 2>&1 || true; done",
+        directory=root,
     ).text
     dump += shell("getfattr -d --absolute-names . 2>&1", directory=mount / "bb-api+pets").text + mount.log()
     assert "operation" in dump
