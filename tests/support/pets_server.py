@@ -2,15 +2,13 @@
 
 import json
 import os
-import select
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from programs import started_server
 from repository import SERVERS
 
-START_TIMEOUT = 30.0
 AUTH = {"token": "t0ken-of-bearer", "username": "ann", "password": "pass:w0rd", "apiKey": "k3y&of=api"}
 
 
@@ -22,18 +20,9 @@ class PetsServer:
         self._log, self._mode = directory / "requests.log", directory / "mode"
         self._log.touch()
         self._errors = (directory / "errors.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, str(SERVERS / script), "--log", str(self._log), "--mode", str(self._mode)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
+        self._process, self.url = started_server(
+            sys.executable, SERVERS / script, "--log", self._log, "--mode", self._mode, errors=self._errors.fileno()
         )
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT)
-        assert ready, "the server did not start"
-        self.url = self._process.stdout.readline().decode().strip()
-        assert self.url
 
     @property
     def document(self) -> str:

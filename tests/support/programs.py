@@ -8,6 +8,7 @@ over. Not even `cwd=` may name a mount: the child would enter it before it becom
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -26,6 +27,8 @@ import forked_daemon
 DEFAULT_TIMEOUT = 25.0
 """Seconds for a program on a busy machine: fewer than a source has, so one that waits for a source that hangs fails."""
 KILL_WAIT = 3.0
+SERVER_START = 30.0
+"""Seconds until a server of a test has printed its URL."""
 POLL = 0.01
 
 
@@ -236,6 +239,19 @@ def descriptors_of(pid: int | str) -> dict[int, str]:
         with suppress(OSError):
             found[int(os.path.basename(descriptor))] = os.readlink(descriptor)
     return found
+
+
+def started_server(*line: str | Path, errors: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a server that prints its URL. Return its process, in a session of its own, and the URL."""
+    process = subprocess.Popen(
+        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+    )
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], SERVER_START)
+    assert ready, f"the server did not start: {line}"
+    url = process.stdout.readline().decode().strip()
+    assert url
+    return process, url
 
 
 def free_port() -> int:

@@ -2,18 +2,16 @@
 
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from programs import started_server
 from repository import SERVERS
 
 SCRIPT = SERVERS / "pages_http.py"
-START_TIMEOUT = 20.0
 
 
 class WebSite:
@@ -24,17 +22,7 @@ class WebSite:
         self.root.mkdir()
         self._log = directory / "requests.log"
         self._log.touch()
-        self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(self.root), "--log", str(self._log)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT)
-        assert ready, "the server did not start"
-        self.url = self._process.stdout.readline().decode().strip()
-        assert self.url
+        self._process, self.url = started_server(sys.executable, SCRIPT, self.root, "--log", self._log)
 
     @property
     def host(self) -> str:
