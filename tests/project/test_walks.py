@@ -155,5 +155,6 @@ def test_the_kernel_asks_a_passed_folder_for_nothing_that_it_has_been_told(tmp_p
             removed.append(walks.requests("rm", there / str(number)))
     finally:
         walks.mount.stop()
+    made = [requests for requests in made if requests["release"]]  # the kernel sends it after the program has ended
     assert min(made, key=Counter.total) == Counter(lookup=1, create=1, getxattr=1, write=1, release=1)
     assert min(removed, key=Counter.total) == Counter(unlink=1)
