@@ -16,6 +16,8 @@ from forked_daemon import forked
 from harness import State, unexpected_lines
 
 GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+FLOOD = 8000
+"""Requests: more than twice as many as are taken before an answer is read (pipes hold 64 KiB, pipe(7))."""
 Serve = Callable[..., Any]
 
 
@@ -89,7 +91,7 @@ def test_no_response_is_answered(serve: Serve) -> None:
 def test_a_flood_of_requests_waits_until_its_answers_are_read(serve: Serve) -> None:
     """No more is read than is answered: what a client does not read takes no memory without end."""
     with serve() as process:
-        flood = b"".join(message("ping", number) for number in range(1, 20_001))
+        flood = b"".join(message("ping", number) for number in range(1, FLOOD + 1))
         descriptor = process.stdin.fileno()
         os.set_blocking(descriptor, False)
         sent = 0
@@ -99,9 +101,9 @@ def test_a_flood_of_requests_waits_until_its_answers_are_read(serve: Serve) -> N
         os.set_blocking(descriptor, True)
         rest = threading.Thread(target=lambda: _write_all(descriptor, flood[sent:]))
         rest.start()
-        seen = {answer(process)["id"] for _ in range(20_000)}
+        seen = {answer(process)["id"] for _ in range(FLOOD)}
         rest.join(30)
-        assert seen == set(range(1, 20_001))
+        assert seen == set(range(1, FLOOD + 1))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
