@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from bbfs.cli import main as bbfs
+
 USAGE, SYSTEM = 1, 2
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT = ("none", "bbfs")
@@ -49,8 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         print(f"mount.bbfs: cannot become the user {user.pw_name}: {error.strerror}", file=sys.stderr)
         sys.exit(SYSTEM)
-    from bbfs.cli import main as bbfs  # noqa: PLC0415 - the environment it reads is that of the user
-
     bbfs(command, prog_name="bbfs")
     sys.exit(0)
 

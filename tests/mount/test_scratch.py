@@ -7,6 +7,7 @@ import select
 import shlex
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -792,6 +793,16 @@ def test_run(place: Place) -> None:
 
 
 @pytest.mark.semantics("S7.3", "S39.6")
+def test_a_run_leaves_the_address_of_the_metrics_to_the_mount_that_lasts(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = place.folder.parent / "metrics.toml"
+        config.write_text(
+            f'[mount]\nmetrics = "127.0.0.1:{taken.getsockname()[1]}"\n'
+            f'[[sources]]\nname = "notes"\ntype = "filesystem"\nconfig.root = "{place.folder}"\n'
+        )
+        place.bbfs("run", "--at", place.mnt, "--config", config, "--", "true")
+
+
 def test_apply_replaces_no_line_that_was_appended_right_before_a_program_saved(place: Place) -> None:
     """The kernel has the file's earlier size then, and an overlay would copy as many bytes."""
     names = [f"list {number}" for number in range(50)]

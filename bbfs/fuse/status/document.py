@@ -21,7 +21,7 @@ def document(manager: ResourceManager, started: float) -> dict[str, Any]:
             "max_bytes": contents.max_bytes,
             "contents": len(contents),
             "hits": contents.hits,
-            "misses": contents.misses,
+            "misses": sum(manager.loads_by_tier.values()),
             "evictions": contents.evictions,
         },
         "sources": [_source(source) for source in manager.sources.values()],

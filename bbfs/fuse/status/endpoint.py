@@ -5,6 +5,7 @@ alone, so that no web page reads it by a name that was rebound to it. A client h
 one request; there are `MOST` at once.
 """
 
+import errno
 import ipaddress
 import logging
 from collections.abc import Callable
@@ -44,7 +45,8 @@ class Endpoint:
         try:
             listeners = await trio.open_tcp_listeners(self._port, host=self._host)
         except OSError as error:
-            raise ConfigError(f"metrics: {self._host}:{self._port}: {error.strerror or error}") from None
+            remedy = "; '--metrics HOST:0' takes a free port" if error.errno == errno.EADDRINUSE else ""
+            raise ConfigError(f"metrics: {self._host}:{self._port}: {error.strerror or error}{remedy}") from None
         port = listeners[0].socket.getsockname()[1]
         log.info("metrics at http://%s:%d%s", self._host, port, PATH.decode())
         task_status.started(port)

@@ -59,8 +59,8 @@ def families(document: dict[str, Any]) -> Iterator[tuple[str, str, str, list[Sam
     yield "counter", "bbfs_loads", "Loads of contents, by what answered them.", loads
     yield "gauge", "bbfs_cache_bytes", "Bytes of the contents in memory.", [({}, memory["bytes"])]
     yield "gauge", "bbfs_cache_contents", "Contents in memory.", [({}, memory["contents"])]
-    yield "counter", "bbfs_cache_hits", "Lookups that found a content in memory.", [({}, memory["hits"])]
-    yield "counter", "bbfs_cache_misses", "Lookups that found none.", [({}, memory["misses"])]
+    yield "counter", "bbfs_cache_hits", "Contents that were in memory.", [({}, memory["hits"])]
+    yield "counter", "bbfs_cache_misses", "Contents that had to be loaded.", [({}, memory["misses"])]
     yield "counter", "bbfs_cache_evictions", "Contents that others have displaced.", [({}, memory["evictions"])]
     yield "gauge", "bbfs_source_state", "1 for the state that a source is in.", states
     yield "gauge", "bbfs_source_resources", "Listed resources of a source.", each("resources")

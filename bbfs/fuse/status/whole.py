@@ -28,6 +28,7 @@ def state_of(
         said = document(manager, started)
         said["loads"] -= uncounted
         said["loads_from"]["source"] -= uncounted
+        said["memory"]["misses"] -= uncounted
         return {**said, "left_out": dict(left_out), "process": _process(), "waiting": _waiting(interrupts)}
 
     return state

@@ -37,7 +37,7 @@ class ContentCache(Generic[V]):
 
     def __init__(self, max_bytes: int, getsizeof: Callable[[V], int] = _content_size) -> None:
         self.max_bytes = max_bytes
-        self.hits = self.misses = 0
+        self.hits = 0
         self._entries: _Evicting[V] = _Evicting(max_bytes, lambda value: max(1, getsizeof(value)))
 
     def get(self, key: Hashable) -> V | None:
@@ -45,7 +45,6 @@ class ContentCache(Generic[V]):
         try:
             value = self._entries[key]
         except KeyError:
-            self.misses += 1
             return None
         self.hits += 1
         return value

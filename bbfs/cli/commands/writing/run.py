@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -73,6 +73,8 @@ def run(
     if config is not None:
         lazy.mounting.require()
         set_up_log(choice.verbosity, config, log, among_others=True)
+        # The address is that of the mount that lasts, and nobody could scrape this one in its namespaces.
+        config = replace(config, mount=replace(config.mount, metrics=None))
 
     lower = None if on is None else _lower(on)
     at = os.path.expanduser(at)
