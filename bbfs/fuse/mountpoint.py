@@ -118,7 +118,8 @@ def dead(path: str) -> DeadMount:
     from bbfs.fuse.places import log_path  # noqa: PLC0415 - it imports more than a command that asks a live mount
 
     log = log_path(canonical(path))
-    return DeadMount(f"{path} is dead: its daemon is gone" + (f"; its log: {log}" if log.exists() else ""))
+    told = f"; its log: {log}" if log.exists() else ""
+    return DeadMount(f"{path} is dead: its daemon is gone{told}; 'bbfs umount' removes it, 'bbfs mount' replaces it")
 
 
 def names(path: str, timeout: float = 2.0) -> list[str]:

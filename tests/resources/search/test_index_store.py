@@ -73,6 +73,21 @@ def test_a_snippet_has_the_words(store: IndexStore, text: str, query: str, snipp
     assert len(hit.snippet or "") < 210
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "where"),
+    [
+        ("rows.csv", "id,name\n" + "".join(f"{n},name{n}\n" for n in range(200)), "line 152"),
+        ("a.txt", "".join(f"paragraph {n}\n\n" for n in range(400)) + "here is name150\n", "line 801"),
+        ("a.md", "# Head\n\nbefore\n\nname150\n", "Head"),
+        ("a.html", "<p>before</p>\n<p>name150</p>\n", "line 1"),
+    ],
+)
+def test_a_hit_names_the_line_of_its_match(store: IndexStore, name: str, text: str, where: str) -> None:
+    store.write([document(f"x://{name}", text, name=name)], 1.0)
+    ((_, hit),) = store.search("name150", 5, ("one",), 30.0)
+    assert hit.where == where
+
+
 def test_a_long_document_of_one_word_hides_no_other(store: IndexStore) -> None:
     store.write([document("long", "word " * (1 << 17)), document("short", "the word is among others here")], 1.0)
     assert found(store, "word", limit=2) == ["long", "short"]

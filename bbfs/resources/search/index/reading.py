@@ -10,7 +10,7 @@ from bbfs.model.values import Hit
 from bbfs.resources.search.index import vectors
 from bbfs.resources.search.index.entries import Candidates, Indexed, IndexUsage
 from bbfs.resources.search.index.file import IndexFile
-from bbfs.resources.search.index.text import query_words, snippet
+from bbfs.resources.search.index.text import place_of_match, query_words, snippet
 from bbfs.resources.search.index.vectors import Pending
 from bbfs.resources.search.literals import And, Anything, Or, Query, Run
 
@@ -40,7 +40,7 @@ class IndexReader(IndexFile):
         for match in self._matches([f'"{word}"' for word in words], until):
             rows = self._mending(lambda match=match: self._ranked(match, limit, sources, until))
             for source, uri, title, place, rank, text in rows:
-                found.setdefault((source, uri), Hit(uri, -rank, title or None, snippet(text, words), place))
+                found.setdefault((source, uri), _hit(uri, -rank, title, text, words, place))
             if len(found) >= limit:
                 break
         return [(source, hit) for (source, _), hit in found.items()][:limit]
@@ -127,7 +127,7 @@ class IndexReader(IndexFile):
                 rows = vectors.nearest(db, vector, limit, sources) if any(memoryview(vector).cast("f")) else []
             words = query_words(query)
             return [
-                (source, Hit(uri, 1 - distance, title or None, snippet(text, words), place))
+                (source, _hit(uri, 1 - distance, title, text, words, place))
                 for source, uri, title, place, distance, text in rows
             ]
 
@@ -228,3 +228,7 @@ class IndexReader(IndexFile):
                 " GROUP BY source.id ORDER BY fingerprint"
             )
             return [IndexUsage(*row) for row in rows]
+
+
+def _hit(uri: str, score: float, title: str, text: str, words: Sequence[str], place: str) -> Hit:
+    return Hit(uri, score, title or None, snippet(text, words), place_of_match(place, text, words, uri))

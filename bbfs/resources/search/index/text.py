@@ -29,7 +29,9 @@ _SNIPPET_BEFORE, _SNIPPET_AFTER = 60, 140
 """Characters of a snippet before and after the beginning of its first match."""
 _TERM = re.compile(r"[0-9a-z\u0080-\U0010ffff]+")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n+")
-_LINE = re.compile(r"\n")
+_NEWLINE = "\n"
+_LINE = re.compile(_NEWLINE)
+_LINE_PLACE = re.compile(r"line ([0-9]+)")
 _HEADING = re.compile(r"^(?:(#{1,6})[ \t]+(.*)|(```|~~~).*)$", re.MULTILINE)
 _FOLD_TO_ASCII = re.compile("[\u0130\u0131\u017f\u212a]")
 _MARKDOWN = ("md", "markdown", "mdx", "rst")
@@ -122,7 +124,26 @@ def folds_to_ascii(text: str) -> bool:
 
 
 def snippet(text: str, words: Sequence[str]) -> str:
-    """Return the text around a match of most of the words in one line, or the beginning of a text without a match.
+    """Return the text around a match of most of the words in one line, or the beginning of a text without a match."""
+    begin = _best_match(text, words)
+    begin, end = max(0, begin - _SNIPPET_BEFORE), begin + _SNIPPET_AFTER
+    shown = " ".join(text[begin:end].split())
+    return f"{'…' if begin else ''}{shown}{'…' if end < len(text) else ''}"
+
+
+def place_of_match(place: str, text: str, words: Sequence[str], name: str) -> str:
+    """Return the place of a chunk: its heading, or the line of the match that `snippet` shows. name: of its file.
+
+    The words of HTML have other lines than the file, so the line where the chunk begins stays.
+    """
+    found = _LINE_PLACE.fullmatch(place)
+    if found is None or name.rpartition(".")[2].lower() in html.EXTENSIONS:
+        return place
+    return f"line {int(found[1]) + text.count(_NEWLINE, 0, _best_match(text, words))}"
+
+
+def _best_match(text: str, words: Sequence[str]) -> int:
+    """Return where a match of most of the words in one snippet begins; 0 without a match.
 
     The time is linear in the text, however often it has the words.
     """
@@ -138,9 +159,7 @@ def snippet(text: str, words: Sequence[str]) -> str:
             there -= Counter((at.popleft()[0],))
         if len(there) > most:
             begin, most = at[0].start(), len(there)
-    begin, end = max(0, begin - _SNIPPET_BEFORE), begin + _SNIPPET_AFTER
-    shown = " ".join(text[begin:end].split())
-    return f"{'…' if begin else ''}{shown}{'…' if end < len(text) else ''}"
+    return begin
 
 
 @lru_cache(maxsize=1 << 14)
