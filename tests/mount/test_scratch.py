@@ -793,6 +793,14 @@ def test_run(place: Place) -> None:
 
 
 @pytest.mark.semantics("S7.3", "S39.6")
+def test_the_status_of_a_scratch_has_the_mount_that_its_user_knows(place: Place) -> None:
+    place.mount()
+    for words in ((place.mnt,), ()):
+        states = json.loads(place.bbfs("status", "--json", *words, status=None).stdout)
+        assert str(place.mnt) in [state["mount"] for state in states if state.get("sources")]
+        assert str(place.scratch / "lower") not in [state["mount"] for state in states]
+
+
 def test_a_run_leaves_the_address_of_the_metrics_to_the_mount_that_lasts(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = place.folder.parent / "metrics.toml"

@@ -13,6 +13,7 @@ from bbfs.cli.operands.access import pending_store
 from bbfs.cli.operands.location import ANSWERS_WITHIN, Asking
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY, MountError
+from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ProtocolViolation
 from bbfs.model.quantities import counted, duration_text, size_text
 
@@ -42,11 +43,11 @@ def status(mount: str | None, as_json: bool) -> None:
     REQUESTS are those for contents, searches and writes since the mount began; MEDIAN and 95 % are the times within
     which half and nearly all of the last 256 were answered. Exit status 1: a mount does not answer, or there is none.
     """
-    paths = [mountpoint.canonical(mount)] if mount is not None else [each.path for each in mountpoint.own_mounts()]
     if mount is not None and mountpoint.mount_at(mount) is None:
         raise MountError(f"{mount} is not a mount point")
-    asking = {path: Asking(path, partial(_document, path)) for path in sorted(paths)}  # all at once: some may hang
-    found = [_state(path, each) for path, each in asking.items()]
+    paths = [mountpoint.canonical(mount)] if mount is not None else [each.path for each in mountpoint.own_mounts()]
+    asking = {_shown(path): Asking(path, partial(_document, _asked(path))) for path in paths}  # at once: some may hang
+    found = [_state(shown, each) for shown, each in sorted(asking.items())]
     if as_json:
         output.as_json(found)
     elif not found:
@@ -56,6 +57,18 @@ def status(mount: str | None, as_json: bool) -> None:
             click.echo()
         _show(state)
     click.get_current_context().exit(1 if not found or any("error" in state for state in found) else 0)
+
+
+def _asked(path: str) -> str:
+    """Return the mount that has the sources: of a scratch, the one below it."""
+    scratch = Scratch.mounted(path)
+    return path if scratch is None else scratch.lower
+
+
+def _shown(path: str) -> str:
+    """Return the mount as its user knows it: of one that is below a scratch, the mount of the scratch."""
+    scratch = Scratch.above(path)
+    return path if scratch is None else scratch.mounted_at() or path
 
 
 def _state(path: str, asking: Asking[dict[str, Any]]) -> dict[str, Any]:
