@@ -116,7 +116,12 @@ class FileSystem:
     # -- attributes --------------------------------------------------------------------------------------------------
 
     def getattr(
-        self, ino: int, asker: Callable[[], Awaitable[Wanted]] | None = None, ended: Ended = ()
+        self,
+        ino: int,
+        asker: Callable[[], Awaitable[Wanted]] | None = None,
+        ended: Ended = (),
+        *,
+        is_copied: bool = False,
     ) -> Attributes | Wait:
         """Return the attributes of an inode with its true size, which may have to be loaded.
 
@@ -124,7 +129,8 @@ class FileSystem:
         answers for the open version.
 
         asker: returns what the program has asked for (None: everything). It is called only where a load would be
-        necessary. Without a load, the attributes are as cached and have no validity.
+        necessary. Without a load, the attributes are as cached and have no validity. is_copied: an overlay may copy as
+        many bytes as are told, so `sizes = "lazy"` does not count (S9.5).
         """
         draft = self._drafts.get(ino)
         if draft is not None:
@@ -152,7 +158,8 @@ class FileSystem:
         if node.kind == "file" and record is not None:
             size = self._contents.size_now(record)
             if record.ahead or size is None:
-                learning = self._learn(path, node, record, asker, ended, is_known=size is not None)
+                waits = is_copied and not record.on_open
+                learning = self._learn(path, node, record, asker, ended, is_known=size is not None, waits=waits)
                 if learning is not None:
                     return learning
             self.names.require_version(path, version, record)
@@ -184,9 +191,13 @@ class FileSystem:
         ended: Ended,
         *,
         is_known: bool,
+        waits: bool,
     ) -> Wait | None:
-        """Return the wait for the size, if it is wanted and a load has to tell it. is_known: whether it is cached."""
-        if is_known or self._contents.just_changed(record) or self._contents.lazy(record):
+        """Return the wait for the size, if it is wanted and a load has to tell it.
+
+        is_known: whether it is cached. waits: also for a size that is 0 until an open.
+        """
+        if is_known or self._contents.just_changed(record) or (self._contents.lazy(record) and not waits):
             if record.ahead:
                 self._contents.accessed(path, record, wanted=False)
             return None

@@ -190,9 +190,10 @@ class StoredRequests(pyfuse3.Operations):
 
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
         asker = partial(self._calls.wanted, ctx.pid)
-        found = self._files.getattr(inode, asker)
+        ask = partial(self._files.getattr, is_copied=True) if self._shown.below else self._files.getattr
+        found = ask(inode, asker)
         if type(found) is Wait:
-            found = await self._waited(ctx, found, self._files.getattr, inode, asker)
+            found = await self._waited(ctx, found, ask, inode, asker)
         if self._told is not None:
             self._told.tell(inode, ctx.pid)
         if self._shown.below:
