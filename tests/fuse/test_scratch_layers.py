@@ -28,7 +28,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import changes as changes_of
 from bbfs.fuse.scratch import copying, entries, layers, settling
 from bbfs.fuse.scratch import shown as shown_layer
-from bbfs.fuse.scratch.bases import Notes
+from bbfs.fuse.scratch.bases import Base, Notes
 from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
@@ -498,6 +498,24 @@ async def test_the_note_of_a_name_ends_when_the_scratch_hides_it(scratch: Scratc
     shown.closed("seen")
     await shown.note_absent("seen")
     assert "seen" not in Notes.of(scratch).bases
+
+
+async def test_the_version_that_an_open_has_is_noted_until_its_close(scratch: Scratch) -> None:
+    """The first open of a file is what an overlay copies; what is shown or opened meanwhile is another version."""
+    shown = Shown(scratch)
+    write(scratch.upper, "file", "mine")
+    hidden = Notes.of(scratch).bases["file"]
+    await shown.note("seen", "file", {"modified_ns": 1, "size": 2})
+    for path, version in (("seen", "1"), ("seen", "2"), ("file", "later")):
+        await shown.note_open(path, Base("file", {"etag": version}))
+    await shown.note("seen", "file", {"etag": "3"})
+    bases = Notes.of(scratch).bases
+    assert (bases["seen"].version, bases["file"]) == ({"etag": "1"}, hidden)
+    shown.closed("seen")
+    shown.closed("seen")
+    await shown.note("seen", "file", {"etag": "3"})
+    await shown.note_open("seen", None)
+    assert Notes.of(scratch).bases["seen"].version == {"etag": "3"}
 
 
 @pytest.mark.timeout(60)

@@ -930,6 +930,70 @@ def test_a_run_over_a_mount_that_is_there_applies_what_its_sources_have_not_chan
         place.bbfs("umount", lower)
 
 
+KNOWLEDGE = (sys.executable, "-m", "bbfs.knowledge")
+
+
+def documents(place: Place, sizes: str) -> Path:
+    """A configuration of a server that states neither size nor version of its documents before a load."""
+    root = place.folder.parent
+    imported(place, *(f"{name}: first\n" for name in ("one", "two", "six")))
+    tools = {"write": {"tool": "put_document", "blob": "blob", "version": "version"}}
+    server = mcp("kb", [*KNOWLEDGE, "serve", "--writable", "--db", root / "kb"], sizes=sizes, **tools)
+    server["capabilities"] = ["read", "list", "write"]
+    config = root / "bbfs.toml"
+    config.write_text(config_text([server], {}))
+    return config
+
+
+def imported(place: Place, *texts: str) -> None:
+    """Let the server have documents, each named by the first word of its text."""
+    root = place.folder.parent
+    files = [root / f"{text.partition(':')[0]}.md" for text in texts]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    words = [*KNOWLEDGE, "import", "--db", root / "kb", "--collection", "docs", *files]
+    subprocess.run(words, check=True, capture_output=True, timeout=BOUND)
+
+
+DOCUMENTS = "mcp-server+kb/resource/knowledge/docs/document"
+
+
+@pytest.mark.semantics("S9.5", "S39.2", "S39.6")
+@pytest.mark.parametrize("sizes", ["exact", "lazy"])
+def test_a_first_write_copies_the_whole_content_and_is_based_on_it(place: Place, sizes: str) -> None:
+    """Nothing but the copy of the overlay has loaded the file: only that load tells size and version."""
+    config = documents(place, sizes)
+    place.bbfs("mount", place.mnt, "--config", config, "--scratch", place.scratch, "--background")
+    shown, below = place.mnt / DOCUMENTS, place.scratch / "lower" / DOCUMENTS
+    with (shown / "one").open("a") as file:
+        file.write("mine\n")
+    subprocess.run(["touch", shown / "two"], check=True, timeout=BOUND)
+    with (shown / "six").open("a") as file:
+        file.write("mine\n")
+    assert [(shown / name).read_text() for name in ("one", "two")] == ["one: first\nmine\n", "two: first\n"]
+    imported(place, "six: later\n")
+    done = place.bbfs("apply", place.mnt, status=1)
+    assert "six: the source has changed it" in done.stderr
+    assert "one" not in done.stderr
+    assert "two" not in done.stderr
+    assert [(below / name).read_text() for name in ("one", "two")] == ["one: first\nmine\n", "two: first\n"]
+    assert (shown / "six").read_text() == "six: first\nmine\n"
+
+
+@pytest.mark.semantics("S9.5", "S39.2")
+def test_a_run_over_a_mount_of_lazy_sizes_copies_whole_contents(place: Place) -> None:
+    lower = place.mnt.with_name("shared")
+    place.bbfs("mount", lower, "--config", documents(place, "lazy"), "--background")
+    try:
+        command = f'cd "$BBFS_MOUNT/{DOCUMENTS}"; touch two; echo mine >> one; cat one two'
+        given = ("run", "--on", lower, "--at", place.mnt, "--on-exit", "apply", "--", "sh", "-ec", command)
+        done = place.bbfs(*given)
+        assert done.stdout.startswith("one: first\nmine\ntwo: first\n"), done
+        assert (lower / DOCUMENTS / "one").read_text() == "one: first\nmine\n"
+    finally:
+        place.bbfs("umount", lower)
+
+
 def test_run_without_the_privilege_to_mount(place: Place) -> None:
     """A user namespace gives it to the daemon and the overlay alone."""
     if subprocess.run(["unshare", "-Ur", "true"], check=False, capture_output=True).returncode:

@@ -71,6 +71,19 @@ class Shown:
         """Note that a name is not there."""
         await self.note_all([(path, None)])
 
+    async def note_open(self, path: str, base: Base | None) -> None:
+        """Note the version that a program opens, which an overlay copies, and keep that note until the file is closed.
+
+        base: None to keep the note as it is. If another program has the file open, the note is of that open.
+        """
+        is_first = path not in self._open
+        self.opened(path)  # from now on, whatever else is shown is not what the overlay copies
+        if base is None or not is_first:
+            return
+        for each in list(self.below):
+            if each.is_new(path, base):
+                await each.note([(path, base)], lambda _: True)
+
     def opened(self, path: str) -> None:
         """Keep the note of a path until the file is closed."""
         self._open[path] += 1
