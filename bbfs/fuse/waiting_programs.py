@@ -118,16 +118,23 @@ SYSTEM_CALLS: dict[str, dict[int, Wanted | str]] = {
         **dict.fromkeys((21, 269, 439), Wanted.EXISTENCE),  # access, faccessat, faccessat2
         **dict.fromkeys((191, 192, 194, 195), Wanted.XATTRS),  # getxattr, lgetxattr, listxattr, llistxattr
         **dict.fromkeys((464, 465), Wanted.XATTRS),  # getxattrat, listxattrat
+        **dict.fromkeys((76, 82, 86, 264, 265, 316), Wanted.CHANGE),  # truncate, rename, link … renameat2
+        **dict.fromkeys((90, 92, 94, 260, 268, 452), Wanted.CHANGE),  # chmod, chown, lchown … fchmodat2
+        **dict.fromkeys((132, 235, 261, 280), Wanted.CHANGE),  # utime, utimes, futimesat, utimensat
+        **dict.fromkeys((188, 189, 197, 198, 463, 466), Wanted.CHANGE),  # setxattr … removexattrat
     },
     "aarch64": {
         291: _STATX,
         **dict.fromkeys((48, 439), Wanted.EXISTENCE),
         **dict.fromkeys((8, 9, 11, 12), Wanted.XATTRS),
         **dict.fromkeys((464, 465), Wanted.XATTRS),
+        **dict.fromkeys((37, 38, 45, 53, 54, 88, 276, 452), Wanted.CHANGE),
+        **dict.fromkeys((5, 6, 14, 15, 463, 466), Wanted.CHANGE),
     },
 }
-"""The system calls that may need no content, by number. `open` is not among them: it loads the content anyway, and
-`sendfile` from the open file reads no further than the size that the kernel had before the open."""
+"""The system calls that may need no content, and those that change a file by its name, by number. `open` is not among
+them: it loads the content anyway, and `sendfile` from the open file reads no further than the size that the kernel had
+before the open."""
 PATHS: dict[str, dict[int, tuple[int, ...]]] = {
     "x86_64": {
         **dict.fromkeys((2, 4, 6, 21, 59, 76, 80, 83, 84, 85, 87, 89, 90, 92, 94, 133, 137), (0,)),
@@ -200,7 +207,7 @@ class SystemCalls:
         if thread <= 0 or not self._numbers_match:
             return Wanted.ALL
         try:
-            wanted = _meant(await self._system_call(thread), self._calls)
+            wanted = _meant(await self._system_call(thread), self._calls, self._opens)
             name = self._read(thread, "comm")
         except PermissionError:
             return await self._by_arguments(thread)
@@ -281,12 +288,15 @@ def _call(line: bytes) -> tuple[int, list[int]] | None:
     return int(fields[0]), [int(field, 16) for field in fields[1:7]]
 
 
-def _meant(line: bytes, calls: dict[int, Wanted | str]) -> Wanted:
-    """Return what a line of /proc/PID/syscall asks for."""
+def _meant(line: bytes, calls: dict[int, Wanted | str], opens: dict[int, int]) -> Wanted:
+    """Return what a line of /proc/PID/syscall asks for. opens: by number, which argument the flags are."""
     found = _call(line)
     if found is None:
         return Wanted.ALL
     number, arguments = found
+    if number in opens:
+        flags = arguments[opens[number]]
+        return Wanted.CHANGE if flags & os.O_ACCMODE and not flags & os.O_TRUNC else Wanted.ALL
     call = calls.get(number, Wanted.ALL)
     if isinstance(call, Wanted):
         return call

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
-from bbfs.model.errors import BbfsError, NotFound, Outdated
+from bbfs.model.errors import BbfsError, NotFound, NotSupported, Outdated
 from bbfs.model.values import Change
-from bbfs.resources.catalog.record import LARGEST, Node, Path, Record, inode_version
+from bbfs.resources.catalog.record import LARGEST, Node, Path, Record, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.directory_handles import DirectoryLocks, OpenDirectories
 from bbfs.vfs.file_handles import Attributes, FileHandles
@@ -51,6 +51,7 @@ class Wanted(Enum):
     """The part of a file's attributes that a program has asked for."""
 
     ALL = "size and times as well, which a load may have to tell"
+    CHANGE = "to change the file and to keep its content, which an overlay copies before"
     EXISTENCE = "existence, type, mode and owner"
     XATTRS = "existence, before extended attributes; they show any other error"
 
@@ -158,6 +159,10 @@ class FileSystem:
         if node.kind == "file" and record is not None:
             size = self._contents.size_now(record)
             if record.ahead or size is None:
+                if is_copied and size is None and asker is not None and loads_each_open(record):
+                    refused = after(ended, self._refuse_change, record, asker)
+                    if isinstance(refused, Wait):
+                        return refused
                 waits = is_copied and not record.on_open
                 learning = self._learn(path, node, record, asker, ended, is_known=size is not None, waits=waits)
                 if learning is not None:
@@ -212,7 +217,7 @@ class FileSystem:
         name.
         """
         wanted = Wanted.ALL if asker is None else await asker()
-        if wanted is not Wanted.ALL and (completed or not record.provisional):
+        if wanted in (Wanted.EXISTENCE, Wanted.XATTRS) and (completed or not record.provisional):
             return
         if self._contents.size_now(record) is not None:
             return  # another request has learnt it meanwhile
@@ -225,6 +230,12 @@ class FileSystem:
                 raise Outdated(str(error)) from None
             if wanted is not Wanted.XATTRS or isinstance(error, NotFound):
                 raise
+
+    @staticmethod
+    async def _refuse_change(record: Record, asker: Callable[[], Awaitable[Wanted]]) -> None:
+        """Raise NotSupported for a change of what each open loads: an overlay would copy none of its bytes."""
+        if await asker() is Wanted.CHANGE:
+            raise NotSupported(f"{record.metadata.name} has no size before it is opened: change a copy of it")
 
     def _creatable(self, path: Path) -> bool:
         """Return whether a program may mean to create the file of a name that is gone.

@@ -76,11 +76,13 @@ CALLS = {
             "io_uring_enter": 426,
             "x": 291,
         },
+        Wanted.CHANGE: {"rename": 82, "renameat2": 316, "chmod": 90, "utimensat": 280, "setxattr": 188, "truncate": 76},
     },
     "aarch64": {
         Wanted.EXISTENCE: {"faccessat": 48, "faccessat2": 439},
         Wanted.XATTRS: {"getxattr": 8, "lgetxattr": 9, "listxattr": 11, "llistxattr": 12, "listxattrat": 465},
         Wanted.ALL: {"newfstatat": 79, "openat": 56, "openat2": 437, "io_uring_enter": 426, "x": 332, "y": 191},
+        Wanted.CHANGE: {"renameat2": 276, "fchmodat": 53, "utimensat": 88, "setxattr": 5, "truncate": 45},
     },
     "riscv64": {Wanted.ALL: {"statx": 291, "faccessat": 48, "getxattr": 8}},
 }
@@ -101,6 +103,25 @@ async def test_the_number_of_a_call_decides_by_the_table_of_the_machine(
 ) -> None:
     shown = line(number, 0xFFFFFF9C, PATH, PATH, MODE)
     assert await SystemCalls(proc(tmp_path, shown), machine).wanted(THREAD) is wanted
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        (os.O_RDONLY, Wanted.ALL),
+        (os.O_WRONLY | os.O_CREAT | os.O_TRUNC, Wanted.ALL),
+        (os.O_WRONLY | os.O_APPEND, Wanted.CHANGE),
+        (os.O_RDWR, Wanted.CHANGE),
+    ],
+)
+@pytest.mark.parametrize(
+    ("machine", "number", "before"), [("x86_64", 2, (PATH,)), ("x86_64", 257, (3, PATH)), ("aarch64", 56, (3, PATH))]
+)
+async def test_an_open_that_keeps_the_content_to_write_is_a_change(
+    tmp_path: Path, machine: str, number: int, before: tuple[int, ...], flags: int, wanted: Wanted
+) -> None:
+    made = proc(tmp_path, line(number, *before, flags))
+    assert await SystemCalls(made, machine).wanted(THREAD) is wanted
 
 
 @pytest.mark.semantics("S9")

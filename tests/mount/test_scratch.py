@@ -646,6 +646,26 @@ def test_tools_by_path_in_a_scratch(place: Place) -> None:
     assert [line for line in log.read_text().splitlines() if "several" in line] == ["call several {}"]
 
 
+@pytest.mark.semantics("S31.8", "S39.2")
+def test_a_result_that_only_an_open_makes_is_changed_whole_or_not_at_all(place: Place) -> None:
+    """An overlay would copy as many bytes as it has before the open: none."""
+    log = place.folder.with_name("calls.log")
+    place.mount("--mcp", f"t={sys.executable} -I {SERVERS / 'calls.py'} {log}")
+    tool = place.mnt / "mcp-server+t" / "tool"
+    for text, command in (
+        ("a", "echo mine >> $0"), ("b", "touch $0"), ("c", "chmod 600 $0"), ("d", "mv $0 moved"),
+    ):  # fmt: skip
+        words = ["sh", "-c", command, f"echo?text={text}"]
+        done = subprocess.run(words, cwd=tool, check=False, capture_output=True, text=True, timeout=BOUND)
+        assert done.returncode != 0
+        assert "not supported" in done.stderr
+    assert not log.exists() or "call" not in log.read_text()
+    kept = 'echo mine > "echo?text=e"; sed -i s/f/F/ "echo?text=f"; cp "echo?text=g" g; echo mine >> g'
+    subprocess.run(["sh", "-ec", kept], cwd=tool, check=True, timeout=BOUND)
+    names = ("echo?text=a", "echo?text=e", "echo?text=f", "g")
+    assert [(tool / name).read_text() for name in names] == ["a", "mine\n", "F", "gmine\n"]
+
+
 @pytest.mark.semantics("S39.1")
 @pytest.mark.parametrize("shared", [False, True])
 def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool) -> None:
