@@ -5,6 +5,7 @@ Together they take more than a second. Help and completion need none, and a comm
 
 import gc
 import sys
+import threading
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,8 @@ MODULES = {
     "unfinished": "bbfs.sources.unfinished",
 }
 """The module of each name. A type checker reads the imports above."""
+_importing = threading.RLock()
+"""Held by the one thread that imports: where two import modules of a circle, Python lets one see a part of a module."""
 
 
 def __getattr__(name: str) -> Any:
@@ -123,13 +126,14 @@ def imported(module: str) -> ModuleType:
 
     Imports make many objects that stay and no garbage. The searches among them take a tenth of a command.
     """
-    if module in sys.modules:
-        return sys.modules[module]
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(module)
-    finally:
-        gc.freeze()
-        if was_on:
-            gc.enable()
+    with _importing:
+        if module in sys.modules:
+            return import_module(module)  # waits for a thread that imports it by a statement
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            return import_module(module)
+        finally:
+            gc.freeze()
+            if was_on:
+                gc.enable()

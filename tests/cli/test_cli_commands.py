@@ -780,3 +780,31 @@ def test_the_names_of_slow_modules_are_those_that_a_type_checker_reads() -> None
         found |= {each.asname or each.name: above + each.name for each in node.names}
     assert found == lazy.MODULES
     assert all(find_spec(module) is not None for module in found.values())
+
+
+_AT_ONCE = """
+import sys, threading
+from bbfs.cli import lazy
+sys.setswitchinterval(1e-6)
+asked = {"mounted": "MountedTree", "pending": "PendingStore", "operand": "Trees", "control_client": "ask"}
+ready, failures = threading.Barrier(8), []
+def ask(number):
+    ready.wait()
+    for name in [*asked][number % 4:] + [*asked][:number % 4]:
+        try:
+            getattr(getattr(lazy, name), asked[name])
+        except Exception as error:
+            failures.append(error)
+threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit(repr(failures) if failures else 0)
+"""
+
+
+def test_threads_that_need_slow_modules_at_once_see_whole_ones() -> None:
+    """`bbfs doctor` asks each mount in a thread of its own."""
+    done = subprocess.run([sys.executable, "-c", _AT_ONCE], capture_output=True, timeout=60, check=False, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
