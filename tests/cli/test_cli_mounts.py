@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from forked_daemon import ForkedDaemon
+from forked_daemon import ForkedDaemon, forked
 from programs import Program, children_of, descriptors_of, waits_in_fuse
 from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
@@ -442,6 +442,35 @@ def test_the_status_of_what_does_not_answer_is_an_error(
     dead = process("status", point)
     assert dead.returncode == 1
     assert f"{point}: is dead: its daemon is gone" in dead.stdout.decode()
+
+
+def test_a_path_in_a_mount_that_hangs_is_not_waited_for(
+    mount: Mount, process: Process, only: list[str], tmp_path: Path
+) -> None:
+    point, daemon = mount(*only)
+    (tmp_path / "link").symlink_to(point / "bb-filesystem+notes+file")
+    daemon.send_signal(signal.SIGSTOP)
+    inside = f"{point.name}/bb-filesystem+notes+file/hello.txt"
+    commands = (
+        ("cat", inside),
+        ("cat", point.parent / inside),
+        ("cat", "link/hello.txt"),
+        ("ls", point.name),
+        ("sources", point.name),
+        ("search", "--in", point.name, "hello"),
+        ("search", "hello", f"./{point.name}"),
+        ("grep", "hello", point.name),
+        ("watch", "--once", "--timeout", "3", point.name),
+    )
+    running = [
+        subprocess.Popen(forked("-m", "bbfs", *command), cwd=tmp_path, stderr=subprocess.PIPE) for command in commands
+    ]
+    for command, each in zip(commands, running, strict=True):
+        said = each.communicate(timeout=60)[1].decode()
+        assert each.returncode == (2 if command[0] == "grep" else 1), command
+        assert f"{point} does not answer" in said, (command, said)
+    daemon.send_signal(signal.SIGCONT)
+    assert text(process("cat", inside, cwd=tmp_path)) == "hello\n"
 
 
 def test_the_status_of_an_older_bbfs_is_shown_as_far_as_it_goes(

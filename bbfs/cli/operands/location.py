@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from bbfs.cli.operands import scratches
@@ -22,18 +23,54 @@ _SHOWN_WITHIN, _LOOK_EVERY = 0.5, 0.005
 
 
 def inside_mount(operand: str) -> tuple[str, Path] | None:
-    """Return the mount of sources that an operand leads into, and the path in it, or None."""
+    """Return the mount of sources that an operand leads into, and the path in it, or None.
+
+    Raise NoAnswer if the mount does not answer. A source that is slow is waited for: its daemon bounds that.
+    """
     plain = operand.startswith(("/", ".", "~"))
     absolute = os.path.abspath(os.path.expanduser(operand))
     found = _mount_of(absolute)
-    if found is None and not any(map(scratches.is_tree, mountpoint.mounts())):
+    if found is None:
+        trees = [mount.path for mount in mountpoint.mounts() if scratches.is_tree(mount)]
+        found = _mount_of(_real(absolute, trees)) if trees else None
+    if found is None:
         return None
-    if found is None and os.path.lexists(os.path.dirname(absolute)):
-        found = _mount_of(os.path.realpath(absolute))
+    _require_answer(found[0])
     # A bare word in a directory of a mount may also be the name of a source. The last name of a path may be new.
     first, slash, _ = operand.partition("/")
     is_there = plain or _exists(absolute) or (bool(slash) and _exists(os.path.abspath(first)))
-    return found if found is not None and is_there else None
+    return found if is_there else None
+
+
+def _real(absolute: str, trees: list[str]) -> str:
+    """Return a path without the symbolic links that are there. Raise NoAnswer if it leads into a mount that hangs."""
+
+    def real() -> str:
+        return os.path.realpath(absolute) if os.path.lexists(os.path.dirname(absolute)) else absolute
+
+    asking = Asking(absolute, real)
+    try:
+        return asking.answer(ANSWERS_WITHIN)
+    except NoAnswer:
+        for mount in trees:
+            _require_answer(mount)
+        return asking.answer()
+
+
+def _require_answer(mount: str) -> None:
+    """Raise NoAnswer if the daemon of a mount hangs or is stopped. Its root needs no source.
+
+    The use of a mount that is dead or of another user reports that.
+    """
+
+    def ask() -> None:
+        with suppress(OSError):
+            if Scratch.mounted(mount) is None:
+                os.getxattr(mount, mountpoint.ATTRIBUTE)
+            else:
+                os.listdir(mount)  # an overlay asks what is below it for no attribute of its own root
+
+    asked(mount, ask)
 
 
 def _exists(path: str) -> bool:
