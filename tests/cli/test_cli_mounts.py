@@ -473,6 +473,26 @@ def test_a_path_in_a_mount_that_hangs_is_not_waited_for(
     assert text(process("cat", inside, cwd=tmp_path)) == "hello\n"
 
 
+def test_a_mount_without_a_control_socket_hides_no_hit_of_others(
+    mount: Mount, process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, unfit = tmp_path / "sources.toml", tmp_path / ("long" * 25)
+    config.write_text('[[sources]]\nname = "kb"\ntype = "memory"\nconfig.resources = { "a.md" = "about a haystraw" }\n')
+    unfit.mkdir(mode=0o700)
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(unfit))
+        without, _ = mount("--config", str(config))
+    gone, _ = mount("--config", str(config))
+    os.unlink(os.getxattr(gone, ATTRIBUTE))
+    point, _ = mount("--config", str(config))
+    done = process("search", "-l", "haystraw")
+    assert done.stdout.decode().splitlines() == [str(point / "bb-memory+kb+memory/a.md")]
+    said = [line for line in done.stderr.decode().splitlines() if str(tmp_path) in line]
+    assert len(said) == 2
+    assert f"passed over: {without}: the daemon of {without} has no control socket" in said[0]
+    assert re.search(f"passed over: {gone}: the control socket .* is gone: unmount and mount again", said[1])
+
+
 def test_the_status_of_an_older_bbfs_is_shown_as_far_as_it_goes(
     bbfs: Callable[..., Result], fuse: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

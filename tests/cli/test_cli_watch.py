@@ -14,6 +14,7 @@ from click.testing import Result
 from forked_daemon import ForkedDaemon, forked
 
 from bbfs.cli.commands.watch import Teller, by_reference
+from bbfs.fuse.mountpoint import ATTRIBUTE
 from bbfs.knowledge.database.store import Store
 from bbfs.resources.commands.table import Event
 
@@ -282,6 +283,15 @@ def test_a_stopped_daemon_is_told_and_not_waited_for(mount: Mount, process: Proc
             assert b"does not answer" in done.stderr
     finally:
         daemon.send_signal(signal.SIGCONT)
+
+
+def test_without_the_file_of_the_socket_the_remedy_is_told(mount: Mount, process: Process, only: list[str]) -> None:
+    point, _ = mount(*only)
+    os.unlink(os.getxattr(point, ATTRIBUTE))
+    for command in (("watch",), ("refresh",), ("search", "hello", "--in")):
+        done = process(*command, point)
+        assert done.returncode == 1
+        assert b" is gone: unmount and mount again" in done.stderr
 
 
 def test_json_and_a_command_exclude_each_other(bbfs: Callable[..., Result], only: list[str]) -> None:

@@ -18,7 +18,7 @@ from bbfs.cli.options import NoSources, SourceChoice
 from bbfs.cli.progress import Progress
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MOUNT_VARIABLE, ForeignMount, MountError
-from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound, NotSupported, Unreachable
 from bbfs.model.uri import native_scheme, parse_data_source_uri, parse_uri_prefix, source_uri
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bbfs.config import Config
 
 T = TypeVar("T")
+AWAY = (MountError, NotSupported, Unreachable, OSError)
+"""Errors with which a mount that is gone, or the control socket of a mount, answers nothing."""
 _SOURCES_OWN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -171,7 +173,7 @@ class Trees:
             try:
                 directory = tree.source_directory(source, names)
             except OSError as error:
-                _pass_over(mount, error)
+                output.message(passed_over(tree, error))
                 continue
             if directory is not None:
                 found.append((tree, directory))
@@ -289,18 +291,22 @@ def _about(operand: str, target: Target | None) -> str:
 
 
 async def each_root(trees: Trees, work: Callable[[SourceTree], Awaitable[None]]) -> None:
-    """Work on the tree of every root. Report a mount that died in the meantime, and go on."""
+    """Work on the tree of every root. Report a mount that is away, and go on."""
     for tree in await trees.roots():
         try:
             await work(tree)
-        except (MountError, OSError) as error:
-            if tree.mount is None:
-                raise
-            _pass_over(tree.mount, error)
+        except AWAY as error:
+            output.message(passed_over(tree, error))
 
 
-def _pass_over(mount: str, error: Exception) -> None:
-    """Report that a mount is gone, dead or does not answer. Raise any other error."""
+def passed_over(tree: SourceTree, error: Exception) -> str:
+    """Return the line for a mount that is gone, dead, does not answer or has no control socket. Raise any other error.
+
+    error: one of AWAY.
+    """
+    mount = tree.mount
+    if mount is None:
+        raise error
     if isinstance(error, OSError):
         if mountpoint.mount_at(mount) is None:
             error = MountError(f"{mount} has been unmounted")
@@ -308,7 +314,8 @@ def _pass_over(mount: str, error: Exception) -> None:
             error = mountpoint.dead(mount)
         else:
             raise error
-    output.message(f"passed over: {error}")
+    about = "" if isinstance(error, MountError) else f"{mount}: "
+    return f"passed over: {about}{error}"
 
 
 async def why(target: Target, error: OSError) -> str | None:

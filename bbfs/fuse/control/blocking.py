@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bbfs.fuse.control.messages import Messages, require_greeting, require_user
-from bbfs.model.errors import Unreachable
+from bbfs.fuse.control.messages import Messages, not_connected, require_greeting, require_user
 
 _AT_ONCE = 1 << 16
 """Bytes."""
@@ -41,7 +40,7 @@ def connect(address: str, user: int | None = None, timeout: float | None = None)
         try:
             connection.connect(address)
         except OSError as error:
-            raise Unreachable(f"the control socket {address}: {error.strerror}") from None
+            raise not_connected(address, error) from None
         require_user(connection, address, user)
         link = BlockingLink(connection)
         try:

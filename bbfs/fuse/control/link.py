@@ -7,8 +7,7 @@ from typing import Any
 
 import trio
 
-from bbfs.fuse.control.messages import Messages, require_greeting, require_user
-from bbfs.model.errors import Unreachable
+from bbfs.fuse.control.messages import Messages, not_connected, require_greeting, require_user
 
 
 class MessageStream:
@@ -45,7 +44,7 @@ async def connect(address: str, user: int | None = None) -> AsyncGenerator[Messa
     try:
         stream = await trio.open_unix_socket(address)
     except OSError as error:
-        raise Unreachable(f"the control socket {address}: {error.strerror}") from None
+        raise not_connected(address, error) from None
     async with stream:
         require_user(stream.socket, address, user)
         link = MessageStream(stream)

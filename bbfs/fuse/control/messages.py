@@ -3,6 +3,7 @@
 `bbfs.fuse.control.server` describes the messages.
 """
 
+import errno
 import json
 import os
 import socket
@@ -49,6 +50,13 @@ class Messages:
         if not isinstance(message, dict):
             raise ProtocolViolation("a line that is no JSON object")
         return message
+
+
+def not_connected(address: str, error: OSError) -> Unreachable:
+    """Return the error of a control socket that takes no connection."""
+    if error.errno == errno.ENOENT:
+        return Unreachable(f"the control socket {address} is gone: unmount and mount again, which makes a new one")
+    return Unreachable(f"the control socket {address}: {error.strerror}")
 
 
 def require_user(connection: "socket.socket | trio.socket.SocketType", address: str, user: int | None) -> None:

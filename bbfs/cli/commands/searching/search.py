@@ -105,16 +105,11 @@ def search(
     async def work(opened: "Trees") -> bytes | None:
         if len(words) > 1 and not within:
             await _say_if_source(opened, words[-1], problems)
-        for tree, below, seconds in await _scopes(opened, within, timeout):
-
-            def hear(answer: Hit | Problem, tree: SourceTree = tree) -> None:
-                if isinstance(answer, Problem):
-                    problems[answer.problem] = None
-                elif tree.has(answer.path):
-                    hits.append(_TreeHit(tree, answer, os.path.join(tree.mount or "", answer.path)))
-
+        scopes = await _scopes(opened, within, timeout)
+        may_fail = not within and len({tree.mount for tree, _, _ in scopes}) > 1
+        for tree, below, seconds in scopes:
             request = Search(query, tuple("/".join(path) for path in below), limit, mode, seconds)
-            await tree.ask(request, hear)
+            await _ask(tree, request, hits, problems, may_fail=may_fail)
         hits.sort(key=lambda found: -found.hit.score)
         del hits[limit:]
         return await _text(hits[0]) if open_first and hits else None
@@ -129,6 +124,25 @@ def search(
         click.get_current_context().exit(_opened(hits[0], text))
     _print(hits, query, paths_only=paths_only, as_json=as_json)
     click.get_current_context().exit(0 if hits else 1)
+
+
+async def _ask(
+    tree: SourceTree, request: Search, hits: list[_TreeHit], problems: dict[str, None], *, may_fail: bool
+) -> None:
+    """Add what a tree answers. may_fail: pass over a mount that is away, for the sake of others."""
+
+    def hear(answer: Hit | Problem) -> None:
+        if isinstance(answer, Problem):
+            problems[answer.problem] = None
+        elif tree.has(answer.path):
+            hits.append(_TreeHit(tree, answer, os.path.join(tree.mount or "", answer.path)))
+
+    try:
+        await tree.ask(request, hear)
+    except lazy.operand.AWAY as error:
+        if not may_fail:
+            raise
+        problems[lazy.operand.passed_over(tree, error)] = None
 
 
 def _is_place(word: str) -> bool:
