@@ -1,4 +1,4 @@
-"""What both backings say of a file: its owner, which of its attributes programs set, and its extended attributes."""
+"""What both backings say: owners, which attributes programs set, extended attributes, and the room of folders."""
 
 import errno
 import select
@@ -54,6 +54,16 @@ class Ownership:
     def readable(self, names: Iterable[bytes]) -> list[bytes]:
         """Return the attributes of a file of a folder that a program may read, of all that the file has."""
         return [name for name in names if name.startswith(_PREFIX) or (self.lets_others_in and name in _ACLS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The sizes of the file systems of all folders, in bytes: in all, free, and free for this user."""
+
+    size: int
+    free: int
+    available: int
+    names_free: int
 
 
 def is_described(name: bytes) -> bool:

@@ -5,7 +5,6 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -28,6 +27,7 @@ from bbfs.fuse.backings.attributes import (
     ORIGIN,
     READY,
     Ownership,
+    Room,
     is_described,
     is_own,
     new_attributes,
@@ -55,16 +55,6 @@ _BESIDE = (SEARCH.encode(), ABOUT.encode())
 _TEXT = TEXT_SUFFIX.encode()
 _DOTS = 2
 """Entries of a directory before its names: `.` and `..`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The sizes of the file systems of all folders, in bytes: in all, free, and free for this user."""
-
-    size: int
-    free: int
-    available: int
-    names_free: int
 
 
 class PassedRequests(pyfuse3.Operations):
