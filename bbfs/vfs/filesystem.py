@@ -11,7 +11,7 @@ Between two awaits a task is alone; handles and tables need no lock.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, Outdated
 from bbfs.model.values import Change
@@ -54,6 +54,10 @@ class Wanted(Enum):
     CHANGE = "to change the file and to keep its content, which an overlay copies before"
     EXISTENCE = "existence, type, mode and owner"
     XATTRS = "existence, before extended attributes; they show any other error"
+
+
+Asker: TypeAlias = Callable[[], Awaitable[Wanted]]
+"""Returns what the program that waits for attributes has asked for."""
 
 
 class FileSystem:
@@ -117,12 +121,7 @@ class FileSystem:
     # -- attributes --------------------------------------------------------------------------------------------------
 
     def getattr(
-        self,
-        ino: int,
-        asker: Callable[[], Awaitable[Wanted]] | None = None,
-        ended: Ended = (),
-        *,
-        is_copied: bool = False,
+        self, ino: int, asker: Asker | None = None, ended: Ended = (), *, is_copied: bool = False
     ) -> Attributes | Wait:
         """Return the attributes of an inode with its true size, which may have to be loaded.
 
@@ -159,12 +158,8 @@ class FileSystem:
         if node.kind == "file" and record is not None:
             size = self._contents.size_now(record)
             if record.ahead or size is None:
-                if is_copied and size is None and asker is not None and loads_each_open(record):
-                    refused = after(ended, self._refuse_change, record, asker)
-                    if isinstance(refused, Wait):
-                        return refused
-                waits = is_copied and not record.on_open
-                learning = self._learn(path, node, record, asker, ended, is_known=size is not None, waits=waits)
+                is_known = size is not None
+                learning = self._learn(path, node, record, asker, ended, is_known=is_known, is_copied=is_copied)
                 if learning is not None:
                     return learning
             self.names.require_version(path, version, record)
@@ -192,25 +187,28 @@ class FileSystem:
         path: Path,
         node: Node,
         record: Record,
-        asker: Callable[[], Awaitable[Wanted]] | None,
+        asker: Asker | None,
         ended: Ended,
         *,
         is_known: bool,
-        waits: bool,
+        is_copied: bool,
     ) -> Wait | None:
         """Return the wait for the size, if it is wanted and a load has to tell it.
 
-        is_known: whether it is cached. waits: also for a size that is 0 until an open.
+        is_known: whether it is cached. is_copied: as for `getattr`.
         """
-        if is_known or self._contents.just_changed(record) or (self._contents.lazy(record) and not waits):
+        if is_copied and not is_known and asker is not None and loads_each_open(record):
+            refused = after(ended, self._refuse_change, record, asker)
+            if isinstance(refused, Wait):
+                return refused
+        is_lazy = self._contents.lazy(record) and (record.on_open or not is_copied)
+        if is_known or self._contents.just_changed(record) or is_lazy:
             if record.ahead:
                 self._contents.accessed(path, record, wanted=False)
             return None
         return after(ended, self._learn_if_wanted, path, record, node.completed, asker)
 
-    async def _learn_if_wanted(
-        self, path: Path, record: Record, completed: bool, asker: Callable[[], Awaitable[Wanted]] | None
-    ) -> None:
+    async def _learn_if_wanted(self, path: Path, record: Record, completed: bool, asker: Asker | None) -> None:
         """Learn the size if it is wanted. Raise BbfsError.
 
         Only a load tells whether a provisional resource exists. So that is loaded unless the source has completed its
@@ -232,7 +230,7 @@ class FileSystem:
                 raise
 
     @staticmethod
-    async def _refuse_change(record: Record, asker: Callable[[], Awaitable[Wanted]]) -> None:
+    async def _refuse_change(record: Record, asker: Asker) -> None:
         """Raise NotSupported for a change of what each open loads: an overlay would copy none of its bytes."""
         if await asker() is Wanted.CHANGE:
             raise NotSupported(f"{record.metadata.name} has no size before it is opened: change a copy of it")

@@ -278,7 +278,7 @@ class StoredRequests(pyfuse3.Operations):
             raise Outdated("/".join(self._names.path(inode)))
         if self._shown.below and not flags & WRITING:
             path = self._shown_paths[handle] = "/".join(self._names.path(inode))
-            await self._shown.note_open(path, self._opened_base(handle))
+            await self._shown.note_open(path, _opened_base(self._files, handle))
         waits = self._open_files.uncached.get(handle)
         if waits or self._files.writable_roots:  # its fsync may hand over what another program has written
             self._openers[handle] = ctx.pid
@@ -288,17 +288,6 @@ class StoredRequests(pyfuse3.Operations):
                 _fill(inode, content)
             return FileInfo(fh=FileHandleT(handle), keep_cache=handle not in self._open_files.replaced)
         return FileInfo(fh=FileHandleT(handle), keep_cache=False, direct_io=True)
-
-    def _opened_base(self, handle: int) -> Base | None:
-        """Return what is noted of the version that an open has; None if that may not be what its resource is by now.
-
-        The open may have loaded the content, and so have told a version that no lookup could tell before.
-        """
-        opened = self._files.handles[handle]
-        said = None if opened.draft is not None else self._files.state(opened.ino)
-        if said is None or said[1] != "file" or opened.version != opened.record.inode_version:
-            return None
-        return Base("file", said[2])
 
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
         data = self._open_files.read(fh, off, size)
@@ -444,6 +433,18 @@ class StoredRequests(pyfuse3.Operations):
     async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
         require_settable(name)
         self._open_files.require_written(inode)
+
+
+def _opened_base(files: FileSystem, handle: int) -> Base | None:
+    """Return what is noted of the version that an open has; None if that may not be what its resource is by now.
+
+    The open may have loaded the content, and so have told a version that no lookup could tell before.
+    """
+    opened = files.handles[handle]
+    said = None if opened.draft is not None else files.state(opened.ino)
+    if said is None or said[1] != "file" or opened.version != opened.record.inode_version:
+        return None
+    return Base("file", said[2])
 
 
 def _packed(found: Attributes, owner: Ownership) -> EntryAttributes:
