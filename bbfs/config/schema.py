@@ -235,7 +235,8 @@ class SourceTable(ConfigTable):
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = None
     """Requests in flight at once."""
     sizes: Literal["exact", "lazy"] | None = None
-    """`exact`: load a content to find an unknown size. `lazy`: the size is 0 until the file is opened."""
+    """`exact`: load a content to find an unknown size. `lazy`: the size is 0 until the file is opened (below a scratch
+    as `exact`)."""
     disk: bool | None = None
     """Cache contents [on disk](operations.md#contents-on-disk)."""
     verify: bool | None = None
