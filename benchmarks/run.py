@@ -162,18 +162,23 @@ def draw(results: Path, directory: Path) -> list[Path]:
     """The plots that could be drawn; without matplotlib none, which is said."""
     command = [str(places.RIVALS_PYTHON), str(HERE / "plots.py"), str(results), str(directory)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=120, check=True, text=True)
+        subprocess.run(command, capture_output=True, timeout=120, check=True, text=True)
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         print(f"no plots: {said.strip().splitlines()[-1]}", file=sys.stderr)
         return []
-    return [Path(line) for line in done.stdout.splitlines()]
+    return drawn_in(directory)
+
+
+def drawn_in(directory: Path) -> list[Path]:
+    """The plots of a directory, in the order of the page."""
+    return sorted(directory.glob("*.svg"), reverse=True)
 
 
 def write(sheet: Sheet, facts: dict[str, Any], results: Path, page: Path, *, drawn: bool = False) -> None:
     """Write the results, and the page of results. Its plots are drawn first, or are those that are drawn already."""
     results.write_text(json.dumps({"about": facts, "cells": sheet.as_json()}, indent=1, ensure_ascii=False) + "\n")
-    plots = sorted(page.parent.glob("*.svg"), reverse=True) if drawn else draw(results, page.parent)
+    plots = drawn_in(page.parent) if drawn else draw(results, page.parent)
     names = [path.name for path in plots]
     page.write_text(report.document(facts, sheet, guard.load(), guard.excused(), names))
 
