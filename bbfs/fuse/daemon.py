@@ -315,8 +315,8 @@ async def _begin(adapter: _Adapter, path: str, service: ServiceManager, ready: C
     gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
     keep_freed_buffers()  # not those of the start
     service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
-    log.info("mounted on %s", path)  # before the command that waits has ended: its user may read the log
     ready()
+    log.info("mounted on %s", path)
 
 
 async def _tune(adapter: _Adapter, path: str) -> None:

@@ -342,7 +342,7 @@ def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
     done = process("mount", point, "--background", "--dir", f"notes={folder}", "--mcp", "gone=false")
     try:
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        assert "mounted on" in log.read_text()
+        until(lambda: "mounted on" in log.read_text())  # the daemon writes it once it has left the terminal
         assert (log.stat().st_mode & 0o777, log.parent.stat().st_mode & 0o777) == (0o600, 0o700)
         assert f"its log: {log}" in bbfs("doctor").stdout
         assert f"the log of {point}: {log}" in bbfs("sources").stderr
