@@ -20,6 +20,8 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.model.quantities import counted as count
 
+STATE_COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
+"""The colours of the states of sources."""
 OFFERS = ("templates", "tools", "prompts")
 """Names of numbers in the description of a source: of what it may have beside resources."""
 _CONTROL = re.compile(

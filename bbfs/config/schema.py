@@ -97,7 +97,8 @@ class MountTable(ConfigTable):
     read_only: bool = False
     """Refuse every write, whatever the sources grant."""
     metrics: Address | None = None
-    """Answer `GET /metrics` for Prometheus at `HOST:PORT`. Whoever reaches it reads names and states of the sources."""
+    """Answer `GET /metrics` for Prometheus at `HOST:PORT`. The answer has the names and the states of the sources, for
+    all who reach this address."""
 
 
 class CacheTable(ConfigTable):

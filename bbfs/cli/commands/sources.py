@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from bbfs.cli.operands.access import SourceTree
     from bbfs.cli.operands.operand import Trees
 
-_COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
 _EXAMPLES = """\b
 Examples:
   bbfs sources                                 of a mount, else of the configuration file
@@ -114,4 +113,4 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
             row.get("mount") or "-",
         ),
     )
-    return (name, click.style(state, fg=_COLOURS.get(state)), *others)
+    return (name, click.style(state, fg=output.STATE_COLOURS.get(state)), *others)

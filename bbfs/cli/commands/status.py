@@ -17,7 +17,6 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ProtocolViolation
 from bbfs.model.quantities import counted, duration_text, size_text
 
-_COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
 _EXAMPLES = """\b
 Examples:
   bbfs status                   all mounts
@@ -142,7 +141,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     requests = row.get("requests", {})
     return (
         output.printable(row["id"]),
-        click.style(row["state"], fg=_COLOURS.get(row["state"])),
+        click.style(row["state"], fg=output.STATE_COLOURS.get(row["state"])),
         str(row["resources"]),
         str(requests.get("ended", "-")),
         str(requests.get("failed", "-")),

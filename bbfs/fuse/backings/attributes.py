@@ -1,4 +1,4 @@
-"""What both backings say: owners, which attributes programs set, extended attributes, and the room of folders."""
+"""What both backings answer: owners, attributes that programs may set, extended attributes, and free room."""
 
 import errno
 import select

@@ -1,8 +1,8 @@
 """The metrics of a mount over HTTP, for Prometheus to scrape: `GET /metrics`, and nothing else.
 
-Whoever reaches the address may read them. One that listens on this machine alone answers under this machine's names
-alone, so that no web page reads it by a name that was rebound to it. A client has `WITHIN` seconds, `LARGEST` bytes and
-one request; there are `MOST` at once.
+All who reach the address may read the metrics. At an address of this machine (127.0.0.1), a request must name this
+machine as its host: a web page whose name was rebound to the address gets nothing. A client has `WITHIN` seconds,
+`LARGEST` bytes and one request; there are `MOST` at once.
 """
 
 import errno

@@ -129,7 +129,7 @@ def search(
 async def _ask(
     tree: SourceTree, request: Search, hits: list[_TreeHit], problems: dict[str, None], *, may_fail: bool
 ) -> None:
-    """Add what a tree answers. may_fail: pass over a mount that is away, for the sake of others."""
+    """Add the answers of a tree. may_fail: note a mount that does not answer as a problem, since others may answer."""
 
     def hear(answer: Hit | Problem) -> None:
         if isinstance(answer, Problem):

@@ -73,7 +73,7 @@ def run(
     if config is not None:
         lazy.mounting.require()
         set_up_log(choice.verbosity, config, log, among_others=True)
-        # The address is that of the mount that lasts, and nobody could scrape this one in its namespaces.
+        # The address belongs to the mount that lasts. No scraper reaches the mount of a run.
         config = replace(config, mount=replace(config.mount, metrics=None))
 
     lower = None if on is None else _lower(on)
