@@ -1,6 +1,7 @@
 """Programs save documents of a REST API on a real mount (S32, S33)."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,21 @@ def test_urls_that_end_with_a_slash(root: Path, server: PetsServer) -> None:
     assert run("ls", slashed).text.splitlines() == ["a", "index.json", "ü b"]
     assert json.loads(run("cat", slashed / "ü b").out) == {"id": "ü b"}
     assert [each["id"] for each in json.loads(run("cat", slashed / "index.json").out)] == ["a", "ü b"]
+
+
+def test_names_that_mkstemp_makes_live_in_the_mount_alone(root: Path, server: PetsServer) -> None:
+    slashed = root / "slashed"
+    for name in ("sedabcdef", "tmpabcdefgh", "tmp.abcdefghij", ".a.backup"):
+        private = os.open(slashed / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(private, json.dumps({"id": "a", "text": name}).encode())
+        os.close(private)
+        assert stored(server, f"slashed/{name}/") == 404
+        os.rename(slashed / name, slashed / "a")
+        assert stored(server, "slashed/a/")["text"] == name
+    own = os.open(slashed / "sedentary", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(own, b'{"id": "sedentary"}')
+    os.close(own)
+    assert stored(server, "slashed/") == [{"id": "a", "text": ".a.backup"}, {"id": "sedentary"}]
 
 
 def test_documents_below_which_others_are(root: Path, server: PetsServer) -> None:

@@ -8,6 +8,7 @@ that begins with `KEEPING` is kept, whatever it is. So a program writes `.tmp-bb
 behind under it is nothing that a user would miss: the mount drops it at its end without a word.
 """
 
+import os
 import re
 import secrets
 
@@ -29,13 +30,16 @@ _UNFINISHED = r"""
     | \.tmp.* | .+\.tmp | .+\.vsctmp # many; VS Code
     | (?:sed|tmp|\..+\.)(?=.{0,5}[A-Z0-9])(?=.{0,5}[A-Za-z])[A-Za-z0-9]{6}
         # sed -i; emacs with file-precious-flag; rsync, mkstemp beside a file. One of 180 is a word of small letters, as
-        # in .env.sample, which is a name that its user keeps (`made_for` is for sources that refuse it).
+        # in .env.sample, which is a name that its user keeps (`made_for` knows it, too).
     | .+\.(?:part|partial|crdownload)
     """
 """Names of files that programs rename once they are whole."""
 _TEMPORARY = re.compile(f"{_OWN}|{_UNFINISHED}", re.VERBOSE | re.DOTALL)
 _TO_BE_RENAMED = re.compile(_UNFINISHED, re.VERBOSE | re.DOTALL)
-_WORD = re.compile(r"(?:sed|tmp|\.(?P<kept>.+)\.)[A-Za-z0-9]{6}", re.DOTALL)
+_RANDOM = re.compile(
+    r"(?:sed|tmp|\.(?P<kept>.+)\.)[A-Za-z0-9]{6} | tmp[a-z0-9_]{8} | tmp\.[A-Za-z0-9]{10}", re.DOTALL | re.VERBOSE
+)
+"""Names that programs have mkstemp(3) make: those above, those of Python's tempfile, those of mktemp(1)."""
 
 
 def is_temporary(name: str) -> bool:
@@ -51,10 +55,19 @@ def is_unfinished(name: str) -> bool:
 def made_for(name: str) -> str | None:
     """Return the name that a program may save by this one, "" if by any name, None if by no such name.
 
-    Here a word of small letters counts, too: for names that their source refuses otherwise.
+    Here a word of small letters counts, too: for names that their source refuses otherwise, and for files that are
+    created as mkstemp(3) creates them.
     """
-    word = _WORD.fullmatch(name)
-    return None if word is None else word["kept"] or ""
+    random = _RANDOM.fullmatch(name)
+    return None if random is None else random["kept"] or ""
+
+
+def is_by_mkstemp(flags: int, mode: int) -> bool:
+    """Return whether open(2) with these flags and this mode creates a file as mkstemp(3) does.
+
+    Programs that write a file under its own name open it with O_WRONLY.
+    """
+    return flags & (os.O_ACCMODE | os.O_EXCL) == os.O_RDWR | os.O_EXCL and mode & 0o777 == 0o600
 
 
 def new_keeping_name() -> str:

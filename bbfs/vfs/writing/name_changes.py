@@ -27,7 +27,7 @@ from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.writing.temporary import is_temporary, made_for
+from bbfs.resources.writing.temporary import is_by_mkstemp, is_temporary, made_for
 from bbfs.sources import CanWrite
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.inode_table import InodeTable
@@ -128,13 +128,13 @@ class NameChanges:
     ) -> tuple[int, Attributes]:
         """Create a file, or open one that is there unless `flags` has O_EXCL. Count one lookup of it.
 
-        program: the thread that asks.
+        flags, mode: as of open(2). program: the thread that asks.
         """
         path = self._names.child(parent, raw_name)
         source, below = self._drafts.place(path)
         node = await self._found(path)
         if node is None:
-            draft = await self._new(source, path, below)
+            draft = await self._new(source, path, below, by_mkstemp=is_by_mkstemp(flags, mode))
             found = self._names.counted(path, Node("file", draft.record, draft=draft))
             return self._files.open_draft(draft, found.ino, program=program), found
         if flags & os.O_EXCL:
@@ -158,12 +158,12 @@ class NameChanges:
             self._files.release(handle)
         return found
 
-    async def _new(self, source: Source, path: Path, below: Path) -> Draft:
-        """Begin a file under a name that leads to nothing."""
+    async def _new(self, source: Source, path: Path, below: Path, *, by_mkstemp: bool) -> Draft:
+        """Begin a file under a name that leads to nothing. by_mkstemp: whether its program had the name made up."""
         handler, _ = writable(source)
         hidden, expected = self._drafts.hidden(path)
         native_uri = await self._tree.native_uri_for(source, below) if hidden is None else hidden.metadata.native_uri
-        temporary = hidden is None and is_temporary(path[-1])
+        temporary = hidden is None and (is_temporary(path[-1]) or (by_mkstemp and made_for(path[-1]) is not None))
         if not temporary and "create" not in handler.writes(native_uri):
             temporary = hidden is None and await self._is_made_for_another(source, handler, below)
             if not temporary:
