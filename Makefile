@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz dist check-dist install options lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz dist check-dist install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -64,8 +64,10 @@ check-dist: $(DIST)  ## install from dist/ where there is no compiler, and mount
 
 install: $(RUN)  ## the program bbfs in .venv/bin
 
-options: $(TEST)  ## write the tables of options in docs/sources.md and docs/sources again
+docs: $(TEST)  ## write docs/commands.md and the tables of options again, and the pages for man(1) into build/share
 	.venv/bin/python scripts/option_tables.py
+	.venv/bin/python scripts/reference.py
+	.venv/bin/python scripts/reference.py build/share
 
 lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgrade takes newer versions
 	scripts/lock $(UPGRADE)

@@ -1,4 +1,4 @@
-"""Write the tables of options in docs/sources.md and docs/sources again (`make options`).
+"""Write the tables of options in docs/sources.md and docs/sources again (`make docs`).
 
 A table stands between `<!-- options: NAME -->` and `<!-- end of options -->`. Its rows are the fields of a model that
 checks a configuration file: the name, the values that the model accepts, the default, and the string below the field.
@@ -84,14 +84,14 @@ def tables_in(text: str) -> list[str]:
 
 def table(name: str) -> str:
     """Return the lines of a table."""
-    if name == SCHEMES_TABLE:
-        return _lines("scheme", "key", "value", "default", "meaning", rows=_scheme_rows())
-    model = MODELS[name]
-    return _lines("option", "value", "default", "meaning", rows=_rows(model))
+    keys = ["scheme", "key"] if name == SCHEMES_TABLE else ["option"]
+    heads = [*keys, "value", "default", "meaning"]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [heads, ["---"] * len(heads), *rows(name)])
 
 
-def _lines(*heads: str, rows: Iterator[list[str]]) -> str:
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in [heads, ["---"] * len(heads), *rows])
+def rows(name: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of a table, which are Markdown."""
+    yield from _scheme_rows() if name == SCHEMES_TABLE else _rows(MODELS[name])
 
 
 def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[list[str]]:

@@ -20,15 +20,15 @@ USAGE, SYSTEM = 1, 2
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT = ("none", "bbfs")
 """Sources that stand for the user's own configuration file."""
-_FLAGS = {"ro": "--read-only", "allow_other": "--allow-other", "agents": "--agents"}
-_VALUES = {name: f"--{name}" for name in ("uid", "gid", "umask", "cache", "log", "metrics")}
-_IGNORED = frozenset((
+FLAGS = {"ro": "--read-only", "allow_other": "--allow-other", "agents": "--agents"}
+VALUES = {name: f"--{name}" for name in ("uid", "gid", "umask", "cache", "log", "metrics")}
+IGNORED = frozenset((
     "rw", "defaults", "auto", "noauto", "nofail", "user", "nouser", "users", "owner", "group", "_netdev", "dev",
     "nodev", "suid", "nosuid", "exec", "noexec", "sync", "async", "atime", "noatime", "diratime", "nodiratime",
     "relatime", "norelatime", "strictatime", "lazytime", "nolazytime",
 ))  # fmt: skip
 """Options for mount(8), systemd and the kernel; of the last, a mount of bbfs has nodev, nosuid and noexec always."""
-_IGNORED_BEGINNINGS = ("x-", "X-", "comment=")
+IGNORED_BEGINNINGS = ("x-", "X-", "comment=")
 
 
 class WrongCall(Exception):
@@ -67,14 +67,14 @@ def translated(flags: Sequence[tuple[str, str]], operands: Sequence[str]) -> tup
     sloppy = ("-s", "") in flags
     for option in _options(flags):
         name, separator, value = option.partition("=")
-        if option in _FLAGS:
-            command.append(_FLAGS[option])
-        elif name in _VALUES and separator:
-            command += [_VALUES[name], value]
+        if option in FLAGS:
+            command.append(FLAGS[option])
+        elif name in VALUES and separator:
+            command += [VALUES[name], value]
         elif name == "setuid" and separator:
             user = _user(value)
-        elif option not in _IGNORED and not option.startswith(_IGNORED_BEGINNINGS) and not sloppy:
-            known = ", ".join([*_FLAGS, *(f"{each}=" for each in _VALUES), "setuid="])
+        elif option not in IGNORED and not option.startswith(IGNORED_BEGINNINGS) and not sloppy:
+            known = ", ".join([*FLAGS, *(f"{each}=" for each in VALUES), "setuid="])
             raise WrongCall(f"unknown option {option!r}; known are {known} and those of mount(8)")
     return command, user
 

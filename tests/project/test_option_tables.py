@@ -1,4 +1,4 @@
-"""The tables of options in the documents are what the models of the options say (`make options` writes them)."""
+"""The tables of options in the documents are what the models of the options say (`make docs` writes them)."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_tables_of_a_page_are_what_the_code_says(page) -> None:
     text = page.read_text()
-    assert option_tables.written(text) == text, "run make options"
+    assert option_tables.written(text) == text, "run make docs"
 
 
 def test_every_table_stands_on_one_page() -> None:
