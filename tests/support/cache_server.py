@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-START_TIMEOUT = 10.0
+START_TIMEOUT = 60.0
 
 
 class CacheServer:

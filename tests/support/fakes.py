@@ -448,7 +448,7 @@ async def settled() -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     """Until something holds, where threads of the disk are part of it."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while not condition():  # noqa: ASYNC110 - it sets no event
             await trio.sleep(0.001)
 

@@ -25,8 +25,8 @@ from bbfs.fuse import mountpoint, notifier
 from bbfs.sources.mcp.transport import leftovers
 
 START_TIMEOUT = 60.0
-STOP_TIMEOUT = 12.0
-LEFTOVER_GRACE = 1.0
+STOP_TIMEOUT = 30.0
+LEFTOVER_GRACE = 10.0
 NOTIFIER, LEFTOVERS = (os.fsencode(str(module.__file__)) for module in (notifier, leftovers))
 _QUIET = re.compile(r"(?:[-0-9]+ [:,0-9]+ )?bbfs: (?:debug|info): ")
 

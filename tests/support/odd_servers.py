@@ -1,6 +1,6 @@
 """Odd servers, and looking at processes and clocks, for the tests of MCP connections."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +19,24 @@ class ManualClock:
         return self.now
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Return when `condition` holds; fail when it does not within the bound."""
     with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for lies in other processes
             await trio.sleep(0.01)
+
+
+async def given_up(request: Callable[[], Awaitable[object]], begun: Callable[[], object]) -> None:
+    """Cancel a request once `begun` shows that its server has it. Raises AssertionError if it was answered."""
+
+    async def ask() -> None:
+        await request()
+        raise AssertionError("the request was answered")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await until(begun)
+        nursery.cancel_scope.cancel()
 
 
 def exists(pid: int) -> bool:

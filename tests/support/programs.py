@@ -24,7 +24,7 @@ from random import SystemRandom
 
 import forked_daemon
 
-DEFAULT_TIMEOUT = 25.0
+DEFAULT_TIMEOUT = 60.0
 """Seconds for a program on a busy machine: fewer than a source has, so one that waits for a source that hangs fails."""
 KILL_WAIT = 3.0
 SERVER_START = 30.0

@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import FlatSource, World, settled
+from trio.testing import MockClock
 
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound, Outdated, Unreachable
 from bbfs.model.values import Loaded, Part
@@ -111,7 +112,7 @@ async def test_two_opens_at_a_time_are_two_loads(nursery: trio.Nursery) -> None:
         assert len(read) == 2
 
 
-async def test_a_reader_that_gives_up_ends_its_load(nursery: trio.Nursery) -> None:
+async def test_a_reader_that_gives_up_ends_its_load(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     source = Runner()
     async with World(nursery, source) as world:
         source.hold(URI)

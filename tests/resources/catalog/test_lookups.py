@@ -110,7 +110,7 @@ async def test_a_name_is_asked_for_again_that_a_program_has_stored_meanwhile(nur
     source = Database(rows={"7": b"seven"}, waits=True)
     async with World(nursery, source) as world, trio.open_nursery() as asking:
         asking.start_soon(world.kernel.walk, f"{ROOT}/row/7")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while not source.asked:
                 await trio.lowlevel.checkpoint()
         world.clock.advance(1.0)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import trio
 from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, settled, uris
+from trio.testing import MockClock
 
 from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.inode_number import inode_number
@@ -34,7 +35,7 @@ async def walk(world: World, count: int, directory: str = DIRECTORY) -> None:
         await world.kernel.cat(path(number, directory))
 
 
-async def test_one_place_is_left_for_whoever_comes_next(nursery: trio.Nursery) -> None:
+async def test_one_place_is_left_for_whoever_comes_next(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     source = slow_source(held_from=10, concurrency=4)
     async with World(nursery, source) as world:
         await walk(world, 10)
@@ -60,7 +61,7 @@ async def test_what_somebody_waits_for_goes_before_what_is_loaded_ahead(nursery:
             source.release(uri)
 
 
-async def test_walks_through_two_directories_take_turns(nursery: trio.Nursery) -> None:
+async def test_walks_through_two_directories_take_turns(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     contents: dict[str, Any] = {uri: b"1" for start in ("x://a/", "x://b/") for uri in uris(60, start)}
     source = FlatSource(data_source(concurrency=4), contents=dict(contents))
     async with World(nursery, source) as world:
@@ -101,7 +102,7 @@ async def test_what_is_loaded_and_not_used_keeps_to_a_budget(nursery: trio.Nurse
         assert set(source.loads.values()) == {1}
 
 
-async def test_a_source_that_is_down_is_left_to_those_who_ask(nursery: trio.Nursery) -> None:
+async def test_a_source_that_is_down_is_left_to_those_who_ask(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     source = FlatSource(data_source(concurrency=16), contents=dict.fromkeys(uris(LISTED), b"1"))
     async with World(nursery, source) as world:
         await walk(world, 10)

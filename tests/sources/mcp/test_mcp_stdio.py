@@ -9,7 +9,7 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from odd_servers import ManualClock, Odd, descriptors_of, environment, exists, runs, until
+from odd_servers import ManualClock, Odd, descriptors_of, environment, exists, given_up, runs, until
 from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation, Unreachable
@@ -124,9 +124,7 @@ async def test_hung_read_is_cancelled_cleanly(manager: MCPManager, odd: MakeOdd)
     server = odd("hung-read", "odd://a")
     manager.add("odd", server.server, PATIENT)
     await manager.list_resources("odd")
-    with trio.move_on_after(0.1) as scope:
-        await manager.load_resource("odd", "odd://a")
-    assert scope.cancelled_caught
+    await given_up(lambda: manager.load_resource("odd", "odd://a"), lambda: server.lines("resources/read"))
     assert text(await manager.load_resource("odd", "odd://b")) == "content of odd://b\n"
     await until(lambda: server.lines("notifications/cancelled"))
     assert len(server.pids) == 1
@@ -136,24 +134,22 @@ async def test_hung_read_is_cancelled_cleanly(manager: MCPManager, odd: MakeOdd)
 async def test_hung_greeting_is_bounded(manager: MCPManager, odd: MakeOdd, short: Policy, clock: ManualClock) -> None:
     server = odd("hung")
     manager.add("odd", server.server, short)
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         with pytest.raises(Unreachable, match=r"greeting within 0\.6 seconds"):
             await manager.list_resources("odd")
-    started = trio.current_time()
+    started = len(server.pids)
     with pytest.raises(Unreachable, match="greeting"):
         await manager.load_resource("odd", "odd://a")
-    assert trio.current_time() - started < 0.5, "a request during the pause waits for nothing"
-    await until(lambda: not exists(server.pids[0]))
+    assert len(server.pids) == started, "a request during the pause waits for nothing"
+    await until(lambda: not any(map(exists, server.pids)))
 
 
 async def test_caller_that_gives_up_does_not_end_the_connecting(manager: MCPManager, odd: MakeOdd) -> None:
     server = odd("hung-discover")
     manager.add("odd", server.server, Policy(timeout=2))
-    with trio.move_on_after(0.1) as scope:
-        await manager.list_resources("odd")
-    assert scope.cancelled_caught
+    await given_up(lambda: manager.list_resources("odd"), lambda: server.lines("server/discover"))
     # The probe of the modern era is left unanswered; after half the time the old greeting works.
-    await until(lambda: manager.connection("odd").state.state == "up", 5)
+    await until(lambda: manager.connection("odd").state.state == "up")
     assert len(server.pids) == 1
 
 
@@ -166,10 +162,9 @@ async def test_server_that_dies_on_the_modern_probe_is_greeted_the_old_way(manag
 
 
 async def test_answers_only_to_the_greeting(manager: MCPManager, odd: MakeOdd) -> None:
-    manager.add("odd", odd("initialize-only").server, Policy(timeout=1))
-    with trio.move_on_after(1.5) as scope:
-        await manager.list_resources("odd")
-    assert scope.cancelled_caught
+    server = odd("initialize-only")
+    manager.add("odd", server.server, PATIENT)
+    await given_up(lambda: manager.list_resources("odd"), lambda: server.lines("resources/list"))
     assert manager.connection("odd").state.state == "up"
 
 
@@ -356,7 +351,7 @@ async def test_declared_sizes_are_passed_on(manager: MCPManager, odd: MakeOdd) -
 
 async def test_large_answer(manager: MCPManager, odd: MakeOdd) -> None:
     manager.add("odd", odd("huge-line", 32 << 20).server, PATIENT)
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         loaded = await manager.load_resource("odd", "odd://a")
     assert loaded.parts[0].content.size == 32 << 20
 
@@ -385,7 +380,7 @@ async def test_flood_on_stderr_blocks_nothing(
 async def test_child_of_the_server_that_holds_stdout(manager: MCPManager, odd: MakeOdd) -> None:
     server = odd("family")
     manager.add("odd", server.server, PATIENT)
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         with pytest.raises(Unreachable, match="exited with status 0"):
             await manager.load_resource("odd", "odd://a")
     children = [int(line.split()[1]) for line in server.lines("child ")]

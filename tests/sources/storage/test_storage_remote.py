@@ -678,6 +678,6 @@ async def test_a_thread_ends_with_the_request_that_it_is_for() -> None:
                 threads = handler.backend.threads.limiter  # type: ignore[attr-defined]
                 with trio.move_on_after(1), suppress(BbfsError):
                     await handler.list_directory((f"127.0.0.1:{server.port}",))
-                with trio.fail_after(10):
+                with trio.fail_after(60):
                     while threads.borrowed_tokens:  # noqa: ASYNC110 - a thread does not tell
                         await trio.sleep(0.01)
