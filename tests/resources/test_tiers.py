@@ -319,9 +319,9 @@ async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_paus
             await tier.flush()
         numbers = itertools.count()
 
-        def put(entries: Any, now: float) -> bool:  # a load ends while the disk writes those before it
+        def put(entries: Any, *given: Any) -> bool:  # a load ends while the disk writes those before it
             trio.from_thread.run_sync(tier.keep, ("s", f"x://{next(numbers)}"), Cached((part,), 1.0, 10.0))
-            return write(entries, now)
+            return write(entries, *given)
 
         write, disk.put = disk.put, put  # type: ignore[method-assign]
         tier.keep(("s", "x://b"), Cached((part,), 1.0, 10.0))
@@ -332,6 +332,52 @@ async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_paus
             await tier.settle()
         found = disk.read(*key, 1 << 20)
         assert found is None or not found.parts
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S20.1")
+@pytest.mark.parametrize("becomes", ["removed", "moved away with its directory", "removed and made again"])
+async def test_a_change_waits_for_no_batch_of_contents_and_the_batch_undoes_no_change(
+    nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture, becomes: str
+) -> None:
+    old, new = (
+        Cached((Part(None, None, MemoryContent(data)),), at, 10.0) for data, at in ((b"old", 1.0), (b"new", 3.0))
+    )
+    key, batches, goes_on = ("s", "x://d/a"), list[list[str]](), threading.Event()
+
+    def kept(cache: DiskCache) -> list[bytes]:
+        found = cache.read(*key, 1 << 20)
+        return [part.content.read(0, 9) or b"" for part in found.parts] if found is not None else []
+
+    with closing(DiskCache(tmp_path / "cache", 1 << 20)) as disk:
+        tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 4.0)
+
+        def put(entries: Any, *given: Any) -> bool:
+            batches.append([uri for (_, uri), _ in entries])
+            assert goes_on.wait(60)
+            return write(entries, *given)
+
+        write, disk.put = disk.put, put  # type: ignore[method-assign]
+        tier.keep(key, old)
+        tier.keep(("s", "x://beside"), old)
+        nursery.start_soon(tier.flush)
+        await until(lambda: batches)
+        if becomes == "moved away with its directory":
+            tier.overwrite_below("s", "x://d/")
+        else:
+            tier.overwrite(key, Cached((), 2.0, 0.0))
+        await tier.settle()
+        if becomes == "removed and made again":
+            tier.overwrite(key, new)
+            await tier.settle()
+        assert not caplog.records  # it would say that the disk does not answer
+        with closing(DiskCache(tmp_path / "cache", 1 << 20)) as of_next_mount:
+            assert kept(of_next_mount) == []  # a kill here leaves nothing of the old content
+        goes_on.set()
+        await tier.flush()
+        assert kept(disk) == ([b"new"] if becomes == "removed and made again" else [])
+        assert disk.read("s", "x://beside", 1 << 20) is not None
+        assert [*itertools.chain(*batches)].count("x://d/a") == (2 if becomes == "removed and made again" else 1)
         nursery.cancel_scope.cancel()
 
 

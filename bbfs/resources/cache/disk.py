@@ -184,12 +184,18 @@ class DiskCache:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, entries: Sequence[tuple[Key, Cached]], now: float = inf) -> bool:
+    def put(
+        self,
+        entries: Sequence[tuple[Key, Cached]],
+        now: float = inf,
+        is_wanted: Callable[[Key, Cached], bool] = lambda key, cached: True,
+    ) -> bool:
         """Store the answers of loads. Return whether all contents are stored now.
 
         An entry that is larger than the bound is left out; so is one that is earlier than what is cached: another
         process has asked for that later, or has written it. now: by the clock of the entries; a time after it does not
-        count.
+        count. is_wanted: says of each entry, within the transaction, whether it is still to be stored: what `mark` has
+        taken meanwhile stays, and what it takes afterwards replaces the entry.
         """
         fitting = [entry for entry in entries if sum(charge(p.content.size) for p in entry[1].parts) <= self.max_bytes]
         written: dict[str, Path] = {}
@@ -201,7 +207,7 @@ class DiskCache:
             with self._guarded(), self._index.changing():
                 self._note_uses()
                 for key, cached in fitting:
-                    if not self._index.has_later(*key, cached.asked_at, now):
+                    if is_wanted(key, cached) and not self._index.has_later(*key, cached.asked_at, now):
                         self._put(key, cached, written)
             self._evict()
         except OSError as error:

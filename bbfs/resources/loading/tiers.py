@@ -109,6 +109,7 @@ class DiskTier:
         self._clock = clock
         self._threads = trio.CapacityLimiter(4)
         self._writing = trio.Lock()
+        self._marking = trio.Lock()
         self._scheduled = False
         self._unwritten: dict[Key, Cached] = {}
         self._unwritten_bytes = 0
@@ -189,13 +190,14 @@ class DiskTier:
     async def settle(self) -> None:
         """Have on the disk the times of the writes so far instead of what was before: a killed mount leaves that.
 
-        The disk takes nothing earlier any more, also from another process whose load is under way. Of the resources
-        below a directory, only those of which the mount knows have a time.
+        The disk takes nothing earlier any more, also from another process whose load is under way, and from a batch
+        that is being written: no program waits for the contents of other resources. Of the resources below a
+        directory, only those of which the mount knows have a time.
         """
         if not (self._overwritten or self._overwritten_below):
             return
         with trio.move_on_after(SETTLING_PATIENCE):
-            async with self._writing:
+            async with self._marking:
                 overwritten, below = dict(self._overwritten), frozenset(self._overwritten_below)
                 if not (overwritten or below):
                     return
@@ -204,6 +206,7 @@ class DiskTier:
                     for key, at in overwritten.items():
                         if self._overwritten.get(key) == at:
                             del self._overwritten[key]
+                            self._forget_unwritten(key, only_times=True)
                     self._overwritten_below -= below
                     return
         log.warning("the disk cache does not answer: it has contents from before a change")
@@ -226,16 +229,18 @@ class DiskTier:
             disk.remove([alone])
             return stored
 
-        async with self._writing:
-            # A later invalidation or change waits for the lock and is written after this.
+        async with self._writing, self._marking:
+            # A later invalidation or change waits for its lock and is written after this.
             if kept := load.may_be_kept:
                 self._forget_unwritten(key)
             run = partial(work, load.invalidated, kept)
             return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads)
 
-    def _forget_unwritten(self, key: Key) -> None:
-        unwritten = self._unwritten.pop(key, None)
-        if unwritten is not None:
+    def _forget_unwritten(self, key: Key, *, only_times: bool = False) -> None:
+        """Drop what waits to be written. only_times: unless it has contents, and not only the time of a write."""
+        unwritten = self._unwritten.get(key)
+        if unwritten is not None and not (only_times and unwritten.parts):
+            del self._unwritten[key]
             self._unwritten_bytes -= _in_memory(unwritten.parts)
 
     async def _flush_later(self) -> None:
@@ -258,7 +263,7 @@ class DiskTier:
             async with self._writing:
                 expired = dict(self._expired)
                 batch = dict(list(self._unwritten.items())[:BATCH])
-                work = partial(_write, self._disk, list(expired), list(batch.items()), self._clock())
+                work = partial(self._write, list(expired), list(batch.items()), self._clock())
                 await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
                 for key, number in expired.items():
                     if self._expired.get(key) == number:
@@ -266,6 +271,15 @@ class DiskTier:
                 for key, unwritten in batch.items():
                     if self._unwritten.get(key) is unwritten:
                         self._forget_unwritten(key)
+
+    def _write(
+        self, expired: Sequence[tuple[str, str | None]], entries: Sequence[tuple[Key, Cached]], now: float
+    ) -> None:
+        """Write invalidations and contents, in a thread. Leave out what the mount has changed since."""
+        if expired:
+            self._disk.expire(expired)
+        if entries:
+            self._disk.put(entries, now, lambda key, cached: self._unwritten.get(key) is cached)
 
     async def keep_tidy(self) -> None:
         """Evict, and remove leftovers from the directory, once a day. Runs until cancelled."""
@@ -296,12 +310,3 @@ def _look_and_read(disk: DiskCache, key: Key, in_memory: int) -> Cached | None:
     if disk.absent(*key) is None:
         disk.look(key[0])
     return None if disk.absent(*key) else disk.read(*key, in_memory)
-
-
-def _write(
-    disk: DiskCache, expired: Sequence[tuple[str, str | None]], entries: Sequence[tuple[Key, Cached]], now: float
-) -> None:
-    if expired:
-        disk.expire(expired)
-    if entries:
-        disk.put(entries, now)
