@@ -76,7 +76,7 @@ def era(handshake: bool, changes: int, idle: float) -> dict[str, Any]:
     """The delays in seconds, and what was asked: for the changes, and while nothing happened."""
     with tempfile.TemporaryDirectory() as directory:
         home, database, log = Path(directory), str(Path(directory, "kb.sqlite")), Path(directory, "log")
-        knowledge("put", "--db", database, "docker", "ssl-setup", "-", text="version 0\n")
+        knowledge("put", "--create", "--db", database, "docker", "ssl-setup", "-", text="version 0\n")
         serve = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", database, "--interval", "0.05"]
         serve += ["--ttl", "3600"]
         recorder = [sys.executable, str(RECORDER), str(log), *(["--handshake"] if handshake else []), "--"]

@@ -160,7 +160,7 @@ def _show(folder: Path) -> None:
     _write_files(folder)
     for collection in ("guides", "recipes"):
         path = str(folder / collection)
-        shell.show_own("bbfs-knowledge", "import", "--db", database, "--collection", collection, path)
+        shell.show_own("bbfs-knowledge", "import", "--db", database, "--create", "--collection", collection, path)
     serve = shlex.join([sys.executable, "-m", "bbfs.knowledge", "serve", "--db", database])
     others = ("--source", str(folder / "shop.db"), "--dir", f"notes={folder / 'notes'}")
     try:

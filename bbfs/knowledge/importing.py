@@ -11,7 +11,16 @@ from bbfs.knowledge.documents import MAX_DOCUMENT_BYTES, KnowledgeError
 
 
 def source_files(paths: Sequence[Path]) -> list[SourceFile]:
-    """Return the files to import: each file given, and of each folder all regular files below it, sorted.
+    """Return the files to import, as `files_by_source` finds them."""
+    return [source_file(source, file) for source, file in files_by_source(paths).items()]
+
+
+def source_file(source: str, file: Path) -> SourceFile:
+    return SourceFile(source, file.name, partial(_read, file))
+
+
+def files_by_source(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return each file given, and of each folder all regular files below it, by its path below the folder, sorted.
 
     Names that begin with a dot and symbolic links are left out (a link could lead anywhere). Raises KnowledgeError when
     two files have the same path below their folders, or a name that is not UTF-8; OSError when a folder cannot be read.
@@ -24,7 +33,7 @@ def source_files(paths: Sequence[Path]) -> list[SourceFile]:
                     f"{found[source]} and {file} would be one document, {source!r}: import them into two collections"
                 )
             found[source] = file
-    return [SourceFile(source, file.name, partial(_read, file)) for source, file in sorted(found.items())]
+    return dict(sorted(found.items()))
 
 
 def read_document(file: BinaryIO) -> bytes:

@@ -47,7 +47,16 @@ class Knowledge:
         notes.mkdir()
         (notes / "SSL setup.md").write_text("# SSL certificates\n")
         (home / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
-        self("import", "--collection", "docker", "--title", "Docker Guides", str(notes), str(home / "logo.png"))
+        self(
+            "import",
+            "--create",
+            "--collection",
+            "docker",
+            "--title",
+            "Docker Guides",
+            str(notes),
+            str(home / "logo.png"),
+        )
 
     def line(self, command: str, *arguments: str) -> list[str]:
         return forked("-m", "bbfs.knowledge", command, "--db", self.database, *arguments)

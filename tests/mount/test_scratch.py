@@ -852,7 +852,17 @@ def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
     root = place.folder.parent
     knowledge = [sys.executable, "-m", "bbfs.knowledge"]
     subprocess.run(
-        [*knowledge, "import", "--db", root / "kb", "--collection", "docs", DOCS / "scratch.md", DOCS / "tour.md"],
+        [
+            *knowledge,
+            "import",
+            "--create",
+            "--db",
+            root / "kb",
+            "--collection",
+            "docs",
+            DOCS / "scratch.md",
+            DOCS / "tour.md",
+        ],
         check=True,
         capture_output=True,
         timeout=BOUND,
@@ -971,7 +981,7 @@ def imported(place: Place, *texts: str) -> None:
     files = [root / f"{text.partition(':')[0]}.md" for text in texts]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text)
-    words = [*KNOWLEDGE, "import", "--db", root / "kb", "--collection", "docs", *files]
+    words = [*KNOWLEDGE, "import", "--create", "--db", root / "kb", "--collection", "docs", *files]
     subprocess.run(words, check=True, capture_output=True, timeout=BOUND)
 
 

@@ -104,7 +104,7 @@ def every_type(directory: Path) -> Iterator[Servers]:
         archive.writestr(zipfile.ZipInfo("../escape.txt", (2026, 3, 4, 5, 6, 8)), "stays inside\n")
     (directory / "guides").mkdir()
     (directory / "guides" / "brewing.md").write_text("# Brewing\n\nSixty grams of coffee to a litre.\n")
-    knowledge = forked("-m", "bbfs.knowledge", "import", "--db", directory / "kb.sqlite")
+    knowledge = forked("-m", "bbfs.knowledge", "import", "--create", "--db", directory / "kb.sqlite")
     run(*knowledge, "--collection", "guides", directory / "guides", timeout=60)
     with ExitStack() as stack:
         postgres = stack.enter_context(postgres_server())

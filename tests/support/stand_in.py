@@ -14,6 +14,13 @@ import sys
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def pass_on(forking: socket.socket, number: int) -> None:
+    try:
+        forking.send(b"%d" % number)
+    except OSError:
+        pass  # the server has ended, and this process is about to
+
+
 def main() -> None:
     request = {
         "words": sys.argv[2:],
@@ -27,7 +34,7 @@ def main() -> None:
         socket.send_fds(forking, [json.dumps(request).encode()], [0, 1, 2])
         os.closerange(0, 3)  # so that the server alone holds them
         for number in SIGNALS:
-            signal.signal(number, lambda number, _: forking.send(b"%d" % number))
+            signal.signal(number, lambda number, _: pass_on(forking, number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         status = json.loads(forking.recv(1 << 16) or b'{"status": 1}')["status"]
     if status < 0:

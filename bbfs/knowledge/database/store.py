@@ -142,12 +142,19 @@ class Store:
             return outcome, writer.snapshot.document(collection, document)
 
     def import_files(
-        self, collection: str, files: Iterable[SourceFile], *, title: str | None = None, prune: bool = False
+        self,
+        collection: str,
+        files: Iterable[SourceFile],
+        *,
+        title: str | None = None,
+        prune: bool = False,
+        gone: Set[str] = frozenset(),
     ) -> ImportReport:
         """Add or update a document for each file; none if one of the files cannot be read.
 
         A file imported before updates its document, which keeps its id. title: the collection's name.
-        prune: remove the documents of earlier imports whose files are not among `files`.
+        prune: remove the documents of earlier imports whose files are not among `files`. gone: sources of earlier
+        imports whose documents are removed in any case.
         Raises InvalidName, TooLarge, and what `SourceFile.read` raises.
         """
         collection = check_id(collection, "collection")
@@ -159,10 +166,11 @@ class Store:
                 sources.add(file.source)
                 document = writer.imported_id(collection, file.source)
                 counts[writer.put(collection, document, file.read(), file.name, None, file.source)] += 1
-            gone = writer.imported_but(collection, sources) if prune else []
-            for document in gone:
+            earlier = writer.imported(collection) if prune or gone else {}
+            left = [earlier[source] for source in earlier if source not in sources and (prune or source in gone)]
+            for document in left:
                 writer.remove(collection, document)
-        return ImportReport(**counts, removed=len(gone))
+        return ImportReport(**counts, removed=len(left))
 
     def remove(self, collection: str, document: str, version: str | None = None) -> None:
         """Remove one document. version: that it must have, None for any. Raises Conflict, NotFound, InvalidName."""
@@ -275,12 +283,12 @@ class _Writer:
             candidate = f"{base}-{number}"
         return candidate
 
-    def imported_but(self, collection: str, sources: Set[str]) -> list[str]:
-        """Return the ids of documents that were imported from other sources than these."""
+    def imported(self, collection: str) -> dict[str, str]:
+        """Return the ids of documents that were imported, by their sources."""
         rows = self._connection.execute(
-            "SELECT id, source FROM document WHERE collection = ? AND source IS NOT NULL ORDER BY id", (collection,)
+            "SELECT source, id FROM document WHERE collection = ? AND source IS NOT NULL ORDER BY id", (collection,)
         )
-        return [row[0] for row in rows.fetchall() if row[1] not in sources]
+        return dict(rows.fetchall())
 
     def remove(self, collection: str, document: str, version: str | None = None) -> None:
         if version is not None:

@@ -1,0 +1,78 @@
+"""Imports that go on: what changes below watched folders is imported again."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import watchfiles
+
+from bbfs.knowledge.database.store import ImportReport, Store
+from bbfs.knowledge.documents import KnowledgeError
+from bbfs.knowledge.importing import files_by_source, source_file
+
+LOOKED_AFTER = 10.0
+"""Seconds between two looks where nothing is announced: inotify tells nothing of what other machines change."""
+
+_Stamp = tuple[int, int, int, int]
+
+
+class WatchedImport:
+    """An import that is repeated for files that have changed. Synchronous, for one thread.
+
+    A document whose file has gone is removed; a folder that cannot be read, or is not there, leaves its documents.
+    """
+
+    def __init__(self, store: Store, collection: str, paths: Sequence[Path], title: str | None) -> None:
+        self._store = store
+        self._collection = collection
+        self._paths = paths
+        self._title = title
+        self._known: dict[str, _Stamp] = {}
+
+    def begin(self, *, prune: bool = False) -> ImportReport:
+        """Import all files. Raises what `Store.import_files` raises."""
+        return self._import(prune=prune)
+
+    def again(self) -> ImportReport | None:
+        """Import the files that have changed since the last import; None if there are none. Raises as `begin`."""
+        report = self._import()
+        return report if report.added or report.updated or report.removed else None
+
+    def run(self, report: Callable[[ImportReport], None], complain: Callable[[str], None]) -> None:
+        """Import again whenever something changes, until KeyboardInterrupt. What fails is tried again."""
+        complaint = ""
+        looks = watchfiles.watch(
+            *self._paths, watch_filter=None, rust_timeout=round(1000 * LOOKED_AFTER), yield_on_timeout=True
+        )
+        for _ in looks:
+            try:
+                changed = self.again()
+            except (KnowledgeError, OSError, sqlite3.Error) as error:
+                if str(error) != complaint:
+                    complaint = str(error)
+                    complain(f"{complaint}: tried again after the next change")
+                continue
+            complaint = ""
+            if changed is not None:
+                report(changed)
+
+    def _import(self, *, prune: bool = False) -> ImportReport:
+        files = files_by_source(self._paths)
+        # Before a file is read: what changes it meanwhile leaves another stamp for the next look.
+        stamps = {source: _stamp(file) for source, file in files.items()}
+        changed = [source for source, stamp in stamps.items() if self._known.get(source) != stamp]
+        report = self._store.import_files(
+            self._collection,
+            [source_file(source, files[source]) for source in changed],
+            title=self._title,
+            prune=prune,
+            gone=self._known.keys() - stamps.keys(),
+        )
+        self._known = stamps
+        return report
+
+
+def _stamp(file: Path) -> _Stamp:
+    found = os.stat(file)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
