@@ -33,7 +33,8 @@ from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
-from bbfs.fuse.sd_notify import ServiceManager
+from bbfs.fuse.service.sd_notify import ServiceManager
+from bbfs.fuse.service.watchdog import SelfCheck, feed
 from bbfs.fuse.status.files import State, StatusHandler
 from bbfs.fuse.status.whole import state_of
 from bbfs.fuse.waiting_programs import Interrupts
@@ -272,6 +273,8 @@ async def _serve(
                 files.root_attributes[ATTRIBUTE] = os.fsencode(address)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
+            if service.watchdog is not None:
+                nursery.start_soon(feed, service, service.watchdog, SelfCheck(path))
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources close, so that no request comes meanwhile.
         files.open_files.unwatch()
@@ -335,11 +338,11 @@ async def _stop(ended: trio.Event, scope: trio.CancelScope) -> None:
 
 
 async def _report(manager: ResourceManager, service: ServiceManager) -> None:
-    """Send the state to the service manager, and keep its watchdog quiet as long as this loop runs."""
+    """Send the state to the service manager."""
     interval = min(STATUS_EVERY, service.watchdog / 2 if service.watchdog else STATUS_EVERY)
     while True:
         await trio.sleep(interval)
         down = [source.data.id for source in manager.sources.values() if source.state.state == "down"]
         count = len(manager.sources)
         status = f"{count} source{'s' if count != 1 else ''}, {manager.loads} loads"
-        service.tell(WATCHDOG="1", STATUS=status + (f"; down: {', '.join(down)}" if down else ""))
+        service.tell(STATUS=status + (f"; down: {', '.join(down)}" if down else ""))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.fuse.sd_notify import ServiceManager
+from bbfs.fuse.service.sd_notify import ServiceManager
 
 
 @pytest.fixture(params=["path", "abstract"])

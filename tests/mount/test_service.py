@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import State, config_text, folder, mount_command
+import trio
+from harness import Mount, Mounts, State, config_text, folder, mount_command
+
+from bbfs.fuse.service.watchdog import SelfCheck
 
 PATIENCE = 15.0
 
@@ -75,6 +79,31 @@ def test_a_service_manager_hears_of_start_health_and_stop(fuse: None, manager: N
         daemon.communicate(timeout=PATIENCE)
         subprocess.run([sys.executable, "-c", UNMOUNT, str(point)], check=True, timeout=PATIENCE)
         state.remove()
+
+
+@pytest.fixture
+def mount(mounted: Mounts, tmp_path: Path) -> Mount:
+    return mounted(folder("notes", tmp_path))
+
+
+async def test_a_daemon_that_is_stopped_does_not_answer_until_it_goes_on(mount: Mount) -> None:
+    check = SelfCheck(str(mount.path))
+    assert await check.answers(PATIENCE)
+    os.kill(mount.pid, signal.SIGSTOP)
+    try:
+        assert not await check.answers(0.2)
+        assert not await check.answers(0.2)  # also while the killed process of the first one is held in the mount
+    finally:
+        os.kill(mount.pid, signal.SIGCONT)
+    with trio.fail_after(PATIENCE):
+        while not await check.answers(PATIENCE):
+            pass
+
+
+async def test_a_dead_mount_does_not_answer(mount: Mount) -> None:
+    mount.kill()
+    assert not await SelfCheck(str(mount.path)).answers(PATIENCE)
+    mount.destroy()
 
 
 UNMOUNT = "import sys; from bbfs.fuse import mounting; mounting.unmount(sys.argv[1])"

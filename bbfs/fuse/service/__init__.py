@@ -1,0 +1,1 @@
+"""The daemon as a service: what it tells a service manager."""
