@@ -1,6 +1,7 @@
 """Texts of others in messages and logs: without secrets (`docs/semantics.md` S30), printable, of bounded length."""
 
 import json
+import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,6 +9,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 _SHORTEST_SECRET = 4
 """Characters. Shorter values ("1", "on") are no secrets, and masking them would make every message unreadable."""
+
+_STACK = re.compile(r"Traceback \(most recent call last\):\r?\n(?:[ \t].*\n)*")
+"""A traceback of Python without its last line, which is the error."""
 
 _SHORTEST_LINE = 8
 """Characters of the shortest line of a secret that is masked by itself."""
@@ -90,6 +94,11 @@ def url_secrets(url: str) -> set[str]:
 def shown(text: str, length: int = 200) -> str:
     """Return a text for a message: printable ASCII, and not more than `length` characters of the text."""
     return ascii(text if len(text) <= length else text[: length - 1] + "~")[1:-1]
+
+
+def one_line(text: str) -> str:
+    """Return a text of a source in one printable line, without the stack of a traceback: its last line says it all."""
+    return " ".join(printable(_STACK.sub("", text)).split())
 
 
 def printable(text: str) -> str:

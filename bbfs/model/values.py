@@ -401,7 +401,7 @@ class Listing:
     """The answer to a list.
 
     problem: in words, why it is incomplete (a bound was hit, entries were invalid). open: names that are not listed may
-    exist as well (`CanFind`).
+    exist as well (`CanFind`). descriptions: how many of the resources are files that describe what else there is.
     """
 
     resources: Sequence[ResourceMetadata]
@@ -409,6 +409,7 @@ class Listing:
     problem: str | None = None
     templates: tuple[ResourceTemplate, ...] = ()
     open: bool = False
+    descriptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, Unreachable
+from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, NotSupported, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -146,8 +146,8 @@ class Waiters:
 class RequestTally:
     """How many requests of one source have ended, how many of them have failed, and how long the last ones took.
 
-    seconds: of all of them together. A request that was given up has failed. The answer that there is no such resource
-    is no failure.
+    seconds: of all of them together. A request that was given up has failed. The answer that there is no such resource,
+    or no such ability (a search of a source that has none), is no failure.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class RequestTally:
         """Count a request that took so many seconds with its slot."""
         self.ended += 1
         self.seconds += seconds
-        self.failed += error is not None and not isinstance(error, NotFound)
+        self.failed += error is not None and not isinstance(error, NotFound | NotSupported)
         self._latencies.append(seconds)
 
     def latency(self, part: float) -> float | None:

@@ -139,10 +139,7 @@ class TellsMore(Protocol):
 
     @property
     def offers(self) -> Mapping[str, int]:
-        """Return the number of things beside resources, such as `tools`, as far as they are listed.
-
-        descriptions: listed files that describe these, and so are no resources of the source.
-        """
+        """Return the number of things beside resources, such as `tools`, as far as they are listed."""
         ...
 
 

@@ -162,7 +162,7 @@ def test_an_answer_that_cannot_be_used_ends_its_request_and_no_other(mount: Moun
     assert outcomes(*(odd(mount, "undecodable", name) for name in "abc")) == ["EPROTO"] * 3
     assert "not JSON" in problem(mount, "undecodable")
     assert [program.wait().err.partition(b": C")[2] for program in waiting] == [b"onnection timed out\n"] * 2
-    assert problem(mount, "wrong-id") == f"no answer within {TIMEOUT} s"
+    assert problem(mount, "wrong-id") == f"odd://a: no answer within {TIMEOUT} s"
     # The late answer to the first request comes just before the one to this.
     for name in ("wrong-id", "late"):
         assert outcome(odd(mount, name, "b")) == B
@@ -612,7 +612,7 @@ def test_what_an_http_server_answers_to_one_read(web: Mount) -> None:
         name: A if expected == "OK" else expected for name, expected in OVER_HTTP.items()
     }
     for name, reason in SAID.items():
-        assert problem(web, name).partition("; stat fails")[0] == f"odd://a: {reason}"
+        assert problem(web, name).partition(" (stat fails")[0] == f"odd://a: {reason}"
     assert outcomes(*(odd(web, name, "b") for name in OVER_HTTP)) == [B] * len(OVER_HTTP)
 
 
@@ -642,7 +642,7 @@ def test_a_body_that_inflates_without_end_takes_bounded_memory(mounted: Mounts, 
         ("bomb-of-events", "the server sent a field of more than 16384 bytes"),
     ):
         assert outcome(odd(mount, name, "a")) == "EPROTO"
-        assert problem(mount, name).startswith(f"odd://a: {reason};")
+        assert problem(mount, name).startswith(f"odd://a: {reason} (")
     assert resident(mount, "VmHWM") - before < 100 << 10
     assert resident(mount, "VmRSS") - before < 100 << 10
     assert outcome(odd(mount, "none", "b")) == B

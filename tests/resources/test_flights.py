@@ -10,7 +10,7 @@ import trio.testing
 from fakes import settled
 
 from bbfs.model import errors
-from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotFound, Unreachable
+from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotFound, NotSupported, Unreachable
 from bbfs.resources.flights import LATENCIES_KEPT, RequestSlots, SingleFlight
 
 
@@ -309,10 +309,11 @@ async def test_the_requests_of_a_source_are_counted_with_their_times(
         await request(seconds)
     await request(9.0, Unreachable("down"))
     await request(0.5, NotFound("no such resource"))
-    assert (slots.tally.ended, slots.tally.failed) == (5, 1)
+    await request(0.5, NotSupported("no search"))
+    assert (slots.tally.ended, slots.tally.failed) == (6, 1)
     assert (slots.tally.latency(0.5), slots.tally.latency(0.95), slots.tally.latency(1)) == (2.0, 9.0, 9.0)
     for _ in range(LATENCIES_KEPT):
         await request(0.25)
     assert slots.tally.latency(1) == 0.25, "those of long ago do not count"
     slots.ask().release()
-    assert slots.tally.ended == 5 + LATENCIES_KEPT, "a slot that was given back had no request"
+    assert slots.tally.ended == 6 + LATENCIES_KEPT, "a slot that was given back had no request"

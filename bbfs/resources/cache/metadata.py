@@ -155,7 +155,9 @@ class MetadataStore:
                         descriptions[said] = description
                 rows.add(uri, description)
             if len(some) < ROWS_AT_ONCE:
-                return min(fetched_at, now), Listing(rows, ttl=ttl, templates=_templates(head["templates"]))
+                described = head.get("descriptions", 0)  # not in a store of an earlier version
+                templates = _templates(head["templates"])
+                return min(fetched_at, now), Listing(rows, ttl=ttl, templates=templates, descriptions=described)
             beyond, after = ">", some[-1][0]
 
     def listed(self, source: str) -> int:
@@ -254,7 +256,8 @@ def _row(number: int, uri: str, description: str) -> tuple[int, str, str]:
 def _head(listing: Listing, base_prefix: str) -> str:
     """Return the fields of a listing other than its resources, as JSON."""
     templates = [_given(template) for template in listing.templates]
-    return json.dumps({"base_prefix": base_prefix, "ttl": listing.ttl, "templates": templates}, default=dict)
+    head = {"base_prefix": base_prefix, "ttl": listing.ttl, "templates": templates}
+    return json.dumps({**head, "descriptions": listing.descriptions}, default=dict)
 
 
 def _given(template: ResourceTemplate) -> dict[str, Any]:

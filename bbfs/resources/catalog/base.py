@@ -293,6 +293,7 @@ class Catalog(Protocol):
     lists_all: whether the source lists everything at once, and not a directory at a time. is_asked_singly: whether the
     source can be asked for the metadata of one resource (`confirm`). beginning: that of the native URIs of the root's
     entries (`zip://`), where names are added to it; None until it is known, and where URIs have schemes of their own.
+    descriptions: how many listed resources are files that describe what else the source offers.
     """
 
     source: DataSource
@@ -300,6 +301,7 @@ class Catalog(Protocol):
     lists_all: ClassVar[bool]
     is_asked_singly: bool = False
     beginning: str | None = None
+    descriptions: int = 0
 
     @property
     def problem(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import TypeVar
 
@@ -368,6 +369,7 @@ class FlatCatalog(Catalog):
         directories = self._templated.directories if listing.templates else None
         told, changes = await self._held.update(listing.resources, at, directories, refold=before != listing.templates)
         self._confirmed = confirmed
+        self.descriptions = listing.descriptions
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
         if first or told or before != listing.templates or was is not self._held.tree:
             self._lease = Lease()
@@ -381,7 +383,7 @@ class FlatCatalog(Catalog):
             names_differ = changes is not None and (changes.gone or self.count() != count)
             self._context.notify(told, "listed" if names_differ else "changed")
         if confirmed:  # where nothing is new, it is noted that it was so at this time
-            whole = Listing(self._held.rows, listing.ttl, listing.problem, listing.templates)
+            whole = replace(listing, resources=self._held.rows)
             self._is_stored_outdated = False
             self._context.listed(at, whole, changes)
 

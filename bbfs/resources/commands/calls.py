@@ -62,6 +62,8 @@ async def _called(
 
         async with source.slots.ask():
             asked = Call(request.tool, request.values, request.arguments, request.confirmed)
-            return await source.handler.call(asked, progress)
+            loaded = await source.handler.call(asked, progress)
+        source.error = None
+        return loaded
     within = longest if trio.current_time() >= end else timeout
     raise DeadlineExceeded(f"no answer within {within:g} s (option timeout)")

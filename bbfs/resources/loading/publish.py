@@ -83,9 +83,11 @@ class Publisher:
 
     def late(self, source: Source, record: Record, error: DeadlineExceeded) -> None:
         """Publish that a source did not answer in time: the open after this stat waits no second time."""
-        source.error = str(error)
-        owner = record.parent or record
-        owner.error, owner.error_until = DeadlineExceeded(*error.args), self._clock() + ERROR_KEPT
+        owner, now = record.parent or record, self._clock()
+        source.error = f"{owner.metadata.native_uri}: {error}"
+        if owner.error is None or now >= owner.error_until:  # or another reader of the same load has told it
+            log.info("%s: %s", source.data.id, source.error)
+        owner.error, owner.error_until = DeadlineExceeded(*error.args), now + ERROR_KEPT
 
     def absent(self, load: Load, asked_at: float) -> bool:
         """Publish that a source that is written has lost a listed resource: programs can create it again.
@@ -153,8 +155,6 @@ class Publisher:
         was_invalidated, before = record.invalidated, content_key(record)
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
-        if source.unsized == record.metadata.native_uri:
-            source.unsized = None
         changed: list[Path] = []
         if len(loaded.parts) == 1 and loaded.parts[0].link is None:
             content = loaded.parts[0].content

@@ -224,6 +224,7 @@ class Search:
         async def request() -> list[tuple[Source, Hit]]:
             async with source.slots.ask():
                 found = await handler.search(asked.query, most)
+            source.error = None
             return [*_usable(((source, hit) for hit in found), most)]
 
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
+from bbfs.model.redaction import one_line
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.overlay import Overlay
@@ -42,9 +43,7 @@ WRITES_KEPT = 10_000
 """Written resources whose time is kept; beyond that, all others count as written at the time of the oldest."""
 MOVES_KEPT = 100
 """Renamed directories whose time is kept; beyond that, as `WRITES_KEPT`."""
-_UNSIZED = (
-    'stat fails for {}, whose size only a load tells: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
-)
+_UNSIZED = 'stat fails, since only a load tells the size: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
 
 
 @dataclass(slots=True)
@@ -52,7 +51,8 @@ class Source:
     """A running data source: its handler, its catalog, its request slots, and its state.
 
     misstates_sizes: a content did not have its stated size.
-    unsized: the URI of the last resource whose `stat` failed, since its content could not be loaded.
+    error: the fault of the last request that failed, if none has succeeded since.
+    was_unsized: the log has the option that avoids a failing `stat`.
     loads, revalidates, watches: the handler, if it has the ability. Checking each time would slow a load.
     refreshed: when a user refreshed a path of the catalog (seconds since the epoch). No tier serves what was fetched
         before.
@@ -69,7 +69,7 @@ class Source:
     fingerprint: str
     error: str | None = None
     misstates_sizes: bool = False
-    unsized: str | None = None
+    was_unsized: bool = False
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
     changes_under_way: int = 0
     """The number of changes by the mount itself that the source is making."""
@@ -103,12 +103,13 @@ class Source:
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
     def note_unsized(self, native_uri: str, error: BbfsError) -> None:
-        """Note that a `stat` has failed, and log the option that avoids that once. An outage is no reason to use it."""
+        """Note that a `stat` has failed, and the option that avoids that. An outage is no reason to use it."""
         if isinstance(error, NotFound | Unreachable | DeadlineExceeded | LoginRequired | Outdated | Busy):
             return
-        if self.unsized is None:
-            log.info("%s: %s (%s)", self.data.id, _UNSIZED.format(native_uri, self.data.name), error)
-        self.unsized = native_uri
+        self.error = f"{native_uri}: {error} ({_UNSIZED.format(self.data.name)})"
+        if not self.was_unsized:
+            log.info("%s: %s", self.data.id, self.error)
+        self.was_unsized = True
 
     def refreshed_at(self, path: tuple[str, ...], now: float) -> None:
         """Serve nothing at and below a path from now on that was fetched before."""
@@ -167,7 +168,7 @@ class Source:
     @property
     def resources(self) -> int:
         """The number of listed resources, without files that describe what else there is."""
-        return max(0, self.catalog.count() - self.offers.get("descriptions", 0))
+        return self.catalog.count() - self.catalog.descriptions
 
     @property
     def state(self) -> SourceState:
@@ -175,11 +176,11 @@ class Source:
 
     @property
     def problem(self) -> str | None:
-        """The last error, if no request has succeeded since. For people."""
+        """The latest fault in one line, if no request has succeeded since. For people."""
         state = self.state
-        problem = self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
-        unsized = _UNSIZED.format(self.unsized, self.data.name) if self.unsized is not None else None
-        return "; ".join(filter(None, (problem, unsized))) or None
+        # The other lines of this reason are the last ones that a server wrote, whatever they are about.
+        down = (state.reason or "").partition("\n")[0] if state.state == "down" else ""
+        return one_line(down or self.error or self.catalog.problem or "") or None
 
     @property
     def proposals(self) -> dict[str, Any]:

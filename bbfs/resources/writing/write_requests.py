@@ -147,6 +147,7 @@ class WriteRequests:
         """
         try:
             await self.do(source, request)
+            source.error = None
         except BbfsError as error:
             self.doubt(source, paths, error)
             if not isinstance(error, Exists | IsADirectory | NotADirectory | NotEmpty | NotFound):

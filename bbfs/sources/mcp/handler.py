@@ -155,8 +155,7 @@ class McpHandler:
 
     @property
     def offers(self) -> dict[str, int]:
-        described = len(self._offer.documents) if self._offer is not None else 0
-        return {"tools": len(self._tools), "prompts": len(self._prompts), "descriptions": described}
+        return {"tools": len(self._tools), "prompts": len(self._prompts)}
 
     async def list(self) -> Listing:
         """List the resources and templates of the server, of its tools, and of its prompts. Raises BbfsError.
@@ -182,7 +181,7 @@ class McpHandler:
         templates = tuple(template for template in self._templates if not _add_fixed(template, rows))
         ttl = min((ttl for ttl in (end.ttl, *ttls) if ttl is not None), default=None)
         problem = "; ".join(filter(None, (end.problem, *problems, offer.problem, *self._missing_tools()))) or None
-        return Listing(rows, ttl, problem, (*templates, *offer.templates))
+        return Listing(rows, ttl, problem, (*templates, *offer.templates), descriptions=len(offer.documents))
 
     def _missing_tools(self) -> Iterator[str]:
         """Yield a sentence for each option that names a tool to write with which the server does not list."""

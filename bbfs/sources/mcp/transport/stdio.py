@@ -64,6 +64,7 @@ class Stdio:
         self._log = logging.getLogger(f"bbfs.server.{name}")
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._error = (-inf, "")
+        self._said_at = -inf
         self._foreign_lines = 0
         self.inbox = Inbox()
         self.ending: BbfsError | None = None
@@ -186,6 +187,7 @@ class Stdio:
         budget, refilled, dropped = _STDERR_BURST, trio.current_time(), 0
         try:
             async for chunk in process.stderr:
+                self._said_at = trio.current_time()
                 *lines, pending = (pending + chunk).split(b"\n")
                 pending = pending[: self._longest_line]
                 if trio.current_time() - refilled >= 1:
@@ -227,7 +229,8 @@ class Stdio:
         ending = f"exited with status {status}" if status >= 0 else f"was killed by {_signal_name(-status)}"
         at, said = self._error
         if trio.current_time() - at > _ERROR_LASTS:
-            said = next((line for line in reversed(self._stderr) if line), "")
+            is_recent = trio.current_time() - self._said_at <= _ERROR_LASTS  # or it is about something else
+            said = next((line for line in reversed(self._stderr) if line), "") if is_recent else ""
         return f"the server {ending}" + (f": {said[:200]}" if said else "")
 
 
