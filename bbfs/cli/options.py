@@ -1,5 +1,6 @@
 """Options of several commands: the sources, the level of the log, and its destination."""
 
+import errno
 import functools
 import io
 import logging
@@ -120,7 +121,7 @@ class SourceChoice:
         groups += self._host_groups(loaded.sources, refused)
         groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
         groups += [("--dir", [_folder(text)]) for text in self.folders]
-        groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
+        groups += [("--source", [_at_url(text)]) for text in self.others]
         given = assignments(self.set_options, self.headers, self.tools)
         sources = config.merge(*groups)
         if given:
@@ -233,6 +234,15 @@ def _folder(text: str) -> "DataSource":
             return source
     except OSError as error:
         raise ConfigError(f"--dir {source.name}: {root}: {error.strerror}") from None
+
+
+def _at_url(text: str) -> "DataSource":
+    """Return the source of `--source`. Raise ConfigError if it is a local file that is not there, as `_folder` does."""
+    source = lazy.config.source_from_url_argument(text)
+    path = lazy.config.local_file(source.config.get("url"))
+    if path is not None and not os.path.lexists(path):
+        raise ConfigError(f"--source {source.name}: {path}: {os.strerror(errno.ENOENT)}")
+    return source
 
 
 def _loaded(path: str | None, *, with_sources: bool = True) -> "Config":

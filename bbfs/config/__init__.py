@@ -6,7 +6,7 @@ its place and a remedy. No module here starts or reaches a source. `toml` loads 
 """
 
 from bbfs.config.command_line.arguments import source_from_dir_argument, source_from_mcp_argument
-from bbfs.config.command_line.urls import source_from_url_argument
+from bbfs.config.command_line.urls import local_file, source_from_url_argument
 from bbfs.config.naming import give_way, merge
 from bbfs.config.values import Config, MountOptions, default_config_path
 
@@ -15,6 +15,7 @@ __all__ = [
     "MountOptions",
     "default_config_path",
     "give_way",
+    "local_file",
     "merge",
     "source_from_dir_argument",
     "source_from_mcp_argument",

@@ -122,6 +122,12 @@ def dead(path: str) -> DeadMount:
     return DeadMount(f"{path} is dead: its daemon is gone{told}; 'bbfs umount' removes it, 'bbfs mount' replaces it")
 
 
+def silent(path: str) -> str:
+    """Return the sentence about a mount that does not answer, with the remedy."""
+    why = "its daemon hangs, is stopped, or was killed and cannot end"
+    return f"{path} does not answer: {why}; 'bbfs umount {path}' removes it"
+
+
 def names(path: str, timeout: float = 2.0) -> list[str]:
     """Return the names of the directories at the root of a mount. Raise DeadMount, ForeignMount, MountError.
 
@@ -147,7 +153,7 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
             # The hung mount blocks it until its daemon answers or is gone; a background thread waits for its end.
             threading.Thread(target=os.waitpid, args=(child, 0), daemon=True).start()
     if not has_ended:
-        raise SilentMount(f"{path} does not answer: its daemon hangs, is stopped, or was killed and cannot end")
+        raise SilentMount(silent(path))
     problem = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if problem in GONE:
         raise dead(path)

@@ -745,6 +745,7 @@ def test_sources_on_the_command_line_replace_those_of_the_file(bbfs: Run, tmp_pa
         f'config = {{ root = "{tmp_path}" }}\n[[sources]]\nname = "faulty"\ntype = "filesystem"\n'
         "config = { root = '${env:BBFS_TEST_UNSET}' }\n"
     )
+    (tmp_path / "x.db").touch()
     choice = options.SourceChoice(options.Verbosity())
     for given in (
         replace(choice, folders=(f"notes={tmp_path}",)),

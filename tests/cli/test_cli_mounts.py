@@ -158,10 +158,53 @@ def test_names_and_umount_do_not_wait_for_a_daemon_that_hangs(
         mountpoint.names(str(point), timeout=0.5)
     result = bbfs("umount", point)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "its daemon has not ended within 0.1 s" in result.stderr
+    assert f"its daemon has not ended within 0.1 s: process {daemon.pid} is stopped" in result.stderr
     assert mountpoint.mount_at(str(point)) is None
     daemon.send_signal(signal.SIGCONT)
     assert daemon.wait(20) == 0
+
+
+def test_a_short_name_of_a_source_is_followed_where_a_source_is_indexed(
+    mount: Mount, process: Process, only: list[str]
+) -> None:
+    point, _ = mount(*only)
+    done = process("index", f"{point.name}/notes", cwd=point.parent)
+    assert done.stdout.decode() == f"{point.name}/notes: 2 documents indexed, 0 unchanged\n", done.stderr
+
+
+def test_a_search_that_no_mount_answers_is_a_failure_also_with_q(
+    mount: Mount, process: Process, only: list[str]
+) -> None:
+    points = [mount(*only)[0] for _ in range(2)]
+    for point in points:
+        for socket in places_of_control(point):
+            socket.unlink()
+    done = process("search", "-q", "hello")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"the control socket" in done.stderr
+
+
+def places_of_control(point: Path) -> list[Path]:
+    """Return the control socket of a mount."""
+    return [Path(os.fsdecode(os.getxattr(point, ATTRIBUTE)))]
+
+
+def test_doctor_does_not_ask_for_sources_beside_a_mount_that_has_its_own(
+    mount: Mount, process: Process, only: list[str]
+) -> None:
+    mount(*only)
+    found = json.loads(process("doctor", "--json").stdout)
+    [configuration] = [each for each in found if each["check"] == "configuration"]
+    assert configuration["level"] == "ok"
+    assert "the mounts have their own" in configuration["finding"]
+
+
+def test_a_missing_file_of_the_command_line_is_refused_like_a_missing_folder(process: Process, tmp_path: Path) -> None:
+    for option, named in (("--source", "shop=nosuch.db"), ("--source", "nosuch.zip"), ("--dir", "nosuch")):
+        done = process("mount", tmp_path / "mnt", option, named, cwd=tmp_path)
+        assert done.returncode == 1, named
+        missing = named.rpartition("=")[2]
+        assert done.stderr.decode().endswith(f"{tmp_path}/{missing}: No such file or directory\n"), done.stderr
 
 
 def test_load_prints_the_metadata_of_the_listing(mount: Mount, process: Process, knowledge: list[str]) -> None:
@@ -436,7 +479,8 @@ def test_the_status_of_what_does_not_answer_is_an_error(
     point, daemon = mount("--dir", str(folder))
     daemon.send_signal(signal.SIGSTOP)
     [hung] = json.loads(process("status", point, "--json").stdout)
-    assert hung == {"mount": str(point), "error": f"{point} does not answer"}
+    assert hung == {"mount": str(point), "error": mountpoint.silent(str(point))}
+    assert f"'bbfs umount {point}' removes it" in hung["error"]
     daemon.kill()
     until(lambda: daemon.poll() is not None)
     dead = process("status", point)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.config import source_from_url_argument
+from bbfs.config import local_file, source_from_url_argument
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 
@@ -43,6 +43,23 @@ def test_the_url_says_what_it_is(text: str, prefix: str, config: dict[str, objec
     assert made.uri_prefix == prefix
     assert dict(made.config) == config
     assert made.id == made.name == prefix.split("+")[1]
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:////srv/app.db?mode=ro", "/srv/app.db"),
+        ("sqlite:///app.db", "app.db"),
+        ("sqlite:///:memory:", None),
+        ("sqlite://", None),
+        ("zip:///srv/a?b.zip", "/srv/a?b.zip"),
+        ("tar://other", None),
+        ("s3://bucket/a.zip", None),
+        (None, None),
+    ],
+)
+def test_the_file_of_a_url_is_told(url: str | None, path: str | None) -> None:
+    assert local_file(url) == path
 
 
 def test_a_relative_file_starts_where_bbfs_was_started() -> None:

@@ -215,9 +215,11 @@ def _sources_of(mount: str, timeout: float | None) -> list[dict[str, Any]]:
 
 def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> Iterator[Check]:
     if not config.sources:
-        yield Check(
-            "configuration", "warn", "no sources", "name some: --config, --mcp-config, --mcp, --dir or --source"
-        )
+        remedy = "name some: --config, --mcp-config, --mcp, --dir or --source"
+        if not choice.given and mountpoint.own_mounts():
+            yield Check("configuration", "ok", "no sources in the configuration file; the mounts have their own")
+        else:
+            yield Check("configuration", "warn", "no sources", remedy)
         return
     if config.shared is not None:
         yield _shared_cache(config.shared, config.sources)

@@ -292,12 +292,22 @@ def _unmount_and_wait(path: str) -> None:
         if in_use:
             output.message(f"{path}: was in use; its daemon ends when the last file in it is closed")
         elif not ending.poll(ENDS_WITHIN * 1000):
-            output.message(f"{path}: unmounted, but its daemon has not ended within {ENDS_WITHIN:g} s")
+            output.message(
+                f"{path}: unmounted, but its daemon has not ended within {ENDS_WITHIN:g} s: {_described(daemon)}"
+            )
     finally:
         os.close(daemon)
     for each in pending_store().refused_since(before):
         if each.reason == lazy.pending.LEFT:
             output.message(f"{path}: {'/'.join(each.path)}: {lazy.pending.LEFT}; 'bbfs pending' has it as {each.id}")
+
+
+def _described(process: int) -> str:
+    """Return the number and the state of a process that does not end, with the remedy. process: a descriptor of it."""
+    number = lazy.control_address.number_of(process)
+    if lazy.control_address.is_stopped(number):
+        return f"process {number} is stopped; 'kill -CONT {number}' lets it end"
+    return f"process {number}; 'kill -KILL {number}' ends it"
 
 
 def _umount_command(name: str, *, hidden: bool = False) -> click.Command:

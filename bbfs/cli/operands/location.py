@@ -170,7 +170,7 @@ class Asking(Generic[T]):
         if self._failures:
             raise self._failures[0]
         if not self._results:
-            raise NoAnswer(f"{self._mount} does not answer")
+            raise NoAnswer(mountpoint.silent(self._mount))
         return self._results[0]
 
 

@@ -27,6 +27,8 @@ _PAGES = (
     (re.compile(r"/(?:openapi|swagger)[\w.-]*\.(?:json|ya?ml)\Z|/openapi\Z"), "api", "document"),
 )
 """Patterns of the paths of URLs, with the type and option of each. Any other URL is a single page."""
+_LOCAL = ("sqlite", "duckdb", "zip", "tar")
+"""Schemes of URLs of local files. In the first two, a relative path begins after the third slash."""
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})=(.*)", re.DOTALL)
 
 
@@ -66,6 +68,15 @@ def as_url(text: str, environ: Mapping[str, str]) -> str:
             if pattern.search(path):
                 return opening + path
     return text
+
+
+def local_file(url: object) -> str | None:
+    """Return the path of the file or folder of this machine that is all of a URL; None if it is elsewhere."""
+    scheme, is_url, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if not is_url or scheme not in _LOCAL or not rest.startswith("/"):
+        return None
+    path = rest[1:].partition("?")[0] if scheme in ("sqlite", "duckdb") else rest
+    return path if path not in ("", ":memory:") else None
 
 
 def type_of_url(url: str) -> tuple[str | None, str]:

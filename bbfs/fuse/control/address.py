@@ -78,6 +78,25 @@ def daemon_process(mount_point: str) -> int | None:
     return None
 
 
+def number_of(process: int) -> int:
+    """Return the number of a process by its descriptor (pidfd_open(2)); -1 if it has ended."""
+    fields = dict(line.split(":\t", 1) for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines())
+    return int(fields["Pid"])
+
+
+def is_stopped(number: int) -> bool:
+    """Return whether a signal has stopped a process."""
+    try:
+        return _state(number) in "Tt"
+    except OSError:
+        return False
+
+
+def _state(number: int) -> str:
+    """Return the state of a process as a letter (proc_pid_stat(5)). Raise OSError."""
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def was_killed(mount_point: str) -> bool:
     """Return whether a control socket of this user tells that the daemon of a mount was killed.
 
@@ -90,13 +109,13 @@ def was_killed(mount_point: str) -> bool:
             try:
                 probe.connect(str(address))
                 pid, _ = peer(probe)
-                status = Path(f"/proc/{pid}/stat").read_text()
+                state = _state(pid)
             except (ConnectionRefusedError, FileNotFoundError, ProcessLookupError):
                 found = True
             except OSError:
                 return False
             else:
-                if status.rpartition(")")[2].split()[0] not in "ZX":
+                if state not in "ZX":
                     return False
                 found = True
     return found

@@ -77,7 +77,7 @@ async def _chosen(trees: "Trees", operands: Sequence[str]) -> list[tuple[str, So
     found: list[tuple[str, SourceTree, str]] = []
     for operand in operands:
         target = await trees.target(operand)
-        path = await target.located()
+        path = await target.tree.resolved(await target.located())  # a short name of a source is a link
         found += [(operand, target.tree, path[0])] if path else await _all_of(target.tree)
     if not operands:
         # Not all mounts of this user: other programs may have made them, and an index loads all texts of a source.

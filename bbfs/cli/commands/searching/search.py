@@ -107,9 +107,18 @@ def search(
             await _say_if_source(opened, words[-1], problems)
         scopes = await _scopes(opened, within, timeout)
         may_fail = not within and len({tree.mount for tree, _, _ in scopes}) > 1
+        away: list[Exception] = []
         for tree, below, seconds in scopes:
             request = Search(query, tuple("/".join(path) for path in below), limit, mode, seconds)
-            await _ask(tree, request, hits, problems, may_fail=may_fail)
+            try:
+                await _ask(tree, request, hits, problems)
+            except lazy.operand.AWAY as error:
+                if not may_fail:
+                    raise
+                away.append(error)
+                problems[lazy.operand.passed_over(tree, error)] = None
+        if away and len(away) == len(scopes):
+            raise away[0]  # no mount has answered: that is no search without hits
         hits.sort(key=lambda found: -found.hit.score)
         del hits[limit:]
         return await _text(hits[0]) if open_first and hits else None
@@ -126,10 +135,8 @@ def search(
     click.get_current_context().exit(0 if hits else 1)
 
 
-async def _ask(
-    tree: SourceTree, request: Search, hits: list[_TreeHit], problems: dict[str, None], *, may_fail: bool
-) -> None:
-    """Add the answers of a tree. may_fail: note a mount that does not answer as a problem, since others may answer."""
+async def _ask(tree: SourceTree, request: Search, hits: list[_TreeHit], problems: dict[str, None]) -> None:
+    """Add the answers of a tree. Raise BbfsError, OSError."""
 
     def hear(answer: Hit | Problem) -> None:
         if isinstance(answer, Problem):
@@ -137,12 +144,7 @@ async def _ask(
         elif tree.has(answer.path):
             hits.append(_TreeHit(tree, answer, os.path.join(tree.mount or "", answer.path)))
 
-    try:
-        await tree.ask(request, hear)
-    except lazy.operand.AWAY as error:
-        if not may_fail:
-            raise
-        problems[lazy.operand.passed_over(tree, error)] = None
+    await tree.ask(request, hear)
 
 
 def _is_place(word: str) -> bool:
