@@ -45,6 +45,23 @@ def test_a_name_that_no_listing_has_is_opened_once(mounted: Mounts, server: Scri
     assert [each["uriTemplate"] for each in offered] == ["kb://{project}/document/{slug}", "kb://search{?q,limit}"]
 
 
+@pytest.mark.semantics("S34")
+@pytest.mark.parametrize("capabilities", [["read", "list"], ["read", "list", "write"]])
+def test_a_program_that_wants_a_new_name_is_told_at_once_that_it_gets_none(
+    mounted: Mounts, server: ScriptedServer, capabilities: list[str]
+) -> None:
+    server.add_unlisted("kb://docker/document/kept.tmp", "of the server\n")
+    mount = mounted(server.source("docs", capabilities=capabilities))
+    directory = mount / f"{D}/kb/docker/document"
+    done = run("sed", "-i", "s/ssl/tls/", directory / "ssl-setup", status=None)
+    assert (done.status, "Read-only file system" in done.err.decode()) == (4, True), done.err
+    assert errno_of("__import__('tempfile').mkstemp(dir=sys.argv[1])", directory) == "EROFS"
+    assert run("cat", directory / "kept.tmp").text == "of the server\n"
+    assert server.reads("kb://docker/document/kept.tmp") == 1
+    made_up = [line for line in server.log() if "/sed" in line or "/tmp" in line]
+    assert len(made_up) <= 3, made_up
+
+
 @pytest.mark.semantics("S12", "S22")
 def test_a_name_that_hangs_holds_up_no_other_in_its_directory(
     mounted: Mounts, server: ScriptedServer, programs: type[Program]

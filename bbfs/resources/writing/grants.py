@@ -2,7 +2,7 @@
 
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.tree import Roots
-from bbfs.resources.writing.temporary import is_temporary
+from bbfs.resources.writing.temporary import is_temporary, made_for
 
 
 class Grants:
@@ -30,12 +30,15 @@ class Grants:
         """Return the resource that a template alone makes of a name, if a program may try to create it, else None.
 
         If the source creates nothing there, that is an error of its own, and a file may still live in the mount alone.
+        A name that programs make up is one that they try to create wherever they are: mkstemp(3) would go on to the
+        next name as long as each is there.
         """
         record = node.record or node.candidate if node.draft is None else None
-        if record is None or not record.provisional or record.on_open or not self.may_create(path):
+        if record is None or not record.provisional or record.on_open:
             return None
-        if self.is_lower:
+        if self.is_lower or is_temporary(path[-1]) or made_for(path[-1]) is not None:
             return record
+        if not self.may_create(path):
+            return None
         writes = self._roots.of(record).writes
-        may_create = writes is not None and (is_temporary(path[-1]) or bool(writes.writes(record.metadata.native_uri)))
-        return record if may_create else None
+        return record if writes is not None and writes.writes(record.metadata.native_uri) else None
