@@ -1,10 +1,11 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz dist check-dist install docs lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz picture dist check-dist install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
 FUZZ := .venv/.installed-fuzz
+PICTURE := .venv/.installed-picture
 SAVES := .venv/.installed-saves
 FOREIGN := .venv/.installed-foreign
 DIST := .venv/.installed-dist
@@ -56,6 +57,9 @@ foreign: $(FOREIGN)  ## suites of others on each kind of mount (hours); make for
 fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
 	.venv/bin/python fuzz/run.py $(ARGS)
 
+picture: $(PICTURE)  ## the pictures at the top of the README, drawn from what bbfs demo writes
+	.venv/bin/python scripts/picture.py docs/pictures
+
 dist: $(DIST)  ## what a release has, in dist/, with wheels of pyfuse3 for machines without a compiler (some minutes)
 	scripts/dist build
 
@@ -92,6 +96,9 @@ $(BENCH): $(TEST) locks/requirements-rivals.lock
 
 $(DIST): $(RUN) locks/requirements-dist.lock
 	scripts/install dist
+
+$(PICTURE): $(RUN) locks/requirements-picture.lock
+	scripts/install picture
 
 $(FUZZ): $(TEST) locks/requirements-fuzz.lock
 	scripts/install fuzz

@@ -1,7 +1,7 @@
-"""`bbfs demo`: a knowledge base over MCP, a database and a folder, all small, mounted and read with plain tools.
+"""`bbfs demo`: a knowledge base over MCP, a database and a folder, all small, mounted, read and changed by plain tools.
 
-A user could type each of its commands. They run in a shell with a bound. The demo fails with the first command whose
-result is wrong.
+A user could type each of its commands, as it is shown. They run in a shell with a bound. The demo fails with the first
+command whose result is wrong.
 """
 
 import os
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -77,6 +77,7 @@ INSERT INTO bean VALUES (3, 'Yirgacheffe', 'Ethiopia', 16.0);
 SOURCE = "mcp-server+kb"
 TABLE = "bb-database+shop+sqlite/main/bean"
 GUIDE = f"{SOURCE}/resource/knowledge/guides/document"
+WRITES = "-o kb.capabilities=read,list,search,write -o kb.write.tool=put_document"
 UPDATED = """# Brewing coffee
 
 Changed a moment ago: sixty-five grams of coffee to a litre, at 92 °C.
@@ -154,22 +155,19 @@ def _terminable() -> Iterator[None]:
 
 
 def _show(folder: Path) -> None:
-    mount_point, database = folder / "mnt", str(folder / "kb.sqlite")
-    shell = Shell(folder, mount_point)
+    shell = Shell(folder)
     _title("A knowledge base of two collections, a database, and a folder with notes")
     _write_files(folder)
     for collection in ("guides", "recipes"):
-        path = str(folder / collection)
-        shell.show_own("bbfs-knowledge", "import", "--db", database, "--create", "--collection", collection, path)
-    serve = shlex.join([sys.executable, "-m", "bbfs.knowledge", "serve", "--db", database])
-    others = ("--source", str(folder / "shop.db"), "--dir", f"notes={folder / 'notes'}")
+        shell.show(f"bbfs-knowledge import --db kb.sqlite --create --collection {collection} {collection}", within=".")
+    kb = "--mcp 'kb=bbfs-knowledge serve --db kb.sqlite --writable'"
     try:
-        shell.show_own("bbfs", "mount", str(mount_point), "--mcp", f"kb={serve}", *others, "--background")
-        _session(shell, folder, database)
+        shell.show(f"bbfs mount mnt {kb} {WRITES} --source shop.db --dir notes --background", within=".")
+        _session(shell, folder)
         if sys.stdin.isatty() and sys.stdout.isatty():
-            _stay(mount_point)
+            _stay(folder / "mnt")
     finally:
-        shell.show_own("bbfs", "umount", str(mount_point))
+        shell.show("bbfs umount mnt", within=".")
     click.echo("Unmounted; nothing is left behind.")
 
 
@@ -183,29 +181,29 @@ def _write_files(folder: Path) -> None:
 
 
 class Shell:
-    """Commands of a shell, shown with their output."""
+    """Commands of a shell, shown with their output. `bbfs` and `bbfs-knowledge` need not be on the PATH."""
 
-    def __init__(self, folder: Path, mount_point: Path) -> None:
-        self._mount_point = mount_point
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         own = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "STATE")}
-        self._environ = {**os.environ, **own, "LC_ALL": "C.UTF-8"}
+        path = f"{folder / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+        self._environ = {**os.environ, **own, "LC_ALL": "C.UTF-8", "PATH": path}
+        (folder / "bin").mkdir(exist_ok=True)
+        for name, module in {"bbfs": "bbfs", "bbfs-knowledge": "bbfs.knowledge"}.items():
+            program = folder / "bin" / name
+            program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {module} "$@"\n')
+            program.chmod(0o755)
 
-    def show_own(self, program: str, *words: str) -> None:
-        """Run and show `bbfs` or `bbfs-knowledge`, which need not be on the PATH. Raise StepFailed."""
-        module = {"bbfs": "bbfs", "bbfs-knowledge": "bbfs.knowledge"}[program]
-        self._show(shlex.join([program, *words]), shlex.join([sys.executable, "-m", module, *words]), 0, "")
+    def show(self, command: str, *, within: str = "mnt", statuses: Collection[int] = (0,), expect: str = "") -> None:
+        """Run a command and show it with the directory below the folder that the shell, not this process, enters.
 
-    def show(self, command: str, *, status: int = 0, expect: str = "") -> None:
-        """Run a command in the mount and show it. Raise StepFailed if its status differs, or its output lacks `expect`.
-
-        The shell, not this process, enters the mount.
+        Raise StepFailed if it ends with another status, or its output lacks `expect`.
         """
-        self._show(command, f"cd {shlex.quote(str(self._mount_point))} && {command}", status, expect)
-
-    def _show(self, shown: str, command: str, status: int, expect: str) -> None:
-        click.echo(f"{click.style('$', fg='green')} {click.style(shown, bold=True)}")
+        prompt = "$" if within == "." else f"{within} $"
+        click.echo(f"{click.style(prompt, fg='green')} {click.style(command, bold=True)}")
         shell = subprocess.Popen(
-            ["sh", "-c", command],
+            ["sh", "-c", f"cd {shlex.quote(within)} && {command}"],
+            cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -218,16 +216,16 @@ class Shell:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise StepFailed(f"{shown}: not done within {COMMAND_TIMEOUT:g} s") from None
+                raise StepFailed(f"{command}: not done within {COMMAND_TIMEOUT:g} s") from None
             raise
         click.echo(output)
-        if shell.returncode != status:
-            raise StepFailed(f"{shown}: ended with status {shell.returncode}, not {status}")
+        if shell.returncode not in statuses:
+            raise StepFailed(f"{command}: ended with status {shell.returncode}")
         if expect not in output:
-            raise StepFailed(f"{shown}: {expect!r} is not in the output")
+            raise StepFailed(f"{command}: {expect!r} is not in the output")
 
 
-def _session(shell: Shell, folder: Path, database: str) -> None:
+def _session(shell: Shell, folder: Path) -> None:
     shell.show("ls", expect=SOURCE)
     _title("Every resource is a file")
     shell.show("find . -type f | sort", expect="brewing")
@@ -240,20 +238,29 @@ def _session(shell: Shell, folder: Path, database: str) -> None:
     if shutil.which("getfattr"):
         shell.show(f"getfattr -d {GUIDE}/brewing", expect="user.mime_type")
     else:
-        shell.show_own("bbfs", "stat", str(folder / "mnt" / GUIDE / "brewing"))
+        shell.show(f"bbfs stat {GUIDE}/brewing")
     _title("The bytes are the source's own")
-    original = shlex.quote(str(folder / "guides/brewing.md"))
     for program in ("wc -c", "sha256sum", "cmp"):
-        shell.show(f"{program} {GUIDE}/brewing {original}")
+        shell.show(f"{program} {GUIDE}/brewing ../guides/brewing.md")
+    _title("A search asks the sources, and a tool is called by its name")
+    shell.show("bbfs search --in kb sixteen hours", expect="cold-brew")
+    shell.show("bbfs call kb search_knowledge query=citric", expect="cleaning")
     _title("An update shows up")
-    changed = folder / "brewing-2.md"
-    changed.write_text(UPDATED, "utf-8")
-    shell.show_own("bbfs-knowledge", "put", "--db", database, "guides", "brewing", str(changed))
+    (folder / "brewing-2.md").write_text(UPDATED, "utf-8")
+    shell.show("bbfs-knowledge put --db kb.sqlite guides brewing brewing-2.md", within=".")
     started = time.monotonic()
     shell.show(f"until grep sixty-five {GUIDE}/brewing; do sleep 0.05; done")
     click.echo(f"The change was there after {time.monotonic() - started:.1f} s.\n")
+    _title("An editor saves to the server")
+    shell.show(f"sed -i s/sixty-five/seventy/ {GUIDE}/brewing")
+    shell.show("bbfs-knowledge show --db kb.sqlite guides brewing", within=".", expect="seventy grams")
+    _title("A program tries something, and no source is touched")
+    attempt = shlex.quote(f"rm ~/bb/{GUIDE}/*; ls ~/bb/{GUIDE}")
+    # 32: this machine gives the user no namespaces, which the command says.
+    shell.show(f"bbfs run --on mnt --on-exit discard -- sh -c {attempt}", within=".", statuses=(0, 32))
+    shell.show(f"ls {GUIDE}", expect="grinding")
     _title("What is not there is not there")
-    shell.show(f"cat {GUIDE}/roasting", status=1, expect="No such file")
+    shell.show(f"cat {GUIDE}/roasting", statuses=(1,), expect="No such file")
 
 
 def _stay(mount_point: Path) -> None:

@@ -689,7 +689,9 @@ def test_the_demo_shows_its_session_and_leaves_nothing(fuse: None, process: Proc
     done = process("demo", env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     shown = done.stdout.decode()
-    for command in ("ls", "find", "cat", "grep -rn", "wc -c", "sha256sum"):
+    for command in ("ls", "find", "cat", "grep -rn", "wc -c", "sha256sum", "bbfs search", "bbfs call", "sed -i"):
+        assert f"\nmnt $ {command}" in shown
+    for command in ("bbfs-knowledge import", "bbfs mount", "bbfs run", "bbfs umount"):
         assert f"\n$ {command}" in shown
     assert "The change was there after" in shown
     assert shown.endswith("nothing is left behind.\n")
