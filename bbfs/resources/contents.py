@@ -13,7 +13,6 @@ from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog.record import AWAITED, JUST_NOW, Node, Path, Record
 from bbfs.resources.documents import TEXT
-from bbfs.resources.flights import SingleFlight
 from bbfs.resources.loading.loader import ContentLoader, refuse_repeat
 from bbfs.resources.loading.publish import Publisher, content_key, require_current
 from bbfs.resources.loading.tiers import DiskTier, Load
@@ -33,7 +32,6 @@ class Contents:
         self,
         roots: Roots,
         tree: Tree,
-        flights: SingleFlight,
         loader: ContentLoader,
         publisher: Publisher,
         ahead: LoadAhead,
@@ -43,7 +41,6 @@ class Contents:
     ) -> None:
         self._roots = roots
         self._tree = tree
-        self._flights = flights
         self._loader = loader
         self._publisher = publisher
         self._ahead = ahead
@@ -161,8 +158,8 @@ class Contents:
             await trio.sleep(max(0.0, left))  # until then `learn` would take what was loaded just now
             await self.learn(record)
 
-        timeout = self._roots.of(record).data.policy.timeout
-        self._flights.begin(("learn", record.key), learn, timeout + JUST_NOW)
+        source = self._roots.of(record)
+        source.flights.begin(("learn", record.key), learn, source.data.policy.timeout + JUST_NOW)
 
     async def _confirm(self, source: Source, record: Record) -> None:
         async with source.slots.ask():
@@ -214,7 +211,7 @@ class Contents:
         """
         record.ahead = False
         source, below = self._tree.place(path)
-        if record.source_id != TEXT:
+        if record.source_key != TEXT:
             self._ahead.accessed(source, below, record, wanted=wanted)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
@@ -228,7 +225,7 @@ class Contents:
     def origin(self, record: Record) -> str:
         """Return the URI that a source has for a resource; for the text of a document, that of the document."""
         metadata = record.metadata
-        if record.source_id == TEXT and metadata.properties is not None:
+        if record.source_key == TEXT and metadata.properties is not None:
             return metadata.properties["text_of"]
         return metadata.native_uri
 

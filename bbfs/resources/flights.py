@@ -28,10 +28,10 @@ LATENCIES_KEPT = 256
 
 class Flight:
     """A request under way. `done` is set when `error` or `value` is. timeout: seconds from its beginning. deadline: in
-    trio's clock. waiting: callers.
+    trio's clock. waiting: callers. cut: the error of all flights of its source, once that has ended.
     """
 
-    __slots__ = ("deadline", "done", "error", "scope", "timeout", "value", "waiting")
+    __slots__ = ("cut", "deadline", "done", "error", "scope", "timeout", "value", "waiting")
 
     def __init__(self, timeout: float) -> None:
         self.done = trio.Event()
@@ -39,16 +39,18 @@ class Flight:
         self.deadline = trio.current_time() + timeout
         self.scope = trio.CancelScope(deadline=self.deadline)
         self.error: BbfsError | None = None
+        self.cut: BbfsError | None = None
         self.value: Any = None
         self.waiting = 0
 
 
 class SingleFlight:
-    """The requests under way, by key."""
+    """The requests under way to one source, by key."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._flights: dict[Hashable, Flight] = {}
+        self._end: BbfsError | None = None
 
     def under_way(self, key: Hashable) -> bool:
         return key in self._flights
@@ -56,8 +58,13 @@ class SingleFlight:
     def begin(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Flight:
         """Return the flight under `key`; start it if there is none. timeout: seconds.
 
-        A new flight calls `request` at once, so slots that it asks for there are given in the order of calls.
+        A new flight calls `request` at once, so slots that it asks for there are given in the order of calls. After
+        `end`, the flight has ended with its error.
         """
+        if self._end is not None:
+            flight = Flight(timeout)
+            _cut(flight, self._end)
+            return flight
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = Flight(timeout)
@@ -103,6 +110,14 @@ class SingleFlight:
             raise type(flight.error)(*flight.error.args)
         return flight.value
 
+    def end(self, error: BbfsError) -> None:
+        """Cancel all flights, and let no other one begin: callers get the error at once, however long a request takes
+        to be cancelled."""
+        self._end = error
+        for flight in self._flights.values():
+            _cut(flight, error)
+        self._flights.clear()
+
     async def _run(self, key: Hashable, request: Awaitable[Any], flight: Flight) -> None:
         started = trio.current_time()
         flight.error = Unreachable("the daemon is shutting down")  # stays if the nursery is cancelled
@@ -119,12 +134,20 @@ class SingleFlight:
             flight.error = BbfsError(f"unforeseen {type(error).__name__}: {error}")
         finally:
             self._land(key, flight)
+            flight.error = flight.cut or flight.error
             flight.done.set()
 
     def _land(self, key: Hashable, flight: Flight) -> None:
         """Close a flight to further callers."""
         if self._flights.get(key) is flight:
             del self._flights[key]
+
+
+def _cut(flight: Flight, error: BbfsError) -> None:
+    """End a flight before its request has ended."""
+    flight.cut = flight.error = error
+    flight.scope.cancel()
+    flight.done.set()
 
 
 class Waiters:

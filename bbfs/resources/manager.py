@@ -9,13 +9,14 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import trio
 
-from bbfs.model.errors import NotSupported
+from bbfs.model.errors import NotSupported, Outdated
 from bbfs.model.source_types import of_source
 from bbfs.model.values import Change, ChangeEvent, Content, DataSource
 from bbfs.resources.by_uri import ByUri
@@ -60,6 +61,16 @@ once, beside what the budget has."""
 AHEAD_BUDGET_SHARE = 4
 """Divisor of the memory budget: bytes of unused readahead of each source."""
 FLUSH_EVERY = 2.0
+FORGOTTEN_WITHIN = 2.0
+"""Seconds for the disk to take what was learnt of a source that is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChange:
+    """A source that a running mount has taken in, or has let go of."""
+
+    event: Literal["added", "removed"]
+    source: Source
 
 
 class ResourceManager:
@@ -67,7 +78,8 @@ class ResourceManager:
 
     sources: by base prefix. roots: the directories at the root. tree: paths. contents: sizes and contents. by_uri: the
     same for programs without paths. grants: what programs may write. writer: changes at the sources. searches: one
-    search in all sources. changes: the bus. memory: the contents in memory. index: the local one, if configured.
+    search in all sources. changes: the bus. source_changes: the bus of sources that come and go. memory: the contents
+    in memory. index: the local one, if configured.
     """
 
     def __init__(
@@ -98,9 +110,10 @@ class ResourceManager:
         self.tree = Tree(self.roots, clock)
         self.grants = Grants(self.roots, is_lower=is_lower)
         self.changes: Bus[Change] = Bus()
+        self.source_changes: Bus[SourceChange] = Bus()
         self.memory: ContentCache[Content] = ContentCache(cache_bytes)
         self.index = index
-        self._has_other_users = has_other_users
+        self.has_other_users = has_other_users
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
         gone = index.gone if index is not None else lambda _source, _uris: None
@@ -113,7 +126,7 @@ class ResourceManager:
         self._invalidation = Invalidation(self.sources, self._loader, self._notify, clock)
         self.writer = self._made_writer(PendingStore(pending_path()) if pending is None else pending)
         self.by_uri = self._made_by_uri()
-        self.searches = Search(self._flights, self.roots)
+        self.searches = Search(self.roots)
         if index is not None:
             self.searches.searchers.append(index)
             index.follow = partial(self.changes.subscribe, partial(index.changed, last_cached=self.tree.last_cached))
@@ -131,7 +144,6 @@ class ResourceManager:
 
     def _made_loader(self) -> ContentLoader:
         return ContentLoader(
-            self._flights,
             self._publisher,
             self._disk,
             self._shared,
@@ -144,7 +156,6 @@ class ResourceManager:
     def _made_readahead(self) -> LoadAhead:
         return LoadAhead(
             lambda source, record, slot: self._loader.fetch(source, record, slot),
-            self._flights,
             budget=self.cache_bytes // AHEAD_BUDGET_SHARE,
             largest=self.cache_bytes // AHEAD_SHARE,
             held=self._publisher.holds,
@@ -156,7 +167,6 @@ class ResourceManager:
         return Contents(
             self.roots,
             self.tree,
-            self._flights,
             self._loader,
             self._publisher,
             self._ahead,
@@ -179,7 +189,6 @@ class ResourceManager:
 
     def _made_writer(self, pending: PendingStore) -> Writer:
         return Writer(
-            self._flights,
             self._loader,
             self._publisher,
             pending,
@@ -207,7 +216,8 @@ class ResourceManager:
 
         hidden: it is there for those who ask for it by its name, and not among `sources`.
         """
-        context = self._context(partial(self.roots.by_id, data.id))
+        key, flights = self.roots.new_key(data.id), SingleFlight(self._nursery)
+        context = self._context(key, flights)
         if isinstance(handler, CanList):
             catalog: Catalog = FlatCatalog(data, handler, context)
         elif isinstance(handler, CanListDirectory):
@@ -215,8 +225,8 @@ class ResourceManager:
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         slots = RequestSlots(max(1, data.policy.concurrency))
-        is_judged = self._has_other_users and not hidden
-        source = Source(data, handler, catalog, slots, fingerprint(data), judged_by_files=is_judged)
+        is_judged = self.has_other_users and not hidden
+        source = Source(key, data, handler, catalog, flights, slots, fingerprint(data), judged_by_files=is_judged)
         if source.writes is not None and not source.is_passed and not hidden:
             source.overlay = Overlay(
                 catalog, self.clock, derived=not source.makes_directories, ttl=data.policy.listing_ttl
@@ -230,14 +240,45 @@ class ResourceManager:
         if self.index is not None and not hidden:
             self.index.add(source)
         if isinstance(handler, CanWatch):
-            handler.watch(partial(self._invalidation.announced, source))
+            handler.watch(partial(self._announced, source))
+        if not hidden:
+            self.tree.added(source)
+            self.source_changes.notify(SourceChange("added", source))
         return source
 
-    def _context(self, source: Callable[[], Source]) -> CatalogContext:
-        """Return what a catalog uses of the daemon. source: returns the source that the catalog is made for."""
+    def _announced(self, source: Source, change: Change) -> None:
+        if source.ended is None:
+            self._invalidation.announced(source, change)
+
+    async def remove(self, source: Source) -> None:
+        """Let a source go. Its requests end at once with Outdated, and no path leads to it.
+
+        What programs have open of it keeps the bytes that were loaded. Its pending writes stay. The caller closes the
+        handler. Nothing waits here but the disk, for `FORGOTTEN_WITHIN` seconds at most.
+        """
+        data = source.data
+        source.ended = Outdated(f"{data.id} was removed from this mount, or is another source now")
+        paths = frozenset([(name,) for name, each in self.roots.directories().items() if each is source])
+        self.roots.remove(source)
+        self.tree.removed(source)
+        self.grants.roots.discard(data.uri_prefix)
+        self._ahead.remove(source)
+        if self.index is not None:
+            self.index.remove(source)
+        source.flights.end(source.ended)
+        self.memory.discard_all(lambda key: isinstance(key, tuple) and key[0] == source.key)
+        self.source_changes.notify(SourceChange("removed", source))
+        self.changes.notify(Change(data.id, "removed", None, paths, below=True))
+        with trio.move_on_after(FORGOTTEN_WITHIN):
+            await self._persistence.flush([source])
+
+    def _context(self, key: str, flights: SingleFlight) -> CatalogContext:
+        """Return what a catalog uses of the daemon. key: of the source that the catalog is made for."""
+        source = partial(self.roots.by_key, key)
         return CatalogContext(
+            key,
             self.clock,
-            self._flights,
+            flights,
             notify=lambda paths, event: self._notify(source(), paths, event),
             listed=lambda at, listing, changes: self._persistence.listed(source(), at, listing, changes),
             outdated=lambda: self._persistence.outdated(source()),
@@ -297,7 +338,7 @@ class ResourceManager:
     ) -> None:
         """Pass on a change at some paths of a source's catalog. own: this process has made it."""
         told = paths if isinstance(paths, ChangedPaths) else ChangedPaths(paths)
-        if source.data.id in self._ahead.sources:
+        if source.key in self._ahead.sources:
             for path in told:
                 self._ahead.changed(source, path)
                 if told.below:

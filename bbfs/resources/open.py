@@ -57,19 +57,21 @@ def index_path() -> Path:
     return store_path().with_name("index.sqlite")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Composition:
     """The handlers of a configuration and the parts they share. Nothing runs yet.
 
-    mcp: the MCPManager, if a source needs one. shared: the cache shared between machines. spools: for streams.
-    embedder: makes vectors of texts, if configured.
+    handlers: the open ones; a running mount adds and removes some. mcp: the MCPManager, if a source needs one. shared:
+    the cache shared between machines. spools: for streams. embedder: makes vectors of texts, if configured. services:
+    what handlers use.
     """
 
-    handlers: tuple[Handler, ...]
+    handlers: list[Handler]
     mcp: Any = None
     shared: SharedTier | None = None
     spools: Spools = field(default_factory=lambda: Spools(DEFAULT_CACHE_BYTES))
     embedder: "Embedder | None" = None
+    services: Services = field(default_factory=Services)
 
 
 def compose(config: Config, mount_point: str | None = None, *, lasting: bool = False) -> Composition:
@@ -81,9 +83,7 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
     mcp: Any = None
     spools = Spools(config.cache_bytes)
     if any(source.mcp is not None for source in config.sources):
-        from bbfs.sources.mcp.client.manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
-
-        mcp = MCPManager.of_user(os.environ, spools)
+        mcp = mcp_manager(spools)
     embedder = _embedder(config)
     services = Services(mcp=mcp, mount_point=mount_point, spool=spools, embedder=embedder)
     shared: SharedTier | None = None
@@ -91,8 +91,15 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
         from bbfs.resources.cache.shared.valkey_tier import ValkeyTier  # noqa: PLC0415 - optional
 
         shared = ValkeyTier(config.shared, clock=steady_time)
-    handlers = tuple(_handler(config, source, services) for source in config.sources)
-    return Composition(handlers, mcp, shared, spools, embedder)
+    handlers = [built(config, source, services) for source in config.sources]
+    return Composition(handlers, mcp, shared, spools, embedder, services)
+
+
+def mcp_manager(spools: Spools) -> Any:
+    """Return a manager of connections to MCP servers."""
+    from bbfs.sources.mcp.client.manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
+
+    return MCPManager.of_user(os.environ, spools)
 
 
 def _embedder(config: Config) -> "Embedder | None":
@@ -108,7 +115,7 @@ def _embedder(config: Config) -> "Embedder | None":
         raise ConfigError(config.located("", str(error))) from None
 
 
-def _handler(config: Config, source: DataSource, services: Services) -> Handler:
+def built(config: Config, source: DataSource, services: Services) -> Handler:
     """Build one handler. Raise ConfigError with the line of the option that is wrong."""
     try:
         return build(source, services)
@@ -139,7 +146,7 @@ async def resource_manager(
         disk = await _disk_cache(store, config.disk_bytes, composition.spools)
         if disk is not None:
             at_end(partial(in_thread, disk.close))
-        at_end(partial(_close_handlers, composition.handlers))
+        at_end(partial(close_handlers, composition.handlers))
         if (embedder := composition.embedder) is not None:
             at_end(embedder.aclose)
         local, documents = None, DocumentReader(config.documents)
@@ -189,7 +196,7 @@ async def _start(manager: ResourceManager, handlers: Iterable[Handler]) -> None:
     await manager.start()
 
 
-async def _close_handlers(handlers: Iterable[Handler]) -> None:
+async def close_handlers(handlers: Iterable[Handler]) -> None:
     """Close all handlers at once."""
     async with trio.open_nursery() as nursery:
         for handler in handlers:

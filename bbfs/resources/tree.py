@@ -5,13 +5,13 @@ has changed; beside both are the views. Between two awaits a task is alone; noth
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import trio
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import BbfsError, NotADirectory, NotFound
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound, Outdated
 from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.resources.catalog import SERVED_STALE
 from bbfs.resources.catalog.base import View
@@ -30,21 +30,41 @@ class Roots:
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
-        self._by_id: dict[str, Source] = {}
+        self._by_key: dict[str, Source] = {}
+        self._ended: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
+        self._keys: dict[str, int] = {}
+
+    def new_key(self, source_id: str) -> str:
+        """Return a key for the records of a source: another one for each source of one id."""
+        number = self._keys[source_id] = self._keys.get(source_id, 0) + 1
+        return source_id if number == 1 else f"{source_id}#{number}"
 
     def add(self, source: Source, *, hidden: bool) -> None:
-        self._by_id[source.data.id] = self._by_prefix[source.data.uri_prefix] = source
+        self._by_key[source.key] = self._by_prefix[source.data.uri_prefix] = source
         if not hidden:
             self.sources[source.data.base_prefix] = source
 
-    def of(self, record: Record) -> Source:
-        """Return the source of a record."""
-        return self._by_id[record.source_id]
+    def remove(self, source: Source) -> None:
+        """Let no path or URI lead to a source. Records of it still do, until `forget_ended`."""
+        data = source.data
+        del self._by_key[source.key], self._by_prefix[data.uri_prefix], self.sources[data.base_prefix]
+        self._ended[source.key] = source
 
-    def by_id(self, source_id: str) -> Source:
-        """Return the source with exactly this id, hidden or not. Raise KeyError."""
-        return self._by_id[source_id]
+    def forget_ended(self, in_use: Collection[str]) -> None:
+        """Forget the removed sources, unless their keys are among those in use."""
+        self._ended = {key: source for key, source in self._ended.items() if key in in_use}
+
+    def of(self, record: Record) -> Source:
+        """Return the source of a record. Raise Outdated if it was removed and forgotten."""
+        source = self._by_key.get(record.source_key) or self._ended.get(record.source_key)
+        if source is None:
+            raise Outdated(f"{record.metadata.uri}: its source is not in this mount any more")
+        return source
+
+    def by_key(self, key: str) -> Source:
+        """Return the source with this key, hidden or not. Raise KeyError."""
+        return self._by_key[key]
 
     def named(self, name: str) -> Source:
         """Return the source with this id, name, URI prefix or base prefix. Raise NotFound, which names the sources."""
@@ -139,11 +159,30 @@ class Tree:
         """Add a view over the sources that there are. Of two that have a name, the first one shows it."""
         self._views.append((view, source))
         for each in self._roots.sources.values():
-            if view.is_listed_in(each):
-                self._listed.setdefault(each.data.id, []).append((view, source))
+            self._list_in(each, view, source)
         self.root_files += tuple(sorted(view.root_files))
         self._marks |= {*view.marks, *view.root_files, *view.roots}
         self._view_roots |= {*view.roots}
+
+    def _list_in(self, source: Source, view: SourceView, own: Source) -> None:
+        if view.is_listed_in(source):
+            self._listed.setdefault(source.key, []).append((view, own))
+
+    def added(self, source: Source) -> None:
+        """Let the views show what they have beside the names of a source."""
+        for view, own in self._views:
+            self._list_in(source, view, own)
+        self._list_roots_again()
+
+    def removed(self, source: Source) -> None:
+        """Let the views show nothing beside a source any more."""
+        self._listed.pop(source.key, None)
+        self._list_roots_again()
+
+    def _list_roots_again(self) -> None:
+        for view, own in self._views:
+            if view.root_files:  # it lists the directories at the root
+                own.catalog.forget(())
 
     # -- by what is cached -------------------------------------------------------------------------------------------
 
@@ -314,7 +353,7 @@ class Tree:
             view = View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
         if source.overlay is not None:
             view = source.overlay.over(below, view)
-        for beside, own in self._listed.get(source.data.id, ()):
+        for beside, own in self._listed.get(source.key, ()):
             if beside.depth not in (None, len(path)):
                 continue
             more: dict[str, Node] = {}

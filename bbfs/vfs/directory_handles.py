@@ -113,6 +113,8 @@ class OpenDirectory:
     ready_until: float = 0.0
     ready_for: int = -1
     looked_at: float = 0.0
+    is_ended: bool = False
+    """Whether its source was removed."""
 
     def __post_init__(self) -> None:
         self.listed = Attributes(0, "file", 0, self.view.modified_ns, 0.0, 0.0)
@@ -186,6 +188,16 @@ class OpenDirectories:
 
     def __getitem__(self, handle: int) -> OpenDirectory:
         return self._opened[handle]
+
+    def end(self, is_below: Callable[[Path], bool]) -> None:
+        """Let the open directories below some paths end: their source was removed."""
+        for ino, kept in list(self._kept.items()):
+            if is_below(kept.path):
+                del self._kept[ino]
+        for opened in self._opened.values():
+            if is_below(opened.path):
+                opened.is_ended = True
+                opened.lease.end()
 
     def _current(self, ino: int) -> OpenDirectory | None:
         """Return a directory that was opened before and is still current, or None."""
@@ -263,6 +275,8 @@ class OpenDirectories:
         entry gives its reference back with `forget`. `.` and `..` come first and count nothing.
         """
         opened = self._opened[handle]
+        if opened.is_ended:
+            raise Outdated("/".join(opened.path))
         for position, (name, found) in enumerate(self._dots(opened.path)):
             if start <= position:
                 yield name, found, position + 1

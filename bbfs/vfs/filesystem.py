@@ -8,15 +8,16 @@ under any inode. An inode is a path and a version of the content (S7); what it a
 Between two awaits a task is alone; handles and tables need no lock.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, Outdated
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import LARGEST, Node, Path, Record, inode_version, loads_each_open
-from bbfs.resources.manager import ResourceManager
+from bbfs.resources.manager import ResourceManager, SourceChange
 from bbfs.vfs.directory_handles import DirectoryLocks, OpenDirectories
 from bbfs.vfs.file_handles import Attributes, FileHandles
 from bbfs.vfs.inode_table import InodeTable
@@ -33,7 +34,7 @@ from bbfs.vfs.names import (
     stated,
 )
 from bbfs.vfs.open_files import OpenFiles
-from bbfs.vfs.passthrough.folders import Passed, passed_folders
+from bbfs.vfs.passthrough.folders import Passed, PassedFolders
 from bbfs.vfs.writing.hand_over import Drafts
 from bbfs.vfs.writing.name_changes import NameChanges
 from bbfs.vfs.xattrs import ExtendedAttributes, value_of
@@ -96,10 +97,32 @@ class FileSystem:
         self.open_files = OpenFiles(manager, self.inodes, self.handles, self.names, self.drafts, self._kernel)
         self.name_changes = NameChanges(manager, self.inodes, self.names, self.drafts, self.open_files)
         self._drafts = self.names.drafts
-        self.passed = passed_folders(manager)
+        self.passed = PassedFolders(manager)
         """The folders that are passed through: requests for their inodes do not come here."""
-        self.names.passed = {each.prefix: each.folder.inodes.root.number for each in self.passed}
+        self.names.passed = self.passed.roots
+        self.is_unflushed = False
+        """Whether the kernel sends no request when a file is closed, since there was nothing to write."""
         manager.changes.subscribe(self._kernel.changed)
+        manager.source_changes.subscribe(self._source_changed)
+
+    # -- sources that come and go ------------------------------------------------------------------------------------
+
+    def _source_changed(self, change: SourceChange) -> None:
+        """Let the names at the root, the inodes and the open files be those of the sources that there are now."""
+        source, data = change.source, change.source.data
+        names = {data.uri_prefix, data.name, data.id}
+        if change.event == "added":
+            self.passed.add(source)
+        else:
+            is_below = partial(_is_of, names, f"{data.base_prefix}+")
+            self.directories.end(is_below)
+            self.open_files.end(source.key)
+            names |= self.inodes.end(is_below)
+            self.passed.forget()
+            in_use = {each.record.source_key for each in self.handles}
+            self._manager.roots.forget_ended(in_use | {each.record.source_key for each in self._drafts.values()})
+        self.names.passed = self.passed.roots
+        self._kernel.appear_at_root(names)
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -305,3 +328,8 @@ class FileSystem:
     def usage(self) -> Usage:
         used = [source.catalog.usage() for source in self._manager.sources.values()]
         return Usage(min(sum(size for size, _ in used), LARGEST), sum(count for _, count in used))
+
+
+def _is_of(roots: Set[str], beginning: str, path: Path) -> bool:
+    """Return whether a path is at or below some names at the root, or those that begin so."""
+    return path[0] in roots or path[0].startswith(beginning)

@@ -14,6 +14,8 @@ from bbfs.model.inode_number import _FIRST, _NUMBERS, ROOT, inode_number
 _TABLES = 64
 """Number of dicts: one of a million entries would stop the daemon for a tenth of a second when it grows."""
 
+ENDED = "\0ended"
+"""The version of an inode whose source was removed: no resource has it."""
 AT_ONCE = 1000
 """Inodes of a portion."""
 
@@ -190,6 +192,25 @@ class InodeTable:
         """Let lookups find another inode from now on: the name of this one is gone, but programs have it open."""
         if ino in self:
             self._drop_number(ino, self.inode(ino).key)
+
+    def end(self, is_below: Callable[[tuple[str, ...]], bool]) -> set[str]:
+        """Let no inode of a file or link below some paths be found again, as another source may have these paths next.
+
+        What programs have open of it stays held, under its number. Return the names at the root among the paths.
+        """
+        roots: set[str] = set()
+        for table in self._held:
+            for ino, held in list(table.items()):
+                path, version = held if isinstance(held, tuple) else held.key
+                if not path or not is_below(path):
+                    continue
+                if len(path) == 1:
+                    roots.add(path[0])
+                if version != "":
+                    inode = self.inode(ino)
+                    self._drop_number(ino, inode.key)
+                    inode.key, inode.note = InodeKey(path, ENDED), None
+        return roots
 
     def _drop_number(self, ino: int, held: InodeKey) -> None:
         key = self._key(*held)

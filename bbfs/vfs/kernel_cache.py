@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotADirectory, NotFound
+from bbfs.model.inode_number import ROOT
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
 from bbfs.resources.contents import Contents
@@ -65,6 +66,12 @@ class KernelCache:
                 del self._absent[directory, raw_name]
                 if parent is not None:
                     self._invalidate(parent, raw_name)
+
+    def appear_at_root(self, names: Iterable[str]) -> None:
+        """Invalidate names at the root, which lead to another source from now on, or to none."""
+        for name in names:
+            self.appear((name,))
+            self._invalidate(ROOT, name.encode())
 
     def changed(self, change: Change) -> None:
         """Notify the kernel of names that have changed, and of ancestors that were added or removed."""

@@ -134,7 +134,7 @@ class Names:
         """The files that are being written, by inode number."""
         self.passed: Mapping[str, int] = {}
         """The inode numbers of the folders that are passed through, by their names at the root."""
-        self.judged_by_files = any(source.judged_by_files for source in manager.sources.values())
+        self.judged_by_files = manager.has_other_users
 
     def lookup(self, parent: int, raw_name: bytes, asker: Asker | None = None, ended: Ended = ()) -> Attributes | Wait:
         """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).

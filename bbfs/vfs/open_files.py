@@ -19,6 +19,7 @@ from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.slice import EndedContent
 from bbfs.vfs.file_handles import WRITING, Attributes, FileHandles, NewAttributes, OpenFile, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
@@ -176,6 +177,13 @@ class OpenFiles:
             return None
         inode.filled = True
         return content.data
+
+    def end(self, source_key: str) -> None:
+        """Let the open files of a removed source go on with what is loaded: a read of anything else is Outdated."""
+        for handle, waits in self.uncached.items():
+            opened = self._handles[handle]
+            if waits and opened.record.source_key == source_key:
+                opened.content = EndedContent(opened.content)
 
     # -- open, to write ------------------------------------------------------------------------------------------------
 

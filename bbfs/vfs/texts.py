@@ -146,7 +146,7 @@ class TextHandler(SourceView):
             return Unchanged(ttl, metadata)
         if (refusal := self._refused.get((native_uri, made))) is not None:
             raise refusal()
-        convert = partial(self._reader.text, content, kind, owner=record.source_id, what=document[-1])
+        convert = partial(self._reader.text, content, kind, owner=record.source_key, what=document[-1])
         try:
             text = await self._manager.contents.text(record, made, convert)
         except (TooLarge, ProtocolViolation) as error:

@@ -89,7 +89,7 @@ async def test_all_ends_within_one_deadline(
     source = Closing(replace(data_source(), index=True), contents={"x://a": b"text"})
     places = tmp_path / "metadata.sqlite", tmp_path / "index.sqlite"
     async with trio.open_nursery() as nursery:
-        async with resource_manager(Config(), Composition((source,)), *places) as manager:
+        async with resource_manager(Config(), Composition([source]), *places) as manager:
             await manager.by_uri.load("mcp-server+docs+x://a")
             source.announce()
             nursery.start_soon(pass_time)
@@ -106,6 +106,6 @@ async def test_sources_end_before_the_last_is_written(tmp_path: Path, monkeypatc
         seen.append(True)
 
     monkeypatch.setattr(ResourceManager, "flush", flush)
-    async with resource_manager(Config(), Composition((), connections), tmp_path / "metadata.sqlite"):
+    async with resource_manager(Config(), Composition([], connections), tmp_path / "metadata.sqlite"):
         pass
     assert seen == [True]

@@ -420,6 +420,7 @@ class World:
         for handler in self.handlers:
             await self.manager.add(handler.source, handler)
         await self.manager.start()
+        self.told.clear()  # a daemon has its sources before its kernel
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -82,14 +82,17 @@ class PassedRequests(pyfuse3.Operations):
     @property
     def flushes(self) -> bool:
         """Return whether a close may have an error to tell: on a network file system."""
-        return any(not each.folder.direct for each in self._folders)
+        return any(not each.folder.direct for each in self._folders.values())
 
     def _inode(self, number: int) -> tuple[Passed, PassedInode]:
-        passed = self._folders[folder_of(number)]
         try:
-            return passed, passed.folder.inodes[number]
+            passed = self._folders[folder_of(number)]
+            inode = passed.folder.inodes[number]
         except KeyError:
             raise Outdated(f"inode {number} is not held") from None
+        if inode.opened is None:  # what a program has open of a removed source goes on
+            passed.source.require_there()
+        return passed, inode
 
     def _entry(self, passed: Passed, inode: PassedInode, status: os.stat_result) -> EntryAttributes:
         entry = EntryAttributes()
@@ -160,7 +163,8 @@ class PassedRequests(pyfuse3.Operations):
 
     def forget_inode(self, inode: int, lookups: int) -> None:
         """Drop lookups of an inode by the kernel."""
-        self._folders[folder_of(inode)].folder.forget(inode, lookups)
+        if (passed := self._folders.get(folder_of(inode))) is not None:
+            passed.folder.forget(inode, lookups)
 
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         passed, held = self._inode(inode)
@@ -306,6 +310,7 @@ class PassedRequests(pyfuse3.Operations):
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         passed, opened = self._directories[fh]
         folder, parent = passed.folder, opened.inode
+        passed.source.require_there()
         if start_id == 0:
             await self._calls.call(passed, 0, folder.begin, opened)
         for position in range(start_id, _DOTS):
@@ -445,7 +450,9 @@ class PassedRequests(pyfuse3.Operations):
     async def room(self, ctx: RequestContext) -> Room | None:
         """Return the room of the folder that has the least left, or None if no folder tells."""
         least: Room | None = None
-        for passed in self._folders:
+        for passed in self._folders.values():
+            if passed.source.ended is not None:
+                continue
             try:
                 found = await self._calls.call(passed, ctx.pid, passed.folder.statvfs)
             except (FUSEError, NotSupported, DeadlineExceeded):

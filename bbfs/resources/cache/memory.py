@@ -62,6 +62,11 @@ class ContentCache(Generic[V]):
         """Remove `key` and return its value, or None."""
         return self._entries.pop(key, None)
 
+    def discard_all(self, belongs: Callable[[Hashable], bool]) -> None:
+        """Remove all entries whose keys belong to something."""
+        for key in [key for key in self._entries if belongs(key)]:
+            self.discard(key)
+
     def clear(self) -> None:
         """Remove all entries; the counters go on."""
         self._entries.clear()

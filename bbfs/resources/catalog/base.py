@@ -47,11 +47,12 @@ LOGGED_EVERY = 60.0
 class CatalogContext:
     """The part of the daemon that a catalog uses: the clock (seconds since the epoch), the flights, callbacks.
 
-    notify: called with the changed paths and the event. listed: called with the time of a listing, the listing and its
-    changes. outdated: called when the listing is invalidated. completed: called with a directory that has other
-    completed names.
+    key: of the source, for its records. notify: called with the changed paths and the event. listed: called with the
+    time of a listing, the listing and its changes. outdated: called when the listing is invalidated. completed: called
+    with a directory that has other completed names.
     """
 
+    key: str
     clock: Callable[[], float]
     flights: SingleFlight
     notify: Callable[[Iterable[Path], ChangeEvent], None]

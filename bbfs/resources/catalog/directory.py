@@ -235,7 +235,7 @@ class DirectoryCatalog(Catalog):
         record = self.record(native_uri)
         if record is None:
             name = native_uri.rstrip("/").rpartition("/")[2] or native_uri
-            record = Record(self.source.id, ResourceMetadata(uri, native_uri, name), (), self._context.clock())
+            record = Record(self._context.key, ResourceMetadata(uri, native_uri, name), (), self._context.clock())
             self._unlisted[native_uri] = record
         return record
 
@@ -352,7 +352,7 @@ class DirectoryCatalog(Catalog):
                 unlisted = self._unlisted.pop(metadata.native_uri, None)
                 if unlisted is not None:
                     self._past.left(unlisted)
-                record = self._past.record(self.source.id, metadata, (*path, name), now)
+                record = self._past.record(self._context.key, metadata, (*path, name), now)
             elif self._is_written(record, began_at):  # it has what was stored, and what was learnt of that since
                 entries[name] = record
                 continue

@@ -57,7 +57,7 @@ class FlatCatalog(Catalog):
         self._context = context
         self.written = context.written
         self._held = Inventory(
-            source.id, source.base_prefix, lambda uri: self._unlisted.take(uri) if self._unlisted else None
+            context.key, source.base_prefix, lambda uri: self._unlisted.take(uri) if self._unlisted else None
         )
         self._problems = ProblemLog(source.id, context.clock)
         self._listing = ("list", source.id), self._refresh, source.policy.timeout  # the arguments of its flight

@@ -95,13 +95,13 @@ class Inventory:
     that was looked up before it was listed.
     """
 
-    def __init__(self, source_id: str, base_prefix: str, unlisted: Callable[[str], Remembered | None]) -> None:
+    def __init__(self, source_key: str, base_prefix: str, unlisted: Callable[[str], Remembered | None]) -> None:
         self.tree: Tree | None = None
         self.rows = Rows(base_prefix)
         self.fetched_at = 0.0
         self.records = Records(self)
         self.gone: LRUCache[str, Remembered] = LRUCache(GONE_KEPT)
-        self._source_id = source_id
+        self._source_id = source_key
         self._unlisted = unlisted
         self._touched: dict[str, Record] = {}
         self._remembered: dict[str, Remembered] = {}

@@ -150,7 +150,7 @@ class FoundNames:
         answer = self._answers.get(path)
         record = answer.record if answer is not None else None
         if record is None or record.metadata.kind != metadata.kind:
-            record = self._past.record(self._source.id, metadata, path, now)
+            record = self._past.record(self._context.key, metadata, path, now)
         elif record.describe(metadata, path, now):
             self._context.notify([path], "changed")
         publish_description(record, metadata, now, self._source.policy.content_ttl)

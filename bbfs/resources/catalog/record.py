@@ -98,7 +98,7 @@ class Record:
         "salt",
         "shown",
         "size",
-        "source_id",
+        "source_key",
         "stale",
         "ttl",
         "unstated",
@@ -106,8 +106,8 @@ class Record:
         "written_ns",
     )
 
-    def __init__(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
-        self.source_id = source_id
+    def __init__(self, source_key: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
+        self.source_key = source_key
         self.metadata = metadata = _usable(metadata)
         self.path = path
         self.declared = (metadata.size, metadata.modified_ns, metadata.etag)
@@ -159,7 +159,7 @@ class Record:
     def key(self) -> tuple[str, str]:
         """The key of the content in caches and flights: a part is loaded with its resource."""
         owner = self if self.parent is None else self.parent
-        return (owner.source_id, owner.metadata.native_uri)
+        return (owner.source_key, owner.metadata.native_uri)
 
     @property
     def on_open(self) -> bool:
@@ -347,7 +347,7 @@ class Record:
 def content_key(record: Record) -> tuple[str, str, int, str | None]:
     """Return the key of a content in memory. It has the version; 0 is the resource, its parts count from 1."""
     owner, part = (record, 0) if record.parent is None else (record.parent, record.part + 1)
-    return owner.source_id, owner.metadata.native_uri, part, record.digest
+    return owner.source_key, owner.metadata.native_uri, part, record.digest
 
 
 class Past:
@@ -385,9 +385,9 @@ class Past:
             self._rows[uri] = replace(row, fetched_at=None, ttl=None)
         return {*there, *(uri for uri, _ in rows)}
 
-    def record(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
+    def record(self, source_key: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
         """Make the record of a resource that had none, or had one of another kind."""
-        record = Record(source_id, metadata, path, now)
+        record = Record(source_key, metadata, path, now)
         if metadata.kind == "resource":
             self._there[metadata.native_uri] = record
         row = self._rows.pop(metadata.native_uri, None) if metadata.kind == "resource" else None

@@ -303,7 +303,7 @@ class Templated:
         record = self._listed(uri) or self._unlisted.get(uri)
         if record is None or not record.path:
             known = record.to_remember() if record is not None else self._recalled(uri)
-            record = Record(self._source.id, self._metadata(template, match), path, self._context.clock())
+            record = Record(self._context.key, self._metadata(template, match), path, self._context.clock())
             record.provisional = True
             if known is not None:
                 record.recall(known)
@@ -335,7 +335,7 @@ class Templated:
             if place.match is not None and place.match.native_uri == native_uri:
                 return self._record(template, place.match, path)
         name = native_uri.rstrip("/").rpartition("/")[2] or native_uri
-        record = Record(self._source.id, ResourceMetadata(uri, native_uri, name), (), self._context.clock())
+        record = Record(self._context.key, ResourceMetadata(uri, native_uri, name), (), self._context.clock())
         self._unlisted[native_uri] = record
         return record
 

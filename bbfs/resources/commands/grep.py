@@ -150,7 +150,7 @@ def _covered(node: Node, source: Source | None, versions: Mapping[str, str]) -> 
     A file of another source, or made for the mount alone, has none.
     """
     record = node.record
-    if record is None or source is None or record.source_id != source.data.id:
+    if record is None or source is None or record.source_key != source.key:
         return "", None, None
     uri = record.metadata.native_uri
     version = versions.get(uri) if record.parent is None and node.candidate is None and node.draft is None else None

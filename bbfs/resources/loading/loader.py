@@ -23,7 +23,7 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, Unchanged
 from bbfs.resources.cache.tier import EVERYTHING, Cached
 from bbfs.resources.catalog.record import Record
-from bbfs.resources.flights import RequestSlot, SingleFlight
+from bbfs.resources.flights import RequestSlot
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.shared_tier import SharedContents
 from bbfs.resources.loading.tiers import DiskTier, Load, Tier
@@ -52,7 +52,6 @@ class ContentLoader:
 
     def __init__(
         self,
-        flights: SingleFlight,
         publisher: Publisher,
         disk: DiskTier | None,
         shared: SharedContents | None,
@@ -63,7 +62,6 @@ class ContentLoader:
         clock: Callable[[], float],
     ) -> None:
         self.loads = self.from_disk = self.from_others = 0
-        self._flights = flights
         self._publisher = publisher
         self._disk = disk
         self._shared = shared
@@ -158,7 +156,7 @@ class ContentLoader:
         """Return the answer of a single flight to a source about a resource. Raises BbfsError."""
         while_wanted = while_wanted or source.loads_while_wanted
         try:
-            return await self._flights.do(
+            return await source.flights.do(
                 key, request, source.data.policy.timeout, while_wanted=while_wanted, deadline=deadline
             )
         except DeadlineExceeded as error:

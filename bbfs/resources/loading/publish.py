@@ -277,7 +277,7 @@ def name_parts(
             kind="resource" if target is None else "symlink",
             target=target,
         )
-        child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
+        child = Record(record.source_key, metadata, (*record.path, name) if record.path else (), now)
         child.parent, child.part = record, position
         # The size belongs to this content; the source has not declared it.
         child.size, child.digest, child.inode_version = part.content.size, part.content.version, part.content.version

@@ -15,7 +15,7 @@ from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotF
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.base import Shown, is_directory
 from bbfs.resources.catalog.record import Path, Record, inode_version
-from bbfs.resources.flights import RequestSlot, SingleFlight
+from bbfs.resources.flights import RequestSlot
 from bbfs.resources.readahead.windows import Stream, Streams, TreeOrder, WalkEntries
 from bbfs.resources.source import Source
 
@@ -87,7 +87,6 @@ class LoadAhead:
     def __init__(
         self,
         fetch: Fetch,
-        flights: SingleFlight,
         *,
         budget: int,
         largest: int,
@@ -96,14 +95,13 @@ class LoadAhead:
         clock: Callable[[], float],
     ) -> None:
         self._fetch = fetch
-        self._flights = flights
         self._budget = budget
         self._largest = largest
         self._held = held
         self._mounted = mounted
         self._clock = clock
         self.sources: dict[str, _Ahead] = {}
-        """The sources that have readahead, by ID."""
+        """The sources that have readahead, by key."""
 
     def add(self, source: Source) -> None:
         """Add a source, unless it takes one request at a time or its sizes are lazy: those get no readahead."""
@@ -115,12 +113,17 @@ class LoadAhead:
             TreeOrder(partial(self._by_number, source), opens_at=IN_ODD_ORDER),
         )
         ahead = _Ahead(Streams(2 * policy.concurrency, policy.timeout), orders)
-        self.sources[source.data.id] = ahead
+        self.sources[source.key] = ahead
         source.slots.freed = partial(self._begin_next, source, ahead)
+
+    def remove(self, source: Source) -> None:
+        """Load nothing ahead of a source any more."""
+        if self.sources.pop(source.key, None) is not None:
+            source.slots.freed = lambda: None
 
     def accessed(self, source: Source, path: Path, record: Record, *, wanted: bool) -> None:
         """Take note of an access to a content that is not cached (`wanted`: it is loaded next), or was loaded ahead."""
-        ahead = self.sources.get(source.data.id)
+        ahead = self.sources.get(source.key)
         if ahead is None:
             return
         self._forget_unused(ahead, path)
@@ -183,7 +186,7 @@ class LoadAhead:
 
     def ended(self, source: Source, record: Record, size: int | None) -> None:
         """Take note of the end of a load: `size` bytes in memory, or None for a failure."""
-        ahead = self.sources.get(source.data.id)
+        ahead = self.sources.get(source.key)
         if ahead is None:
             return
         if size is not None:
@@ -196,13 +199,13 @@ class LoadAhead:
 
     def changed(self, source: Source, path: Path) -> None:
         """Take note of a change at a path of the source's catalog."""
-        ahead = self.sources.get(source.data.id)
+        ahead = self.sources.get(source.key)
         for order in ahead.orders if ahead is not None else ():
             order.changed(path)
 
     def completed(self, source: Source, directory: Path) -> None:
         """Drop the orders of a directory whose names the source has just completed."""
-        ahead = self.sources.get(source.data.id)
+        ahead = self.sources.get(source.key)
         for order in ahead.orders if ahead is not None else ():
             order.forget(directory)
 
@@ -228,7 +231,7 @@ class LoadAhead:
                 continue
             while queue:
                 path, record = queue.popleft()
-                if self._worth(record, now):
+                if self._worth(source, record, now):
                     self._begin(source, ahead, _Request(path, record, stream))
                     break
             if queue:
@@ -244,7 +247,7 @@ class LoadAhead:
         ahead.flying[record.key] = request
         ahead.unwanted += 1
         run = partial(self._run, source, ahead, request, source.slots.ask())
-        self._flights.begin(("load", record.key), run, source.data.policy.timeout)
+        source.flights.begin(("load", record.key), run, source.data.policy.timeout)
 
     async def _run(self, source: Source, ahead: _Ahead, request: _Request, slot: RequestSlot) -> Any:
         record = request.record
@@ -278,9 +281,9 @@ class LoadAhead:
         except (NotFound, NotADirectory):
             return None
         record = node.record if node is not None and node.kind == "file" else None
-        return record if record is not None and self._worth(record, now) else None
+        return record if record is not None and self._worth(source, record, now) else None
 
-    def _worth(self, record: Record, now: float) -> bool:
+    def _worth(self, source: Source, record: Record, now: float) -> bool:
         """Return whether a content is worth readahead: not cached nor under way, without side effects, small enough."""
         if record.parent is not None or record.provisional or record.on_open:
             return False
@@ -289,7 +292,7 @@ class LoadAhead:
             return False
         if now < record.error_until or record.best_size() > self._largest:
             return False
-        return not self._flights.under_way(("load", record.key))
+        return not source.flights.under_way(("load", record.key))
 
     def _by_number(self, source: Source, directory: Path) -> WalkEntries | None:
         """Return the entries of a directory in the order of their inode numbers."""

@@ -21,7 +21,6 @@ from bbfs.model.uri import source_uri
 from bbfs.model.values import Hit
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.record import Path, Record
-from bbfs.resources.flights import SingleFlight
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots
 from bbfs.sources import CanSearch, SearchesByMeaning
@@ -120,8 +119,7 @@ class _Asked:
 class Search:
     """One search in all sources. searchers: the indexes that it asks beside the sources."""
 
-    def __init__(self, flights: SingleFlight, roots: Roots) -> None:
-        self._flights = flights
+    def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self.searchers: list[Searcher] = []
 
@@ -230,7 +228,7 @@ class Search:
         try:
             with source.waiters:
                 timeout = min(asked.within, source.data.policy.timeout)
-                hits = await self._flights.do(
+                hits = await source.flights.do(
                     ("search", name, asked.query, most), request, timeout, while_wanted=True, deadline=asked.deadline
                 )
         except NotSupported:

@@ -12,7 +12,7 @@ from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.documents import source_document
-from bbfs.resources.flights import RequestSlots, Waiters
+from bbfs.resources.flights import RequestSlots, SingleFlight, Waiters
 from bbfs.resources.source.fingerprint import place
 from bbfs.sources import (
     BacksOff,
@@ -48,8 +48,11 @@ _UNSIZED = 'stat fails, since only a load tells the size: the option sizes = "la
 
 @dataclass(slots=True)
 class Source:
-    """A running data source: its handler, its catalog, its request slots, and its state.
+    """A running data source: its handler, its catalog, its requests, and its state.
 
+    key: in its records, and in the keys of its contents. It is the id, unless the manager has had a source of that id
+        before: what was cached of one is nothing of the other.
+    flights: its requests under way.
     misstates_sizes: a content did not have its stated size.
     error: the fault of the last request that failed, if none has succeeded since.
     was_unsized: the log has the option that avoids a failing `stat`.
@@ -62,9 +65,11 @@ class Source:
         a local folder must decide what each of them may do.
     """
 
+    key: str
     data: DataSource
     handler: Handler
     catalog: Catalog
+    flights: SingleFlight
     slots: RequestSlots
     fingerprint: str
     error: str | None = None
@@ -78,6 +83,8 @@ class Source:
     _written_before: float = 0.0
     overlay: Overlay | None = None
     judged_by_files: bool = False
+    ended: BbfsError | None = None
+    """Why nothing is asked of the source any more, once it was removed."""
     place: str = field(init=False)
     """A hash of where the source is: another one with the same id is elsewhere."""
     is_split_by_scheme: bool = field(init=False)
@@ -101,6 +108,11 @@ class Source:
         self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
         self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
+
+    def require_there(self) -> None:
+        """Raise Outdated if the source was removed."""
+        if self.ended is not None:
+            raise type(self.ended)(*self.ended.args)
 
     def note_unsized(self, native_uri: str, error: BbfsError) -> None:
         """Note that a `stat` has failed, and the option that avoids that. An outage is no reason to use it."""

@@ -110,7 +110,7 @@ class SourceNames:
         async def make() -> None:
             async with source.slots.ask():
                 metadata = await handler.make_directory(native_uri)
-            record = Record(source.data.id, replace(metadata, kind="directory"), path, self._changes.clock())
+            record = Record(source.key, replace(metadata, kind="directory"), path, self._changes.clock())
             if source.overlay is not None:
                 source.overlay.put(path, record_node(record), stored=True)
             self._changes.wrote(source, [path])

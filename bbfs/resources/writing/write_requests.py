@@ -31,7 +31,6 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.record import Path, Record, publish_description, record_node
-from bbfs.resources.flights import SingleFlight
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.tiers import Load
@@ -59,7 +58,6 @@ class WriteRequests:
 
     def __init__(
         self,
-        flights: SingleFlight,
         loader: ContentLoader,
         publisher: Publisher,
         *,
@@ -67,7 +65,6 @@ class WriteRequests:
         wrote: Callable[[Source, list[Path]], None],
         clock: Callable[[], float],
     ) -> None:
-        self._flights = flights
         self._loader = loader
         self._publisher = publisher
         self._changed = changed
@@ -81,6 +78,7 @@ class WriteRequests:
     @staticmethod
     def handler(source: Source, native_uri: str, operation: WriteOperation, *, by_owner: bool = False) -> CanWrite:
         """Return the handler that changes a resource. by_owner: see `CanDescribe`. Raise ReadOnly, NotSupported."""
+        source.require_there()
         handler = source.writes
         if handler is None and by_owner and isinstance(source.handler, CanDescribe):
             handler = source.handler
@@ -101,7 +99,7 @@ class WriteRequests:
         if source.writes is not None and source.writes.detects_conflicts:
             yield
             return
-        async with self._turns.setdefault((source.data.id, native_uri), trio.Lock()):
+        async with self._turns.setdefault((source.key, native_uri), trio.Lock()):
             try:
                 yield
             except trio.Cancelled:
@@ -128,10 +126,10 @@ class WriteRequests:
         self._count += 1
         key, timeout = ("write", source.data.id, self._count), source.data.policy.timeout + size / SLOWEST
         with source.waiters:
-            flight = self._flights.begin(key, request, timeout)
+            flight = source.flights.begin(key, request, timeout)
             while True:
                 with trio.move_on_after(look_every):
-                    value: T = await self._flights.outcome(key, flight)
+                    value: T = await source.flights.outcome(key, flight)
                     break
                 if look is not None:
                     look()

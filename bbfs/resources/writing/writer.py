@@ -18,7 +18,6 @@ from bbfs.model.uri import source_uri
 from bbfs.model.values import ResourceMetadata
 from bbfs.model.versions import Expected, Labels
 from bbfs.resources.catalog.record import Path, Record
-from bbfs.resources.flights import SingleFlight
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.source import Source
@@ -91,7 +90,7 @@ class HandOver:
 
 
 class Attempts:
-    """The contents that this process has handed over, by source and native URI.
+    """The contents that this process has handed over, by the key of the source and native URI.
 
     unanswered: no answer said whether the source has stored them; with the state that each was to replace. taken: the
     last one that the source took.
@@ -101,43 +100,43 @@ class Attempts:
         self._unanswered: LRUCache[tuple[str, str], dict[str, Expected]] = LRUCache(ATTEMPTS_KEPT)
         self._taken: LRUCache[tuple[str, str], tuple[str, str | None]] = LRUCache(ATTEMPTS_KEPT)
 
-    def note_unanswered(self, source_id: str, native_uri: str, digest: str, replaced: Expected) -> None:
+    def note_unanswered(self, source: str, native_uri: str, digest: str, replaced: Expected) -> None:
         """Note a content, and the state that it was to replace."""
-        self._unanswered.setdefault((source_id, native_uri), {})[digest] = replaced
+        self._unanswered.setdefault((source, native_uri), {})[digest] = replaced
 
-    def note_taken(self, source_id: str, native_uri: str, digest: str | None, etag: str | None) -> None:
+    def note_taken(self, source: str, native_uri: str, digest: str | None, etag: str | None) -> None:
         """Note that a source has stored a content. digest: None if it is not known. etag: in the answer."""
-        self._unanswered.pop((source_id, native_uri), None)
-        self._taken.pop((source_id, native_uri), None)
+        self._unanswered.pop((source, native_uri), None)
+        self._taken.pop((source, native_uri), None)
         if digest is not None:
-            self._taken[source_id, native_uri] = digest, etag
+            self._taken[source, native_uri] = digest, etag
 
-    def lacks_answers(self, source_id: str, native_uri: str) -> bool:
+    def lacks_answers(self, source: str, native_uri: str) -> bool:
         """Return whether some content was handed over without an answer."""
-        return (source_id, native_uri) in self._unanswered
+        return (source, native_uri) in self._unanswered
 
-    def is_unanswered(self, source_id: str, native_uri: str, digest: str) -> bool:
-        return digest in self._unanswered.get((source_id, native_uri), ())
+    def is_unanswered(self, source: str, native_uri: str, digest: str) -> bool:
+        return digest in self._unanswered.get((source, native_uri), ())
 
-    def has_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
+    def has_replaced(self, source: str, native_uri: str, digest: str, expected: Expected) -> bool:
         """Return whether an unanswered content was to replace just this state: its writer had seen no later one."""
-        replaced = self._unanswered.get((source_id, native_uri), {}).get(digest)
+        replaced = self._unanswered.get((source, native_uri), {}).get(digest)
         if replaced is None or replaced.exists != expected.exists:
             return False
         if replaced.etag is not None and expected.etag is not None:
             return replaced.etag == expected.etag
         return replaced.version == expected.version
 
-    def is_taken(self, source_id: str, native_uri: str, digest: str) -> bool:
-        return self._taken.get((source_id, native_uri), (None, None))[0] == digest
+    def is_taken(self, source: str, native_uri: str, digest: str) -> bool:
+        return self._taken.get((source, native_uri), (None, None))[0] == digest
 
-    def is_replaced(self, source_id: str, native_uri: str, digest: str, expected: Expected) -> bool:
+    def is_replaced(self, source: str, native_uri: str, digest: str, expected: Expected) -> bool:
         """Return whether a content is the last one that the source took, and the one that a write is to replace.
 
         Some servers state one ETag in the answer to a PUT and another one later.
         """
         etag = expected.etag
-        return etag is not None and self._taken.get((source_id, native_uri)) == (digest, etag)
+        return etag is not None and self._taken.get((source, native_uri)) == (digest, etag)
 
 
 class HandedOver(NamedTuple):
@@ -160,7 +159,6 @@ class Writer:
 
     def __init__(
         self,
-        flights: SingleFlight,
         loader: ContentLoader,
         publisher: Publisher,
         pending: PendingStore,
@@ -170,7 +168,7 @@ class Writer:
         mounted: Callable[[Source, Path], Path],
         clock: Callable[[], float],
     ) -> None:
-        self._changes = WriteRequests(flights, loader, publisher, changed=changed, wrote=wrote, clock=clock)
+        self._changes = WriteRequests(loader, publisher, changed=changed, wrote=wrote, clock=clock)
         self.names = SourceNames(self._changes)
         self.staging = Staging(self._changes.do)
         self.pending = pending
@@ -258,7 +256,7 @@ class Writer:
         source, content = given.source, given.content
         if not isinstance(error, Conflict) and content.size <= LARGEST_ATTEMPT:
             digest = await content_digest(content)
-            self._attempts.note_unanswered(source.data.id, given.native_uri, digest, given.expected)
+            self._attempts.note_unanswered(source.key, given.native_uri, digest, given.expected)
         if not given.is_answered:  # the deadline has ended it
             await self._failed(source, given.item, error, given.keep)
         if given.path is not None:
@@ -281,7 +279,7 @@ class Writer:
         digest = None
         if metadata.size == content.size and (metadata.etag is None or content.size <= PIECE):
             digest = await content_digest(content)
-        self._attempts.note_taken(source.data.id, native_uri, digest, metadata.etag)
+        self._attempts.note_taken(source.key, native_uri, digest, metadata.etag)
         return metadata, Expected(exists=True, etag=metadata.etag, version=digest)
 
     async def _own(self, given: HandOver, error: Conflict) -> ResourceMetadata:
@@ -295,25 +293,25 @@ class Writer:
             there = await present(source, native_uri)
         except BbfsError as look:
             if not isinstance(look, NotFound) and (
-                given.is_again or self._attempts.lacks_answers(source.data.id, native_uri)
+                given.is_again or self._attempts.lacks_answers(source.key, native_uri)
             ):
                 raise  # the other version may be an own one: that the source is down is all that is known
             raise error from None
         if there is None:
             raise error
-        is_unanswered = self._attempts.is_unanswered(source.data.id, native_uri, there.digest)
+        is_unanswered = self._attempts.is_unanswered(source.key, native_uri, there.digest)
         is_same = there.size == content.size and there.digest == await content_digest(content)
         if is_same and (given.is_again or is_unanswered):
             return self._metadata(source, native_uri, there.metadata, content.size)
-        is_own = self._attempts.has_replaced(source.data.id, native_uri, there.digest, expected) or (
-            self._attempts.is_replaced(source.data.id, native_uri, there.digest, expected)
+        is_own = self._attempts.has_replaced(source.key, native_uri, there.digest, expected) or (
+            self._attempts.is_replaced(source.key, native_uri, there.digest, expected)
         )
         if is_own and "replace" in given.handler.writes(native_uri):
             try:
                 return await given.store(there.state)
             except Conflict as later:
                 error = later
-        elif self._attempts.is_taken(source.data.id, native_uri, there.digest):
+        elif self._attempts.is_taken(source.key, native_uri, there.digest):
             raise Conflict(f"{native_uri}: this mount has written it since it was opened, by another save") from None
         await require_steady(source, native_uri)
         raise error

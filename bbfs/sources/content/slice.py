@@ -1,7 +1,8 @@
-"""Contents that are a part of another one."""
+"""Contents that are a part of another one: a range of it, or what is loaded of it."""
 
 from typing import Final
 
+from bbfs.model.errors import Outdated
 from bbfs.model.values import Content
 
 
@@ -29,3 +30,28 @@ class Slice:
 
     def close(self) -> None:
         """Do nothing: the other content stays open for others."""
+
+
+class EndedContent:
+    """What is loaded of a content whose source was removed. A read of anything else raises Outdated."""
+
+    __slots__ = ("_content", "size", "version")
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self.size: Final = content.size
+        self.version: Final = content.version
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """As the other content's."""
+        return self._content.read(offset, length)
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`. Raise Outdated where the source would have to be asked."""
+        data = self._content.read(offset, length)
+        if data is None:
+            raise Outdated("the source of this file was removed from the mount")
+        return data
+
+    def close(self) -> None:
+        self._content.close()

@@ -80,7 +80,8 @@ class McpHandler:
         self._base_prefix = source.base_prefix
         self._manager = services.mcp
         settings = ClientSettings.of(source.id, source.auth, source.mcp.transport)
-        self._connection = self._manager.add(source.id, source.mcp, source.policy, settings)
+        self._id = self._manager.free_id(source.id)
+        self._connection = self._manager.add(self._id, source.mcp, source.policy, settings)
         self._templates: tuple[ResourceTemplate, ...] = ()
         wanted = {"tools": source.tools != "off", "prompts": source.prompts}
         self._call_lists = [name for name, is_wanted in wanted.items() if is_wanted]
@@ -97,6 +98,10 @@ class McpHandler:
     def state(self) -> SourceState:
         return self._connection.state
 
+    async def aclose(self) -> None:
+        """End the connection."""
+        self._manager.remove(self._id)
+
     @property
     def logged_in(self) -> bool:
         return self._connection.logged_in
@@ -107,7 +112,7 @@ class McpHandler:
 
     @property
     def progress(self) -> ListingProgress | None:
-        return self._manager.progress(self.source.id)
+        return self._manager.progress(self._id)
 
     @property
     def notes(self) -> list[str]:
@@ -192,7 +197,7 @@ class McpHandler:
     async def _resources(self, rows: Rows) -> End | BbfsError:
         """Return a failure as a value: raised in a nursery it would become an exception group."""
         try:
-            return await self._manager.gather_resources(self.source.id, rows)
+            return await self._manager.gather_resources(self._id, rows)
         except BbfsError as error:
             return error
 
@@ -201,13 +206,13 @@ class McpHandler:
         entries: Entries[ResourceTemplate] | Entries[ToolEntry] | Entries[PromptEntry]
         try:
             if what == "tools":
-                entries = await self._manager.list_tools(self.source.id)
+                entries = await self._manager.list_tools(self._id)
                 self._tools, self._tools_listed = entries.entries, True
             elif what == "prompts":
-                entries = await self._manager.list_prompts(self.source.id)
+                entries = await self._manager.list_prompts(self._id)
                 self._prompts = entries.entries
             else:
-                entries = await self._manager.list_resource_templates(self.source.id)
+                entries = await self._manager.list_resource_templates(self._id)
                 self._templates = entries.entries
         except Unreachable:
             ttls.append(ASKED_AGAIN)  # the connection broke in between: the next one tells
@@ -238,9 +243,9 @@ class McpHandler:
         if prompt is not None:
             ref = {"type": "ref/prompt", "name": prompt}
             context = {unquote(name): text for name, text in context.items()}
-            return await self._manager.complete(self.source.id, ref, unquote(variable), value, context)
+            return await self._manager.complete(self._id, ref, unquote(variable), value, context)
         ref = {"type": "ref/resource", "uri": uri_template}
-        return await self._manager.complete(self.source.id, ref, variable, value, context)
+        return await self._manager.complete(self._id, ref, variable, value, context)
 
     async def load(self, native_uri: str) -> Loaded:
         """Load a resource, run a tool once, or render a prompt. Raises BbfsError."""
@@ -248,7 +253,7 @@ class McpHandler:
             loaded = await self._load_call(native_uri)
             if loaded is not None:
                 return loaded
-        return await self._manager.load_resource(self.source.id, native_uri)
+        return await self._manager.load_resource(self._id, native_uri)
 
     async def _load_call(self, native_uri: str) -> Loaded | None:
         """Load a URI of a tool or a prompt; None if the URI is one of the server's own resources."""
@@ -265,11 +270,11 @@ class McpHandler:
             return None
         if asked.kind == "tool" and (tool := offer.tools.get(asked.name)) is not None:
             arguments = mcp_arguments.tool_arguments(tool, asked.query)
-            result = await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments))
+            result = await _read(tool_result, await self._manager.call_tool(self._id, tool, arguments))
             return replace(result, once=True)
         if asked.kind == "prompt" and (prompt := offer.prompts.get(asked.name)) is not None:
             texts = mcp_arguments.prompt_arguments(prompt, asked.query)
-            return await _read(prompt_result, await self._manager.get_prompt(self.source.id, prompt.name, texts))
+            return await _read(prompt_result, await self._manager.get_prompt(self._id, prompt.name, texts))
         if asked.kind == "tool" and (refusal := mcp_calls.refusal(offer, self.source, asked.name)) is not None:
             raise refusal
         return None
@@ -293,7 +298,7 @@ class McpHandler:
         if not (tool.read_only or call.confirmed):
             raise Denied(f"tool {tool.name!r} does not declare to be read-only: it must be confirmed")
         arguments = mcp_arguments.call_arguments(tool, call.values, call.given)
-        return await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments, progress))
+        return await _read(tool_result, await self._manager.call_tool(self._id, tool, arguments, progress))
 
     @property
     def searches(self) -> bool | None:
@@ -313,7 +318,7 @@ class McpHandler:
                 else BbfsError(f"search: no tool {named.tool!r}")
             )
         call = search.call(query[:LONGEST_QUERY], limit)
-        result = await self._manager.call_tool(self.source.id, search.tool, call)
+        result = await self._manager.call_tool(self._id, search.tool, call)
         return await _read(partial(hits, search=search, limit=limit), result)
 
     def writes(self, native_uri: str) -> tuple[WriteOperation, ...]:
@@ -342,7 +347,7 @@ class McpHandler:
         data = await content.read_waiting(0, content.size)
         make = partial(writing.write_call, option, native_uri, data, version)
         call = await trio.to_thread.run_sync(make) if len(data) > _THREAD_FROM_CHARACTERS else make()
-        result = await self._manager.call_tool(self.source.id, tool, call)
+        result = await self._manager.call_tool(self._id, tool, call)
         return writing.stored(result, self.source, native_uri)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
@@ -355,11 +360,11 @@ class McpHandler:
         tool = await self._named_tool(option.tool, "remove")
         version = await self._version(option, native_uri, expected)
         call = writing.remove_call(option, native_uri, version)
-        writing.require_done(await self._manager.call_tool(self.source.id, tool, call))
+        writing.require_done(await self._manager.call_tool(self._id, tool, call))
 
     async def _named_tool(self, name: str, option: str) -> ToolEntry:
         """Return the tool that an option names, whatever the option `tools` says. Raises BbfsError."""
-        there = self._tools or (await self._manager.list_tools(self.source.id)).entries
+        there = self._tools or (await self._manager.list_tools(self._id)).entries
         tool = next((each for each in there if each.name == name), None)
         if tool is None or tool.needs_task:
             problem = "the server has no tool" if tool is None else "it runs as a task only:"
@@ -377,7 +382,7 @@ class McpHandler:
         if expected.exists is False:
             return ""
         try:
-            loaded, version = await self._manager.load_version(self.source.id, native_uri)
+            loaded, version = await self._manager.load_version(self._id, native_uri)
         except NotFound as error:
             raise Conflict(f"{native_uri}: somebody else has removed it: {error}") from error
         if expected.version is None:
@@ -397,7 +402,7 @@ class McpHandler:
         if self.source.tools == "off":
             return ()
         if not (self._tools_listed and self._tools):
-            self._tools, self._tools_listed = (await self._manager.list_tools(self.source.id)).entries, True
+            self._tools, self._tools_listed = (await self._manager.list_tools(self._id)).entries, True
         return self._tools
 
     def watch(self, sink: Callable[[Change], None]) -> None:

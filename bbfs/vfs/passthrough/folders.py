@@ -10,7 +10,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.handler import FilesystemHandler, native_uri_of, segment_of
 from bbfs.vfs.passthrough.folder import PassedFolder
-from bbfs.vfs.passthrough.inodes import PassedInode
+from bbfs.vfs.passthrough.inodes import MOST_FOLDERS, PassedInode
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,38 @@ class Passed:
             manager.written(self.source, path, native_uri_of(raw))
 
 
-def passed_folders(manager: ResourceManager) -> list[Passed]:
-    """Return the folders that a mount passes through, in the order of their sources."""
-    found: list[Passed] = []
-    for source in manager.sources.values():
+class PassedFolders(dict[int, Passed]):
+    """The folders that a mount passes through, by their numbers. One whose source was removed stays until `forget`."""
+
+    def __init__(self, manager: ResourceManager) -> None:
+        super().__init__()
+        self._next = 0
+        for source in manager.sources.values():
+            self.add(source)
+
+    def add(self, source: Source) -> None:
+        """Add the folder of a source, if it is passed through.
+
+        A number is used again as late as possible: a program may still be in the directory that had it before.
+        """
         handler = source.handler
-        if source.is_passed and isinstance(handler, FilesystemHandler):
-            policy = source.data.policy
-            folder = PassedFolder(handler.root, len(found), hidden=handler.shows_hidden)
-            limiter = trio.CapacityLimiter(policy.concurrency)
-            found.append(Passed(source, folder, source.data.uri_prefix, policy.timeout, limiter))
-    return found
+        if not source.is_passed or not isinstance(handler, FilesystemHandler):
+            return
+        while self._next in self:
+            self._next = (self._next + 1) % MOST_FOLDERS
+        policy, number = source.data.policy, self._next
+        self._next = (number + 1) % MOST_FOLDERS
+        folder = PassedFolder(handler.root, number, hidden=handler.shows_hidden)
+        limiter = trio.CapacityLimiter(policy.concurrency)
+        self[number] = Passed(source, folder, source.data.uri_prefix, policy.timeout, limiter)
+
+    def forget(self) -> None:
+        """Forget the folders of removed sources of which the kernel holds no file."""
+        for number, passed in list(self.items()):
+            if passed.source.ended is not None and not len(passed.folder.inodes):
+                del self[number]
+
+    @property
+    def roots(self) -> dict[str, int]:
+        """The inode numbers of the folders, by their names at the root."""
+        return {each.prefix: each.folder.inodes.root.number for each in self.values() if each.source.ended is None}

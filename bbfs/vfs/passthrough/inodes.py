@@ -23,7 +23,7 @@ PLACES_KEPT = 16
 _BITS = 50
 _PLAIN = 1 << _BITS
 """The least number of a file that is too large to be part of an inode number; the number has a hash instead."""
-_FOLDERS = 1 << (61 - _BITS)
+MOST_FOLDERS = 1 << (61 - _BITS)
 
 
 class PassedInode:
@@ -89,15 +89,15 @@ def key_of(status: stat_result) -> Key:
 
 def folder_of(number: int) -> int:
     """Return the number of the folder that an inode number belongs to."""
-    return (number >> _BITS + 1) & (_FOLDERS - 1)
+    return (number >> _BITS + 1) & (MOST_FOLDERS - 1)
 
 
 class PassedInodes:
     """The inodes of one folder. number: of the folder in its mount, from 0 up. It is part of the inode numbers."""
 
     def __init__(self, number: int) -> None:
-        if number >= _FOLDERS:
-            raise ValueError(f"more than {_FOLDERS} folders")
+        if number >= MOST_FOLDERS:
+            raise ValueError(f"more than {MOST_FOLDERS} folders")
         self._base = PASSED | number << _BITS + 1
         self._lock = Lock()
         self._by_key: dict[Key, PassedInode] = {}

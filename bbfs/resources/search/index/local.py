@@ -141,6 +141,12 @@ class LocalIndex:
             if source.data.index:
                 self._follow()
 
+    def remove(self, source: Source) -> None:
+        """Let a source go. Its documents stay in the index, for a later source with the same definition."""
+        if self._sources.get(source.data.id) is source:
+            del self._sources[source.data.id]
+            self._ids.pop(source.fingerprint, None)
+
     def _follow(self) -> None:
         if self.follow is not None:
             self.follow()

@@ -103,6 +103,7 @@ class MCPManager:
         self._ping_after = ping_after
         self._tokens = tokens
         self._connections: dict[str, Connection] = {}
+        self._scopes: dict[str, trio.CancelScope] = {}
         self._courses: dict[str, Course] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -117,8 +118,8 @@ class MCPManager:
             logging.getLogger(name).setLevel(level)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            for connection in self._connections.values():
-                nursery.start_soon(connection.run)
+            for server_id in self._connections:
+                self._start(server_id)
             task_status.started()
             try:
                 await trio.sleep_forever()
@@ -148,9 +149,33 @@ class MCPManager:
             spool=self._spool if policy.disk else self._in_memory,
         )
         self._connections[server_id] = connection
-        if self._nursery is not None:
-            self._nursery.start_soon(connection.run)
+        self._start(server_id)
         return connection
+
+    def free_id(self, server_id: str) -> str:
+        """Return an id for a server that no other one has: two sources of one name exist while one replaces the
+        other."""
+        number, free = 2, server_id
+        while free in self._connections:
+            free, number = f"{server_id}-{number}", number + 1
+        return free
+
+    def remove(self, server_id: str) -> None:
+        """End the connection to a server, and forget the server. Requests under way fail."""
+        del self._connections[server_id]
+        self._courses.pop(server_id, None)
+        if (scope := self._scopes.pop(server_id, None)) is not None:
+            scope.cancel()
+
+    def _start(self, server_id: str) -> None:
+        if self._nursery is not None:
+            scope = self._scopes[server_id] = trio.CancelScope()
+            self._nursery.start_soon(self._run, self._connections[server_id], scope)
+
+    @staticmethod
+    async def _run(connection: Connection, scope: trio.CancelScope) -> None:
+        with scope:
+            await connection.run()
 
     async def list_resources(self, server_id: str) -> Entries[ResourceEntry]:
         """Return the resources that the server lists, each URI once, in its order. Raises BbfsError."""
