@@ -112,6 +112,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Look after a mount": {
         "status": "commands.status",
+        "reload": "commands.configuring.live",
         "watch": "commands.watch",
         "refresh": "commands.cache",
         "cache": "commands.cache",

@@ -95,13 +95,27 @@ class SourceChoice:
         """
         return any(getattr(self, name) for name in (*_NAMING, *_SETTING))
 
-    def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
+    def typed(self) -> "list[tuple[str, list[DataSource]]]":
+        """Return the sources that the command line itself defines, by option. Raise ConfigError."""
+        config = lazy.config
+        return [
+            *(("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp),
+            *(("--dir", [_folder(text)]) for text in self.folders),
+            *(("--source", [_at_url(text)]) for text in self.others),
+        ]
+
+    def load(
+        self,
+        left_out: Callable[[str], object] | None = None,
+        typed: "Sequence[tuple[str, Sequence[DataSource]]] | None" = None,
+    ) -> "Config":
         """Load the sources that the options name, or else the sources of the default configuration file.
 
         Sources of other options replace the sources of the default file; `--config` adds the sources of its file. The
         other settings of the file always apply. Raise ConfigError. An unusable server of an MCP host's file is reported
         and left out: it is the host's file, and the other servers in it are fine. For the same reason a server whose
-        name is taken gets another name. left_out: gets these reports instead of standard error.
+        name is taken gets another name. left_out: gets these reports instead of standard error. typed: what `typed` has
+        returned before, for a mount that goes on: a folder of its command line may be gone by now.
         """
         config = lazy.config
         refusals: dict[str, str] = {}
@@ -119,9 +133,7 @@ class SourceChoice:
         own = loaded.path or "the configuration file"
         groups: list[tuple[str, Iterable[DataSource]]] = [(own, loaded.sources)]
         groups += self._host_groups(loaded.sources, refused)
-        groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
-        groups += [("--dir", [_folder(text)]) for text in self.folders]
-        groups += [("--source", [_at_url(text)]) for text in self.others]
+        groups += self.typed() if typed is None else typed
         given = assignments(self.set_options, self.headers, self.tools)
         sources = config.merge(*groups)
         if given:

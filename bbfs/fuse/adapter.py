@@ -110,6 +110,7 @@ class Operations(pyfuse3.Operations):
     @answers
     async def flush(self, fh: FileHandleT) -> None:
         if not self._files.writable_roots and not (self._files.passed and self._passed.flushes):
+            self._files.is_unflushed = True
             raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
         await (self._passed if fh >= PASSED else self._stored).flush(fh)
 

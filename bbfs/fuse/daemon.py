@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from bbfs.config import Config
 from bbfs.fuse import mounting, mountpoint, notifications, request_queue
 from bbfs.fuse.adapter import Operations
 from bbfs.fuse.backings.attributes import Ownership
+from bbfs.fuse.control.reload import Reloading
 from bbfs.fuse.control.server import Control
 from bbfs.fuse.mounting import MountPoint
 from bbfs.fuse.mountpoint import ATTRIBUTE, MountError
@@ -38,9 +39,11 @@ from bbfs.fuse.service.watchdog import SelfCheck, feed
 from bbfs.fuse.status.files import State, StatusHandler
 from bbfs.fuse.status.whole import state_of
 from bbfs.fuse.waiting_programs import Interrupts
+from bbfs.model.values import DataSource
+from bbfs.resources.live import LiveSources
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
-from bbfs.serving.signals import ENDING, ending
+from bbfs.serving.signals import ENDING, Terminal, ending
 from bbfs.sources import CanWrite, Handler
 from bbfs.sources.content.fd import allow_many
 from bbfs.vfs.about import AboutHandler
@@ -57,6 +60,8 @@ _ENDPOINT = "bbfs.fuse.status.endpoint"
 KEPT_WITHIN = 3.0
 """Seconds at the end of a mount for the files that only the mount has to become pending writes."""
 STATUS_EVERY = 10.0
+_ENDING_MOUNTS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a mount, whatever its terminal is."""
 THREADS_TAKE_TURNS = 0.001
 """Seconds after which a thread that computes lets another one run; Python's default is five times as long. An answer of
 a local folder crosses threads several times, and each crossing may wait so long for a thread that parses."""
@@ -92,20 +97,28 @@ def mount(
     background: bool = False,
     ready: Callable[[], None] | None = None,
     scratch: Scratch | None = None,
+    reread: Callable[[], Config] | None = None,
 ) -> int:
     """Mount and serve until an ending signal or an unmount. Return the exit status.
 
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
     process once the mount answers. scratch: the mount is the lower layer of its overlay. So every file and directory
-    shows the owner's permission to write, and the versions that are shown are noted. Raise MountError and ConfigError
-    before anything is mounted.
+    shows the owner's permission to write, and the versions that are shown are noted. reread: returns the configuration
+    again, for a reload; it runs in a thread. Raise MountError and ConfigError before anything is mounted.
     """
     with mounting.prepared(mount_point) as place:
-        return _mount(config, place, background=background, told=ready or (lambda: None), scratch=scratch)
+        told = ready or (lambda: None)
+        return _mount(config, place, background=background, told=told, scratch=scratch, reread=reread)
 
 
 def _mount(
-    config: Config, place: MountPoint, *, background: bool, told: Callable[[], None], scratch: Scratch | None
+    config: Config,
+    place: MountPoint,
+    *,
+    background: bool,
+    told: Callable[[], None],
+    scratch: Scratch | None,
+    reread: Callable[[], Config] | None,
 ) -> int:
     """Mount at a prepared place; as `mount`."""
     path = place.path
@@ -134,10 +147,12 @@ def _mount(
     sys.setswitchinterval(THREADS_TAKE_TURNS)
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
     early: list[int] = []
+    is_deaf = not background and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # see nohup(1)
     for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
+    hang_ups = None if is_deaf else Terminal()
     try:
-        trio.run(_serve, config, composition, path, adapter, service, told, early, scratch)
+        trio.run(_serve, config, composition, path, adapter, service, told, early, scratch, reread, hang_ups)
     finally:
         adapter.unmount()
     return 0
@@ -242,17 +257,16 @@ async def _serve(
     ready: Callable[[], None],
     early: list[int],
     scratch: Scratch | None,
+    reread: Callable[[], Config] | None,
+    terminal: Terminal | None,
 ) -> None:
-    interrupts = Interrupts()
-    is_lower = scratch is not None
-    opened = resource_manager(
-        config, composition, store_path(), index_path(), is_lower=is_lower, has_other_users=config.mount.allow_other
-    )
-    async with ending("unmounting") as ended, opened as manager:
-        if early:
-            ended.set()
-        state = state_of(manager, config.left_out, interrupts)
-        await _add_views(manager, config, state)
+    interrupts, is_lower = Interrupts(), scratch is not None
+    places, others = (store_path(), index_path()), config.mount.allow_other
+    opened = resource_manager(config, composition, *places, is_lower=is_lower, has_other_users=others)
+    async with ending("unmounting", _ENDING_MOUNTS) as ended, opened as manager:
+        left_out = dict(config.left_out)
+        state = state_of(manager, left_out, interrupts)
+        await _add_views(manager, config, state, left_out)
         notifier = Notifier(adapter.device)
         notifier.start()
         queue = Notifications(notifier.send)
@@ -260,17 +274,17 @@ async def _serve(
         shown = Shown() if scratch is None else Shown(scratch)
         adapter.become(Operations(files, _ownership(config, is_lower=is_lower), interrupts, shown))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop, ended, nursery.cancel_scope)
+            nursery.start_soon(_stop, ended, early, nursery.cancel_scope)
             nursery.start_soon(interrupts.run)
             nursery.start_soon(queue.run, files.held_below, files.locks)
             nursery.start_soon(manager.keep_flushing)
             nursery.start_soon(Neighbours(manager.changes, path).run)
             nursery.start_soon(_report, manager, service)
-            if config.mount.metrics is not None:
-                await nursery.start(import_module(_ENDPOINT).Endpoint(config.mount.metrics, partial(state, 0)).run)
-            address = await nursery.start(Control(manager, files.refresh, path, shown, is_lower=is_lower).run)
-            if address is not None:
-                files.root_attributes[ATTRIBUTE] = os.fsencode(address)
+            await _measure(config, state, nursery)
+            live = None if is_lower else _live(manager, composition, config, nursery, files)
+            reloading = Reloading(live, config, reread, left_out, service)
+            nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
+            await _control(Control(manager, files.refresh, path, shown, reloading, is_lower=is_lower), files, nursery)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
             if service.watchdog is not None:
@@ -286,6 +300,19 @@ async def _serve(
     log.info("unmounted %s", path)
 
 
+async def _measure(config: Config, state: State, nursery: trio.Nursery) -> None:
+    """Begin to answer for Prometheus, if that is configured."""
+    if config.mount.metrics is not None:
+        await nursery.start(import_module(_ENDPOINT).Endpoint(config.mount.metrics, partial(state, 0)).run)
+
+
+async def _control(control: Control, files: FileSystem, nursery: trio.Nursery) -> None:
+    """Begin to serve the control socket, and let programs find it."""
+    address = await nursery.start(control.run)
+    if address is not None:
+        files.root_attributes[ATTRIBUTE] = os.fsencode(address)
+
+
 def _ownership(config: Config, *, is_lower: bool) -> Ownership:
     return Ownership(
         os.getuid() if config.mount.uid is None else config.mount.uid,
@@ -296,12 +323,48 @@ def _ownership(config: Config, *, is_lower: bool) -> Ownership:
     )
 
 
-async def _add_views(manager: ResourceManager, config: Config, state: State) -> None:
+def _live(
+    manager: ResourceManager, composition: Composition, config: Config, nursery: trio.Nursery, files: FileSystem
+) -> LiveSources:
+    """Return what changes the sources while they are mounted."""
+    is_read_only = not manager.grants.roots and not any(
+        each.source.writes is not None for each in files.passed.values()
+    )
+
+    def why_read_only(source: DataSource) -> str | None:
+        if config.mount.read_only:
+            return "the mount is"
+        if is_read_only:
+            return "no source could be written when the mount was made; mount it again"
+        if files.is_unflushed and source.type != "filesystem":
+            return "the kernel no longer tells this mount when programs close files; mount it again"
+        return None
+
+    return LiveSources(manager, composition, config, nursery, leaving=files.drafts.end, why_read_only=why_read_only)
+
+
+async def _hear_hang_ups(terminal: Terminal | None, reloading: Reloading, ended: trio.Event) -> None:
+    """Reload at each SIGHUP, but end the mount when it comes since the terminal of the mount has gone away.
+
+    terminal: None where SIGHUP was ignored when the program began.
+    """
+    if terminal is None:
+        return
+    with trio.open_signal_receiver(signal.SIGHUP) as hang_ups:
+        async for _ in hang_ups:
+            if terminal.is_gone():
+                log.info("SIGHUP: the terminal is gone, unmounting")
+                ended.set()
+            else:
+                await reloading.reload_logged()
+
+
+async def _add_views(manager: ResourceManager, config: Config, state: State, left_out: Mapping[str, str]) -> None:
     """Add the sources that show others: their status, descriptions, searches, and texts of documents."""
     await manager.add_view(StatusHandler(state))
     await manager.add_view(TextHandler(manager, manager.documents))
     await manager.add_view(SearchHandler(manager))
-    await manager.add_view(AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out))
+    await manager.add_view(AboutHandler(manager, agents=config.mount.agents, left_out=left_out))
 
 
 async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
@@ -331,9 +394,10 @@ async def _tune(adapter: _Adapter, path: str) -> None:
         log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
 
 
-async def _stop(ended: trio.Event, scope: trio.CancelScope) -> None:
-    """Cancel a scope when an ending signal has come."""
-    await ended.wait()
+async def _stop(ended: trio.Event, early: list[int], scope: trio.CancelScope) -> None:
+    """Cancel a scope when an ending signal has come. early: those before the loop took signals."""
+    if not any(number in _ENDING_MOUNTS for number in early):
+        await ended.wait()
     scope.cancel()
 
 

@@ -154,7 +154,7 @@ class Mount:
         self._own_path = mount_point is None
         self._below = mountpoint.mount_at(str(self.path))
         self._log = Path(tempfile.mkstemp(prefix="log-", dir=self.state.home)[1])
-        config = self._log.with_suffix(".toml")
+        self.config = config = self._log.with_suffix(".toml")
         config.write_text(config_text(sources, tables or {}))
         address = f"bbfs-test-{os.getpid()}-{self._log.name}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self._log.open("wb") as log:

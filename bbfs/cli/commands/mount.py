@@ -4,9 +4,10 @@ import logging
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,7 +27,7 @@ from bbfs.cli.options import (
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
-from bbfs.model.errors import BbfsError
+from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.model.quantities import parse_size, parse_umask
 from bbfs.serving.options import Address
 
@@ -136,8 +137,11 @@ def mount(
         _keep_log(mount_point, choice.verbosity, config)
     given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None, "agents": agents or None}
     given |= {"metrics": metrics, "read_only": read_only or None}
-    options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
-    config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
+    config = _set(config, given, cache)
+    read, path = partial(choice.load, log_left_out, choice.typed()), config.path
+
+    def reread() -> "Config":
+        return _set(_required(read(), path), given, cache)
 
     def ready() -> None:
         if not background and not choice.verbosity.quiet and sys.stderr.isatty():
@@ -153,8 +157,31 @@ def mount(
         status = _with_scratch(config, mount_point, scratch, background=background, ready=ready)
     else:
         with _named(mount_point):
-            status = lazy.daemon.mount(config, mount_point, background=background, ready=ready)
+            status = lazy.daemon.mount(config, mount_point, background=background, ready=ready, reread=reread)
     click.get_current_context().exit(status and 32)
+
+
+def _set(config: "Config", given: Mapping[str, Any], cache: int | None) -> "Config":
+    """Return a configuration with the settings of the command line: those of the mount, and the memory in bytes."""
+    options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
+    return replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
+
+
+def _required(config: "Config", path: str | None) -> "Config":
+    """Return the configuration for a reload. Raise ConfigError if the file of the mount is gone, or names no source.
+
+    path: of the file with which the mount began.
+    """
+    if path is not None and config.path is None:
+        raise ConfigError(f"{path}: there is no such file any more")
+    if not config.sources:
+        raise ConfigError(f"{path or 'the configuration'}: no source is left; 'bbfs umount' ends a mount")
+    return config
+
+
+def log_left_out(why: str) -> None:
+    """Log why a server is no source."""
+    logging.getLogger(__name__).warning("left out: %s", why)
 
 
 def _with_scratch(

@@ -32,6 +32,7 @@ import trio
 from bbfs.fuse.control.address import bind
 from bbfs.fuse.control.link import MessageStream
 from bbfs.fuse.control.messages import VERSION, peer
+from bbfs.fuse.control.reload import Reloading
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.model.errors import BbfsError, Denied, ProtocolViolation, ToolFailed
@@ -69,7 +70,7 @@ class Control:
     """The control socket of one mount. refresh: drops all cached state at and below a path.
 
     is_lower: a scratch is over the mount, so no client may change a source past it. shown: notes the versions that are
-    shown for the scratches of clients.
+    shown for the scratches of clients. reloading: changes the sources.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Control:
         refresh: Callable[[Path], None],
         mount_point: str,
         shown: Shown | None = None,
+        reloading: Reloading | None = None,
         *,
         is_lower: bool = False,
         limits: Limits = Limits(),
@@ -89,12 +91,18 @@ class Control:
         self._shown = Shown() if shown is None else shown
         self._is_lower = is_lower
         self._clients = 0
-        self._answers: Mapping[type[table.Request[Any]], Answering] = {
+        self._answers: dict[type[table.Request[Any]], Answering] = {
             **ANSWERS,
             table.Refresh: self._refreshed,
             table.Describe: _described,
             table.NoteShown: self._noted,
         }
+        if reloading is not None:
+            self._answers |= {
+                table.Reload: reloading.reloaded,
+                table.AddSources: reloading.added,
+                table.RemoveSource: reloading.removed,
+            }
 
     async def run(self, *, task_status: trio.TaskStatus[str | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled, then remove the socket. Report its path as the task status.

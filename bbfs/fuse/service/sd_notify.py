@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 
@@ -16,6 +17,10 @@ class ServiceManager:
         microseconds = environ.get("WATCHDOG_USEC", "")
         meant = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog = int(microseconds) / 1e6 if microseconds.isdigit() and int(microseconds) > 0 and meant else None
+
+    def reloading(self) -> None:
+        """Say that the configuration is read again. `tell(READY="1")` follows."""
+        self.tell(RELOADING="1", MONOTONIC_USEC=str(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000))
 
     def tell(self, **fields: str) -> None:
         """Send fields as `NAME=value` lines: READY, STATUS, STOPPING, WATCHDOG, MAINPID."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from bbfs.cli import lazy, output
+from bbfs.cli.commands.configuring.live import add_to_mount, mount_option, remove_from_mount
 from bbfs.cli.commands.doctor import check_sources
 from bbfs.cli.options import (
     SourceChoice,
@@ -36,6 +37,7 @@ Examples:
   bbfs add kb https://kb.example.com/mcp --header 'Authorization: Bearer ${env:KB_TOKEN}'
   bbfs add logs s3://logs/2026 -o region=eu-central-1 -o ttl=5m
   bbfs add shop shop.db
+  bbfs add logs ./logs --mount ~/mnt          in a running mount until its unmount, and not in the file
 
 \b
 References such as ${env:NAME} are written as they are. The file is ~/.config/bbfs/config.toml, or that of --config.
@@ -45,6 +47,7 @@ _CONTACTED_WITHIN = 30.0
 _REMOVE_EXAMPLES = """\b
 Examples:
   bbfs remove git
+  bbfs remove git --mount ~/mnt    from a running mount until its unmount or 'bbfs reload', and not from the file
 """
 _IMPORT_EXAMPLES = """\b
 Examples:
@@ -68,6 +71,7 @@ config_option = click.option(
 @click.option("--check", is_flag=True, help="Contact the source, and say how it fares. Exit status 1 if it fails.")
 @assignment_options
 @config_option
+@mount_option
 @verbosity_options
 def add(
     verbosity: Verbosity,
@@ -79,20 +83,24 @@ def add(
     headers: tuple[str, ...],
     tools: tuple[str, ...],
     config_file: str | None,
+    mount_point: str | None,
 ) -> None:
-    """Add a source to the configuration file under NAME."""
+    """Add a source under NAME to the configuration file, or to a running mount."""
     file = opened(config_file)
     table = lazy.source_tables.source_table(name, target, kind, environ=os.environ)
     alone = lazy.toml.parse_config(file.path, lazy.tomlkit.dumps({"sources": [table]}), environ=os.environ)
     given = assignments(set_options, headers, tools)
     lazy.assignments.write_options(table, alone.sources[0], given, environ=os.environ)
-    file.add(table)
-    check_options(file.config(), name)
-    file.save()
-    if not verbosity.quiet:
-        output.message(f"{name} is in {file.path} now")
+    if mount_point is None or config_file is not None:
+        file.add(table)
+        check_options(file.config(), name)
+        file.save()
+        if not verbosity.quiet:
+            output.message(f"{name} is in {file.path} now")
+    if mount_point is not None:
+        add_to_mount(mount_point, table, verbosity)
     if check:
-        config = file.config()
+        config = alone if mount_point is not None else file.config()
         config = replace(config, sources=tuple(source for source in config.sources if source.name == name))
         well = check_sources(SourceChoice(verbosity), config, _CONTACTED_WITHIN)
         click.get_current_context().exit(0 if well else 1)
@@ -105,14 +113,21 @@ def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: 
 @click.command(epilog=_REMOVE_EXAMPLES, short_help="Remove a source from the configuration file.")
 @click.argument("name", shell_complete=_complete_name)
 @config_option
+@mount_option
 @verbosity_options
-def remove(verbosity: Verbosity, name: str, config_file: str | None) -> None:
-    """Remove the source NAME from the configuration file. The data of the source is not touched."""
-    file = opened(config_file)
-    file.remove(name)
-    file.save()
-    if not verbosity.quiet:
-        output.message(f"{name} is no longer in {file.path}")
+def remove(verbosity: Verbosity, name: str, config_file: str | None, mount_point: str | None) -> None:
+    """Remove the source NAME from the configuration file, or from a running mount.
+
+    The data of the source is not touched.
+    """
+    if mount_point is None or config_file is not None:
+        file = opened(config_file)
+        file.remove(name)
+        file.save()
+        if not verbosity.quiet:
+            output.message(f"{name} is no longer in {file.path}")
+    if mount_point is not None:
+        remove_from_mount(mount_point, name, verbosity)
 
 
 @click.command("import", epilog=_IMPORT_EXAMPLES, short_help="Copy servers of MCP hosts into the file.")
