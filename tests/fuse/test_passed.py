@@ -41,7 +41,7 @@ class Requests:
         self.changed: list[Passed] = []
         self.folders = [
             Passed(
-                cast(Source, SimpleNamespace(writes=True, judged_by_files=False)),
+                cast(Source, SimpleNamespace(writes=True, judged_by_files=False, ended=None)),
                 PassedFolder(Root(os.fsencode(root), None), number, hidden=True),
                 root.name,
                 timeout,
@@ -49,7 +49,7 @@ class Requests:
             )
             for number, root in enumerate(roots)
         ]
-        files = SimpleNamespace(passed=self.folders, note_changes=self._note)
+        files = SimpleNamespace(passed=dict(enumerate(self.folders)), note_changes=self._note)
         # No name of these tests is one that bbfs shows beside a folder.
         stored = cast(StoredRequests, None)
         owner = Ownership(0, 0, is_lower=is_lower)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bbfs.fuse.service.sd_notify import ServiceManager
 
 from bbfs.fuse import mountpoint
+from bbfs.fuse.service.sd_notify import ServiceManager
 from tests.support.harness import Mount, Mounts, config_text, folder, mcp
 
 WITHIN = 20.0

@@ -1,5 +1,7 @@
 """Sources that come and go while a mount runs: what happens to theirs, and that nothing happens to the others."""
 
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,11 +12,12 @@ import trio
 
 from bbfs.config import Config
 from bbfs.model.errors import BbfsError, ConfigError, NotFound, Outdated
-from bbfs.model.values import Capabilities, DataSource, Loaded, Part, ResourceMetadata, WriteOperation
+from bbfs.model.values import Capabilities, Change, DataSource, Loaded, Part, ResourceMetadata, WriteOperation
 from bbfs.model.versions import Expected
 from bbfs.resources import live
 from bbfs.resources.live import LiveSources
 from bbfs.resources.open import Composition
+from bbfs.resources.watch import Watch
 from bbfs.sources.content.memory import MemoryContent
 from tests.support.fakes import FlatSource, TreeSource, World, data_source, settled
 
@@ -259,11 +262,34 @@ async def test_the_outcome_tells_of_pending_writes(running: Callable[..., Any]) 
 
 
 async def test_removed_sources_do_not_pile_up(running: Callable[..., Any]) -> None:
-    other = kept()
+    other, old = kept(), []
     async with running(other) as run:
         for number in range(20):
             docs = Closing(replace(data_source(), title=str(number)), contents={"x://d/a": b"%d" % number})
+            old.append(weakref.ref(docs))
             await run.become(other, docs)
             assert await run.world.kernel.cat(f"{DOCS}/x/d/a") == b"%d" % number
-        assert len(run.world.manager.roots._ended) <= 1
-        assert len(run.sources._composition.handlers) == 2
+        gc.collect()
+        assert sum(each() is not None for each in old) <= 2
+
+
+@pytest.mark.semantics("S41")
+async def test_a_watch_follows_the_sources(running: Callable[..., Any]) -> None:
+    other, docs = kept(), Closing(contents={"x://d/a": b"docs"})
+    told: list[str] = []
+    notes: list[str] = []
+
+    def hear(change: Change) -> None:
+        told.append(f"{change.event} {'/'.join(next(iter(change.paths)))}")
+
+    async with running(other) as run, trio.open_nursery() as nursery:
+        await nursery.start(Watch(run.world.manager, [()], hear, notes.append).run)
+        await run.become(other, docs)
+        assert told == [f"added {DOCS}/x/d/a"]
+        docs.contents["x://d/a"] = b"changed"
+        docs.announce("x://d/a")
+        await settled()
+        await run.become(other)
+        assert told[1:] == [f"changed {DOCS}/x/d/a", f"removed {DOCS}/x/d/a"]
+        assert notes == [f"{DOCS}: removed from the mount"]
+        nursery.cancel_scope.cancel()

@@ -90,7 +90,7 @@ class PassedRequests(pyfuse3.Operations):
             inode = passed.folder.inodes[number]
         except KeyError:
             raise Outdated(f"inode {number} is not held") from None
-        if inode.opened is None:  # what a program has open of a removed source goes on
+        if passed.source.ended is not None and inode.opened is None:  # what is open of a removed source goes on
             passed.source.require_there()
         return passed, inode
 
@@ -310,7 +310,8 @@ class PassedRequests(pyfuse3.Operations):
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         passed, opened = self._directories[fh]
         folder, parent = passed.folder, opened.inode
-        passed.source.require_there()
+        if passed.source.ended is not None:
+            passed.source.require_there()
         if start_id == 0:
             await self._calls.call(passed, 0, folder.begin, opened)
         for position in range(start_id, _DOTS):

@@ -5,13 +5,15 @@ the announcements of a source and polls, at the time to live, what the source do
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import trio
 
-from bbfs.model.errors import NotFound, NotSupported
+from bbfs.model.errors import BbfsError, NotFound, NotSupported
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
-from bbfs.resources.manager import ResourceManager
+from bbfs.resources.manager import ResourceManager, SourceChange
+from bbfs.resources.source import Source
 from bbfs.resources.watch.source import Scope, SourceWatch
 
 
@@ -36,6 +38,7 @@ class Watch:
         self._sink = sink
         self._note = note
         self._recursive = recursive
+        self._running: dict[str, tuple[SourceWatch, trio.CancelScope]] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled. It has started when every source was listed, or failed to be, within its timeout.
@@ -51,12 +54,48 @@ class Watch:
                     raise NotSupported(f"{source.data.uri_prefix} cannot be watched")
                 scopes.setdefault(source.data.base_prefix, []).append(scope)
         async with trio.open_nursery() as nursery:
-            async with trio.open_nursery() as starting:
-                for base, of_source in scopes.items():
-                    source = self._manager.sources[base]
-                    watch = SourceWatch(self._manager, source, of_source, self._sink, self._note)
-                    starting.start_soon(nursery.start, watch.run)
+            stop = self._manager.source_changes.subscribe(partial(self._source_changed, nursery))
+            try:
+                async with trio.open_nursery() as starting:
+                    for base, of_source in scopes.items():
+                        watch = SourceWatch(
+                            self._manager, self._manager.sources[base], of_source, self._sink, self._note
+                        )
+                        starting.start_soon(nursery.start, self._watch, self._manager.sources[base], watch)
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                stop()
+
+    async def _watch(
+        self, source: Source, watch: SourceWatch, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Watch a source until it is removed."""
+        with trio.CancelScope() as scope:
+            self._running[source.key] = watch, scope
+            await watch.run(task_status=task_status)
+        if not watch.is_started:
             task_status.started()
+
+    def _source_changed(self, nursery: trio.Nursery, change: SourceChange) -> None:
+        """Follow the sources of the mount."""
+        if change.event == "added":
+            nursery.start_soon(self._watch_new, change.source)
+        elif (running := self._running.pop(change.source.key, None)) is not None:
+            watch, scope = running
+            scope.cancel()
+            watch.end()
+
+    async def _watch_new(self, source: Source) -> None:
+        """Watch a source that was added, if it is among the paths."""
+        paths = [path for path in self._paths if not path or path[0] == source.data.uri_prefix]
+        try:
+            scopes = [await self._scope(path) for path in paths]
+        except BbfsError as error:
+            self._note(f"{source.data.uri_prefix}: {error}")
+            return
+        if scopes:
+            await self._watch(source, SourceWatch(self._manager, source, scopes, self._sink, self._note, is_new=True))
 
     async def _scope(self, path: Path) -> Scope:
         if len(path) < 2:

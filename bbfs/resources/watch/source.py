@@ -78,7 +78,10 @@ class SourceWatch:
         scopes: Sequence[Scope],
         sink: Callable[[Change], None],
         note: Callable[[str], None],
+        *,
+        is_new: bool = False,
     ) -> None:
+        """is_new: the source came after the watch had begun, so that all it has was added."""
         self._manager = manager
         self._source = source
         self._scopes = scopes
@@ -93,7 +96,8 @@ class SourceWatch:
         self._woken = trio.Event()
         self._walked_until = 0.0
         self._cut = False  # there are more resources than a watch may know
-        self._begun = False  # the first look is complete, so that a difference is a change
+        self._begun = is_new  # the first look is complete, so that a difference is a change
+        self.is_started = False
         self._failing: str | None = None
         self._retry_at = 0.0
 
@@ -102,6 +106,7 @@ class SourceWatch:
         stop = self._manager.changes.subscribe(self._hear)
         try:
             await self._look()
+            self.is_started = True
             task_status.started()
             while True:
                 with trio.move_on_after(self._pause()):
@@ -110,6 +115,13 @@ class SourceWatch:
                 await self._look()
         finally:
             stop()
+
+    def end(self) -> None:
+        """Report that all is gone, as the source was removed."""
+        for path, leaf in self._leaves.items():
+            if leaf.there:
+                self._tell("removed", path, leaf.record)
+        self._note(f"{self._source.data.uri_prefix}: removed from the mount")
 
     # -- hearing -----------------------------------------------------------------------------------------------------
 
