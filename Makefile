@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz picture dist check-dist install docs lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz picture dist check-dist site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -9,6 +9,7 @@ PICTURE := .venv/.installed-picture
 SAVES := .venv/.installed-saves
 FOREIGN := .venv/.installed-foreign
 DIST := .venv/.installed-dist
+SITE := .venv/.installed-site
 
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
@@ -66,6 +67,11 @@ dist: $(DIST)  ## what a release has, in dist/, with wheels of pyfuse3 for machi
 check-dist: $(DIST)  ## install from dist/ where there is no compiler, and mount
 	scripts/dist check
 
+site: $(SITE)  ## the documents as a site in build/site/site, with all its links checked
+	build/site-tools/bin/python scripts/site_of_documents.py stage build/site
+	cd build/site && ../site-tools/bin/zensical build --strict --config-file mkdocs.yml
+	build/site-tools/bin/python scripts/site_of_documents.py check build/site/site
+
 install: $(RUN)  ## the program bbfs in .venv/bin
 
 docs: $(TEST)  ## write docs/commands.md and the tables of options again, and the pages for man(1) into build/share
@@ -99,6 +105,9 @@ $(DIST): $(RUN) locks/requirements-dist.lock
 
 $(PICTURE): $(RUN) locks/requirements-picture.lock
 	scripts/install picture
+
+$(SITE): $(RUN) locks/requirements-site.lock
+	scripts/install site
 
 $(FUZZ): $(TEST) locks/requirements-fuzz.lock
 	scripts/install fuzz
