@@ -1,4 +1,4 @@
-"""References in configured strings: `${env:NAME}`, `${env:NAME:-DEFAULT}`, `${file:PATH}`,
+"""References in configured strings: `${env:NAME}`, `${env:NAME:-DEFAULT}`, `${file:PATH}`, `${credential:NAME}`,
 `${keyring:SERVICE/USERNAME}`, and `$${` for `${`.
 
 With them, users can share a configuration file and keep its secrets in the environment, in other files or in the
@@ -21,7 +21,10 @@ SECRET_FILE_MAX = 1 << 20
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FORMS = "expected ${env:NAME}, ${file:PATH} or ${keyring:SERVICE/USERNAME} (write $${ for a literal ${)"
+_CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_FORMS = (
+    "expected ${env:NAME}, ${file:PATH}, ${credential:NAME} or ${keyring:SERVICE/USERNAME} (write $${ for a literal ${)"
+)
 
 
 class Interpolated(str):
@@ -110,6 +113,8 @@ class Interpolator:
             return self._variable(*argument.split(":-", 1))
         if colon and kind == "file":
             return read_secret_file(as_path(argument, self._base, self._environ), argument)
+        if colon and kind == "credential":
+            return self._credential(argument)
         if colon and kind == "keyring":
             return read_keyring_entry(argument)
         hint = f"; did you mean ${{env:{body}}}?" if _ENV_NAME.fullmatch(body) else ""
@@ -125,13 +130,24 @@ class Interpolator:
             raise UnresolvedReference(f"environment variable {name} is not set")
         return self._environ[name]
 
+    def _credential(self, name: str) -> str:
+        """Return a credential that the service manager has given to this service (systemd.exec(5), LoadCredential)."""
+        where = f"${{credential:{name}}}"
+        if not _CREDENTIAL_NAME.fullmatch(name) or name in (".", ".."):
+            raise UnresolvedReference(f"{where} does not name a credential: {_FORMS}")
+        directory = self._environ.get("CREDENTIALS_DIRECTORY")
+        if not directory:
+            hint = f"systemd gives them to a unit that has LoadCredential={name}:PATH"
+            raise UnresolvedReference(f"{where}: this process has no credentials; {hint}")
+        return read_secret_file(os.path.join(directory, name), name, "credential")
 
-def read_secret_file(path: str, shown: str) -> str:
-    """Return the UTF-8 text of a regular file without one newline at its end. shown: its name in messages.
+
+def read_secret_file(path: str, shown: str, kind: str = "file") -> str:
+    """Return the UTF-8 text of a regular file without one newline at its end. shown, kind: the reference, for messages.
 
     Raise UnresolvedReference, also for pipes and devices: a read of them may never end.
     """
-    where = f"${{file:{shown}}}"
+    where = f"${{{kind}:{shown}}}"
     if not shown or "\0" in shown:
         raise UnresolvedReference(f"{where} does not name a file: {_FORMS}")
     try:

@@ -32,6 +32,34 @@ def test_env_file_and_escape(tmp_path: Path):
     assert resolve("plain $ }{") == "plain $ }{"
 
 
+@pytest.mark.semantics("S30")
+def test_a_credential_is_a_file_of_the_service(tmp_path: Path):
+    (tmp_path / "kb.token").write_text("tok\n")
+    assert resolve("Bearer ${credential:kb.token}", "/nowhere", CREDENTIALS_DIRECTORY=str(tmp_path)) == "Bearer tok"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("${credential:nope}", "${credential:nope}: No such file or directory"),
+        ("${credential:}", "${credential:} does not name a credential: expected"),
+        ("${credential:..}", "${credential:..} does not name a credential"),
+        ("${credential:../token}", "${credential:../token} does not name a credential"),
+    ],
+)
+def test_a_credential_is_nothing_else(tmp_path: Path, text: str, message: str):
+    (tmp_path / "token").write_text(SECRET)
+    (tmp_path / "given").mkdir()
+    with pytest.raises(UnresolvedReference) as caught:
+        resolve(text, CREDENTIALS_DIRECTORY=str(tmp_path / "given"))
+    assert message in str(caught.value)
+
+
+def test_without_a_service_manager_there_are_no_credentials():
+    with pytest.raises(UnresolvedReference, match=r"no credentials; systemd .* LoadCredential=kb:PATH"):
+        resolve("${credential:kb}")
+
+
 @pytest.mark.parametrize(
     ("content", "value"), [(b"a\r\n", "a"), (b"a", "a"), (b"", ""), (b"\n", ""), ("é\n".encode(), "é")]
 )
@@ -48,8 +76,8 @@ def test_one_newline_at_the_end_of_a_file_is_dropped(tmp_path: Path, content: by
         ("${env:A B}", "${env:A B} does not name an environment variable: expected"),
         (
             "${HOME}",
-            "unknown reference ${HOME}: expected ${env:NAME}, ${file:PATH} or ${keyring:SERVICE/USERNAME} "
-            "(write $${ for a literal ${)",
+            "unknown reference ${HOME}: expected ${env:NAME}, ${file:PATH}, ${credential:NAME} or "
+            "${keyring:SERVICE/USERNAME} (write $${ for a literal ${)",
         ),
         ("${HOME}", "; did you mean ${env:HOME}?"),
         ("${}", "unknown reference ${}"),
