@@ -111,6 +111,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "logout": "commands.login",
     },
     "Look after a mount": {
+        "service": "commands.service.command",
         "status": "commands.status",
         "reload": "commands.configuring.live",
         "watch": "commands.watch",

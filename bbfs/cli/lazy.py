@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from bbfs import config
     from bbfs.cli.commands.searching import grep_run
+    from bbfs.cli.commands.service import systemd, units
     from bbfs.cli.operands import control_client, direct, file_writing, mounted, operand
     from bbfs.config import editing, toml
     from bbfs.config import problems as config_problems
@@ -65,6 +66,8 @@ MODULES = {
     "tomlkit": "tomlkit",
     "trio": "trio",
     "grep_run": "bbfs.cli.commands.searching.grep_run",
+    "systemd": "bbfs.cli.commands.service.systemd",
+    "units": "bbfs.cli.commands.service.units",
     "control_client": "bbfs.cli.operands.control_client",
     "direct": "bbfs.cli.operands.direct",
     "file_writing": "bbfs.cli.operands.file_writing",

@@ -27,8 +27,8 @@ def install_command(extra: str) -> str:
         words = ["pipx", "inject", prefix.name, wanted]
     elif (received := _as_received(prefix / "uv-receipt.toml", extra)) is not None:
         words = ["uv", "tool", "install", *received]
-    elif prefix.parent.name.startswith("archive-v") and (prefix.parent.parent / "CACHEDIR.TAG").is_file():
-        words = ["uvx", "--from", wanted, "bbfs"]  # in uv's cache is what `uvx` runs, and nothing may be added there
+    elif runs_from_cache():
+        words = ["uvx", "--from", wanted, "bbfs"]  # nothing may be added there
     elif _installer() == "uv":
         words = ["uv", "pip", "install", "--python", str(prefix), wanted]
     elif (pip := shutil.which("pip")) is not None and Path(pip).parent == Path(sys.executable).parent:
@@ -36,6 +36,12 @@ def install_command(extra: str) -> str:
     else:
         words = [sys.executable, "-m", "pip", "install", wanted]
     return shlex.join(words)
+
+
+def runs_from_cache() -> bool:
+    """Return whether this process runs in uv's cache, where `uvx` has put it, and uv may remove it at any time."""
+    prefix = Path(sys.prefix)
+    return prefix.parent.name.startswith("archive-v") and (prefix.parent.parent / "CACHEDIR.TAG").is_file()
 
 
 def _as_received(receipt: Path, extra: str) -> list[str] | None:

@@ -1,5 +1,6 @@
 """The systemd units: systemd accepts them, and nothing in them hides or breaks a FUSE mount."""
 
+import json
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import units
 from repository import ROOT
 
 SYSTEMD = ROOT / "systemd"
@@ -61,7 +63,7 @@ FORBIDDEN = {
     "ProtectClock",
 }
 
-units = pytest.mark.parametrize("unit", [USER, SYSTEM])
+each_unit = pytest.mark.parametrize("unit", [USER, SYSTEM])
 
 
 def directives(unit: str) -> list[tuple[str, str]]:
@@ -69,13 +71,19 @@ def directives(unit: str) -> list[tuple[str, str]]:
     return [(key, value) for key, equals, value in (line.partition("=") for line in lines if line[:1] != "#") if equals]
 
 
-def verify(path: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """Run `systemd-analyze verify`; nothing is started, and no running service manager is needed."""
+def analyzer() -> str:
+    """Return the program systemd-analyze. It starts nothing, and needs no running service manager."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         if os.environ.get("CI"):
             pytest.fail("systemd-analyze is missing (Debian: package systemd)")
         pytest.skip("systemd-analyze is not installed")
+    return analyze
+
+
+def verify(path: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run `systemd-analyze verify`."""
+    analyze = analyzer()
     scope = "--system" if path.name.startswith("bbfs-system@") else "--user"
     return subprocess.run(
         [analyze, scope, "--man=no", "--recursive-errors=no", "verify", str(path)],
@@ -86,7 +94,26 @@ def verify(path: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@units
+@each_unit
+def test_a_template_is_what_the_command_writes(unit: str):
+    assert (SYSTEMD / unit).read_text() == units.text(unit), "run make docs"
+
+
+@each_unit
+def test_each_directive_that_systemd_misses_is_named_with_the_reason(unit: str, tmp_path: Path):
+    instance = tmp_path / unit.replace("@.", "@docs.")
+    shutil.copy(SYSTEMD / unit, instance)
+    words = [analyzer(), "security", "--offline=true", "--json=short", str(instance)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    rows = json.loads(done.stdout)
+    missed = {re.split(r"[=:]", row["name"] or row["json_field"])[0] for row in rows if row["set"] is False}
+    if unit == USER:
+        missed.remove("User")  # the manager of a user runs nothing as anybody else
+    assert len(missed) > 20
+    assert missed - set(re.findall(r"\w+", (SYSTEMD / unit).read_text())) == set()
+
+
+@each_unit
 def test_systemd_accepts_the_unit(unit: str, tmp_path: Path):
     instance = tmp_path / unit.replace("@.", "@docs.")
     shutil.copy(SYSTEMD / unit, instance)
@@ -102,18 +129,18 @@ def test_the_check_sees_a_mistake(tmp_path: Path):
     assert "KilMode" in result.stderr
 
 
-@units
+@each_unit
 def test_nothing_hides_or_breaks_the_mount(unit: str):
     assert {key for key, _ in directives(unit)} & FORBIDDEN == set()
 
 
-@units
+@each_unit
 def test_what_is_left_out_is_named_with_the_reason(unit: str):
     comments = " ".join(line for line in (SYSTEMD / unit).read_text().splitlines() if line.startswith("#"))
     assert FORBIDDEN - set(re.findall(r"\w+", comments)) == set()
 
 
-@units
+@each_unit
 @pytest.mark.semantics("S26")
 def test_the_same_mount_point_is_cleared_made_mounted_and_cleared(unit: str):
     mount_point = {USER: "%h/bbfs/%i", SYSTEM: "/mnt/bbfs/%i"}[unit]
@@ -127,7 +154,7 @@ def test_the_same_mount_point_is_cleared_made_mounted_and_cleared(unit: str):
     assert dict(found)["ExecStopPost"] == before[0]
 
 
-@units
+@each_unit
 def test_the_service_manager_watches_the_daemon(unit: str):
     found = dict(directives(unit))
     expected = {"Type": "notify", "NotifyAccess": "main", "Restart": "on-failure", "KillMode": "mixed"}

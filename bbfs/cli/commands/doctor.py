@@ -25,6 +25,7 @@ from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.serving.extras import install_command
 
 if TYPE_CHECKING:
+    from bbfs.cli.commands.service.units import Scope
     from bbfs.cli.operands.operand import Trees
     from bbfs.config import Config
     from bbfs.model.values import DataSource, SharedCache
@@ -94,6 +95,7 @@ def _checks(choice: SourceChoice, timeout: float) -> Iterator[Check]:
         yield _other_users(root=os.geteuid() == 0)
     yield _mount_table(root=os.geteuid() == 0)
     yield from _mounts(None if choice.given else timeout)
+    yield from _services()
     for unreadable in pending_store().unreadable():
         remedy = "make it yours again, or move it away: its source has not taken what it has"
         yield Check("pending writes", "FAIL", unreadable, remedy)
@@ -195,6 +197,14 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
             yield Check("mount", "ok", f"{shown}{over}, {output.count(len(rows), 'source')}{logs}")
             for row in rows if timeout is not None else ():
                 yield from _source(row, f"source {row['id']} at {shown}")
+
+
+def _services() -> Iterator[Check]:
+    """Check the units of systemd that `bbfs service install` has written."""
+    scopes: tuple[Scope, ...] = ("user", "system")
+    for unit in [unit for scope in scopes for unit in lazy.units.installed(scope)]:
+        for found in lazy.systemd.findings(unit):
+            yield Check(f"service {unit.unit}", found.level, found.text, found.remedy)
 
 
 def _asked(mounts: list[str], timeout: float | None) -> dict[str, list[dict[str, Any]] | MountError]:

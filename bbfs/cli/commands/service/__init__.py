@@ -1,0 +1,1 @@
+"""`bbfs service`: mounts as units of systemd."""
