@@ -116,6 +116,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "reload": "commands.configuring.live",
         "watch": "commands.watch",
         "refresh": "commands.cache",
+        "fetch": "commands.cache",
         "cache": "commands.cache",
         "doctor": "commands.doctor",
     },

@@ -1,6 +1,6 @@
 """The sizes, versions and contents of resources: what is cached of them, and what their sources answer."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from bbfs.resources.loading.tiers import DiskTier, Load
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots, Tree
+from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
 
@@ -203,6 +204,57 @@ class Contents:
         if disk is not None:
             disk.keep(key, Cached((Part(None, None, MemoryContent(text), "text"),), self._clock(), 0.0))
         return text
+
+    # -- on disk, before a program asks ------------------------------------------------------------------------------
+
+    async def kept_on_disk(self, source: Source) -> dict[str, int] | None:
+        """Return the bytes on disk of each resource of a source, by native URI; None if it has no place there."""
+        if self._disk is None or not source.data.policy.disk or not source.data.capabilities.read or source.is_passed:
+            return None
+        return await self._disk.kept(source.fingerprint)
+
+    def why_not_on_disk(self, source: Source) -> str:
+        """Return why the disk takes no contents of a source. For people."""
+        if source.is_passed or source.data.type == "filesystem":
+            return "a local folder is read where it is"
+        if not source.data.capabilities.read:
+            return "its option capabilities does not grant read"
+        if not source.data.policy.disk:
+            return "its contents are not kept on disk (its option disk)"
+        return "there is no disk cache ([cache] disk)"
+
+    async def keep_on_disk(self, source: Source, record: Record, *, is_there: bool) -> int | None:
+        """Have the content of a resource on disk, as fresh as an open would get it. Return its bytes.
+
+        None: it is of a kind that is not kept, such as one that is read in ranges. is_there: whether the disk has a
+        version. Raise the source's error, also where a reader would get a stale content.
+        """
+        kept = [content] if (content := self.content_now(record)) is not None else None
+        if kept is None:
+            kept = [*await self._loader.contents(source, record)]
+        if record.stale:
+            raise Unreachable(source.problem or "the source does not answer")
+        if not all(isinstance(each, MemoryContent | StoredContent) for each in kept):
+            return None
+        if not is_there and self._disk is not None:
+            self._disk.put(Load(source, record), self._cached(record, kept))
+        return sum(each.size for each in kept)
+
+    @staticmethod
+    def _cached(record: Record, contents: Sequence[Content]) -> Cached:
+        """Return the cached contents of a record as a tier keeps them."""
+        owners = sorted(record.parts.values(), key=lambda part: part.part) if record.parts is not None else [record]
+        parts = tuple(
+            Part(each.metadata.native_uri, each.metadata.mime_type, content, each.metadata.content_type)
+            for each, content in zip(owners, contents, strict=True)
+        )
+        found = Cached(parts, record.fetched_at or 0.0, record.ttl, stale=record.invalidated)
+        return found if found.version == record.digest else replace(found, etag=record.digest)
+
+    async def settle_on_disk(self) -> None:
+        """Wait until the disk has what was loaded so far."""
+        if self._disk is not None:
+            await self._disk.flush()
 
     def accessed(self, path: Path, record: Record, *, wanted: bool) -> None:
         """Take note of an access for readahead.

@@ -32,6 +32,7 @@ EXAMPLES: list[tuple[table.Request[Any], list[object]]] = [
     (table.Retry("0b90", force=True), [table.Stored("u")]),
     (table.Reload(), [table.SourcesChanged(("a",), (), ("b",), 3, ("a note",))]),
     (table.AddSources("[[sources]]", "/tmp", {"KEY": "1"}), [table.SourcesChanged(("a",))]),
+    (table.Fetch(("a/b",), 3, 4), [table.Fetched(2, loaded=1, bytes=3), table.Problem("down")]),
     (table.RemoveSource("a"), [table.SourcesChanged(removed=("a",))]),
 ]  # fmt: skip
 

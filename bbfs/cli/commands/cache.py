@@ -1,4 +1,7 @@
-"""`bbfs cache`: what is kept on disk of the sources' contents, and getting rid of it; `bbfs refresh` for a mount."""
+"""`bbfs cache`: what is kept on disk of the sources' contents, and getting rid of it.
+
+For a mount, `bbfs fetch` has it keep more, and `bbfs refresh` has it ask again.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,11 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from bbfs.cli import lazy, output
+from bbfs.cli.commands.mount import SIZE
 from bbfs.cli.completion import complete_operand, complete_source
 from bbfs.cli.operands.access import Target
 from bbfs.cli.operands.rule import is_called
 from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
+from bbfs.cli.progress import amount
 from bbfs.model.errors import BbfsError, NotFound
+from bbfs.resources.commands.requests import Problem
+from bbfs.resources.commands.requests.offline import Fetch, Fetched
 from bbfs.resources.commands.requests.reading import Refresh
 
 if TYPE_CHECKING:
@@ -51,6 +58,22 @@ Examples:
   bbfs refresh ~/mnt                                everything
   bbfs refresh docs                                 one source
   bbfs refresh mcp-server+docs+resource://guide     one resource
+"""
+
+
+_FETCH_EXAMPLES = """\b
+Examples:
+  bbfs fetch docs                                    all of a source
+  bbfs fetch ~/mnt/mcp-server+kb/knowledge/handbook  a part of it
+  bbfs fetch ~/mnt --max-bytes 2GiB                  of all sources, but no more than this
+
+\b
+Contents go to the disk cache. While their source is down, programs read them there, until they have been expired for
+the option max_stale of the source. A content that is fresh on disk is not loaded again, so an interrupted fetch goes on
+where it was.
+
+\b
+Exit status: 0 all is on disk but what a bound has left out; 1 something failed.
 """
 
 
@@ -121,6 +144,61 @@ def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
         count, size = rows.get(prefix, (0, 0))
         rows[prefix] = (count + usage.resources, size + usage.bytes)
     return taken, [(prefix, count, size) for prefix, (count, size) in sorted(rows.items())]
+
+
+@click.command(epilog=_FETCH_EXAMPLES, short_help="Load contents to the disk, for the time without a source.")
+@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True, shell_complete=complete_operand)
+@click.option("--max-bytes", type=SIZE, help="Load no more than this, such as 500MiB.")
+@click.option("--max-files", type=click.IntRange(min=0), help="Load no more files than this.")
+@verbosity_options
+def fetch(verbosity: Verbosity, operands: tuple[str, ...], max_bytes: int | None, max_files: int | None) -> None:
+    """Have a mount load the contents at and below each path, so that they can be read while their source is down."""
+    failed = False
+
+    async def one(trees: "Trees", target: Target) -> None:
+        nonlocal failed
+        if target.tree.mount is None:
+            raise NotFound("not at any mount; without one, 'bbfs cat' reads a source")
+        path = "/".join(await target.tree.resolved(await target.located()))
+        counts = Fetched()
+
+        def hear(answer: Fetched | Problem) -> None:
+            nonlocal counts
+            if isinstance(answer, Fetched):
+                counts = answer
+            else:
+                output.message(answer.problem)
+
+        before, trees.progress.note = trees.progress.note, lambda: _fetching(path, counts) or before()
+        try:
+            await target.tree.ask(Fetch((path,), max_bytes, max_files), hear)
+        finally:
+            trees.progress.note = before
+        failed = failed or counts.failed > 0
+        if not verbosity.quiet:
+            click.echo(f"{output.printable(path or target.tree.mount)}: {_fetched(counts)}")
+
+    async def work(trees: "Trees") -> bool:
+        return await lazy.operand.each(trees, operands, lambda target: one(trees, target))
+
+    well = lazy.operand.run(SourceChoice(verbosity), work)
+    click.get_current_context().exit(0 if well and not failed else 1)
+
+
+def _fetching(path: str, counts: Fetched) -> str | None:
+    """Return how far a fetch is."""
+    if not counts.files:
+        return None
+    done = counts.loaded + counts.present + counts.failed + counts.left_out
+    return f"{path}: {done} of {output.count(counts.files, 'file')}, {amount(counts.bytes)}"
+
+
+def _fetched(counts: Fetched) -> str:
+    told = [f"{output.count(counts.loaded, 'file')} loaded", f"{counts.present} on disk already"]
+    for number, words in ((counts.left_out, "left out"), (counts.failed, "failed")):
+        if number:
+            told.append(f"{number} {words}")
+    return f"{', '.join(told)}, {amount(counts.bytes)}"
 
 
 @click.command(epilog=_REFRESH_EXAMPLES, short_help="Have a mount ask its sources again.")

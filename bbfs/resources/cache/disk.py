@@ -113,6 +113,12 @@ class DiskCache:
         with self._guarded():
             self._presence.look(source, self._index)
 
+    def kept(self, source: str) -> dict[str, int]:
+        """Return the bytes of the contents of each resource of a source that has some."""
+        with self._guarded():
+            return self._index.kept(source)
+        return {}
+
     def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
         """Return what is cached of a resource, verified, or None.
 

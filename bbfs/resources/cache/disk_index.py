@@ -116,6 +116,13 @@ class DiskIndex:
             ).fetchall()
         return [PartHeader(*part) for part in parts], row[0], row[1], row[2], bool(row[3])
 
+    def kept(self, source: str) -> dict[str, int]:
+        """Return the bytes of the contents of each resource of a source that has some."""
+        rows = self._db.execute(
+            "SELECT uri, sum(size) FROM part JOIN content USING (digest) WHERE source = ? GROUP BY uri", (source,)
+        )
+        return dict(rows.fetchall())
+
     def has_later(self, source: str, uri: str, asked_at: float, now: float) -> bool:
         """Return whether what is cached was asked for later. A time after `now` does not count: a clock is wrong."""
         query = "SELECT 1 FROM resource WHERE source = ? AND uri = ? AND asked_at > ? AND asked_at <= ?"

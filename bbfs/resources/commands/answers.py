@@ -10,6 +10,7 @@ from bbfs.resources.commands.grep import grep
 from bbfs.resources.commands.indexing import index
 from bbfs.resources.commands.listing import list_directory
 from bbfs.resources.commands.matching import match
+from bbfs.resources.commands.offline import fetch
 from bbfs.resources.commands.put import put, remove, retry
 from bbfs.resources.commands.search import search
 from bbfs.resources.commands.watching import watch
@@ -31,6 +32,7 @@ ANSWERS: Mapping[type[table.Request[Any]], Answering] = {
     table.Put: put,
     table.Remove: remove,
     table.Retry: retry,
+    table.Fetch: fetch,
 }
 
 

@@ -31,6 +31,7 @@ from bbfs.resources.commands.requests import (
 )
 from bbfs.resources.commands.requests.finding import Grep, Hit, MayMatch, NoMatch, Search, Unlisted
 from bbfs.resources.commands.requests.live import AddSources, Reload, RemoveSource, SourcesChanged
+from bbfs.resources.commands.requests.offline import Fetch, Fetched
 from bbfs.resources.commands.requests.reading import (
     Describe,
     Described,
@@ -48,18 +49,18 @@ from bbfs.resources.commands.requests.tools import CallTool, Piece, ResultPart, 
 from bbfs.resources.commands.requests.writing import Put, Remove, Retry, Stored
 
 __all__ = [
-    "REQUESTS", "AddSources", "Begun", "CallTool", "Describe", "Described", "Entries", "Entry", "Event", "Grep",
-    "Hit", "Index", "Line", "ListDirectory", "Match", "Matched", "MayMatch", "NoMatch", "Note", "NoteShown",
-    "Piece", "Problem", "Put", "Refresh", "Reload", "Remove", "RemoveSource", "Replies", "Request", "ResultPart",
-    "Retry", "Search", "SourcesChanged", "Stored", "Tools", "Unlisted", "Walked", "Watch", "answer_in",
-    "answer_message", "message_of", "names", "request_in", "unheard",
+    "REQUESTS", "AddSources", "Begun", "CallTool", "Describe", "Described", "Entries", "Entry", "Event", "Fetch",
+    "Fetched", "Grep", "Hit", "Index", "Line", "ListDirectory", "Match", "Matched", "MayMatch", "NoMatch", "Note",
+    "NoteShown", "Piece", "Problem", "Put", "Refresh", "Reload", "Remove", "RemoveSource", "Replies", "Request",
+    "ResultPart", "Retry", "Search", "SourcesChanged", "Stored", "Tools", "Unlisted", "Walked", "Watch",
+    "answer_in", "answer_message", "message_of", "names", "request_in", "unheard",
 ]  # fmt: skip
 
 REQUESTS: Mapping[Any, type[Request[Any]]] = {
     kind.name: kind
     for kind in (
         Search, Grep, Match, Index, ListDirectory, Describe, Refresh, Watch, NoteShown, Tools, CallTool, Put, Remove,
-        Retry, Reload, AddSources, RemoveSource,
+        Retry, Reload, AddSources, RemoveSource, Fetch,
     )
 }  # fmt: skip
 

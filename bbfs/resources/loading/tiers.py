@@ -139,6 +139,15 @@ class DiskTier:
         log.warning("the disk cache does not answer")
         return None
 
+    async def kept(self, fingerprint: str) -> dict[str, int]:
+        """Return the bytes that are cached of each resource of a source, by URI."""
+        work = partial(self._disk.kept, fingerprint)
+        kept = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+        for (source, uri), cached in self._unwritten.items():
+            if source == fingerprint and cached.parts:
+                kept[uri] = cached.size
+        return kept
+
     async def claim(self, load: Load) -> Cached | None:
         found = None if load.record.invalidated else await self.get(load)
         stale = found is None or found.stale or load.invalidated or not self._is_current(load, found)
