@@ -20,8 +20,9 @@ USAGE, SYSTEM = 1, 2
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT = ("none", "bbfs")
 """Sources that stand for the user's own configuration file."""
-FLAGS = {"ro": "--read-only", "allow_other": "--allow-other", "agents": "--agents"}
-VALUES = {name: f"--{name}" for name in ("uid", "gid", "umask", "cache", "log", "metrics")}
+FLAGS = {"ro": "--read-only", "allow_other": "--allow-other", "agents": "--agents", "audit_reads": "--audit-reads"}
+VALUES = {name: f"--{name}" for name in ("uid", "gid", "umask", "cache", "log", "metrics", "audit")}
+VALUES["log_format"] = "--log-format"
 IGNORED = frozenset((
     "rw", "defaults", "auto", "noauto", "nofail", "user", "nouser", "users", "owner", "group", "_netdev", "dev",
     "nodev", "suid", "nosuid", "exec", "noexec", "sync", "async", "atime", "noatime", "diratime", "nodiratime",

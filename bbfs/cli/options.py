@@ -1,11 +1,9 @@
-"""Options of several commands: the sources, the level of the log, and its destination."""
+"""Options of several commands: the sources, and the level of the log."""
 
 import errno
 import functools
-import io
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,25 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import lazy, output
+from bbfs.cli.logs import log_to_stderr
 from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.serving.extras import needs
-from bbfs.serving.private_files import open_own, own_directory
 
 if TYPE_CHECKING:
     from bbfs.config import Config
     from bbfs.config.command_line.assignments import Assignment
     from bbfs.model.values import DataSource, McpServer
-
-LARGEST_LOG = 1 << 20
-"""Bytes at which the log of a mount in the background begins again; twice as many are on the disk."""
-_FOREIGN_LOGGERS = {
-    "httpx2": logging.WARNING,
-    "httpcore2": logging.WARNING,
-    "mcp": logging.CRITICAL,
-    "client": logging.CRITICAL,
-    "paramiko": logging.CRITICAL,
-}
-"""Quiet loggers: httpx2 logs whole URLs at INFO, and bbfs itself reports the events of the SDK and paramiko."""
 
 NO_SOURCES = """no sources to work with. Give them in one of three ways:
   a configuration file:            --config FILE (by default ~/.config/bbfs/config.toml)
@@ -350,92 +337,3 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(SourceChoice(verbosity=verbosity, **chosen), *args, **given)
 
     return wrapped
-
-
-class _Format(logging.Formatter):
-    """The format `bbfs: level: name: message`, in a file with the time before it."""
-
-    def __init__(self, *, timed: bool) -> None:
-        super().__init__()
-        self._timed = timed
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = output.printable(record.getMessage())
-        if record.exc_info and record.exc_info[1] is not None:
-            text += "\n" + output.printable_traceback(record.exc_info[1])
-        stamp = f"{self.formatTime(record)} " if self._timed else ""
-        return f"{stamp}bbfs: {record.levelname.lower()}: {record.name}: {text}"
-
-
-class _StandardError(logging.Handler):
-    """A handler that writes to the current standard error."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            print(self.format(record), file=sys.stderr, flush=True)
-        except (OSError, ValueError):
-            self.handleError(record)
-
-
-class _File(logging.FileHandler):
-    """A file of the log. A file that it makes is for this user alone, because it has names and URIs."""
-
-    def _open(self) -> io.TextIOWrapper:
-        return open(self.baseFilename, "a", encoding=self.encoding, opener=partial(os.open, mode=0o600))
-
-
-class _Bounded(_File):
-    """A file of the log that begins again when it is large. The file before it stays beside it, as `NAME.1`."""
-
-    def _open(self) -> io.TextIOWrapper:
-        own_directory(os.path.dirname(self.baseFilename))
-        return open(self.baseFilename, "a", encoding=self.encoding, opener=open_own)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            if os.path.getsize(self.baseFilename) > LARGEST_LOG:
-                os.replace(self.baseFilename, f"{self.baseFilename}.1")
-                if (before := self.setStream(self._open())) is not None:
-                    before.close()
-        except OSError:
-            pass  # it goes on in the large one
-        super().emit(record)
-
-
-def log_to_stderr(level: int) -> None:
-    _log_to(_StandardError(), level, _Format(timed=level <= logging.DEBUG))
-
-
-def log_to_file(path: str, level: int) -> None:
-    """Append the log to a file, with times. Raise OSError."""
-    _log_to(_File(os.path.abspath(path), encoding="utf-8"), level, _Format(timed=True))
-
-
-_handlers: list[logging.Handler] = []
-
-
-def also_log_to_bounded_file(path: str, level: int) -> None:
-    """Append the log to a file of this user alone as well, which keeps a bounded size. Raise OSError."""
-    before = logging.getLogger().level
-    for handler in _handlers:
-        handler.setLevel(before)
-    _add(_Bounded(path, encoding="utf-8"), min(level, before), _Format(timed=True))
-
-
-def _log_to(handler: logging.Handler, level: int, form: logging.Formatter) -> None:
-    root = logging.getLogger()
-    while _handlers:
-        old = _handlers.pop()
-        root.removeHandler(old)
-        old.close()
-    _add(handler, level, form)
-
-
-def _add(handler: logging.Handler, level: int, form: logging.Formatter) -> None:
-    root = logging.getLogger()
-    handler.setFormatter(form)
-    _handlers.append(handler)
-    root.addHandler(handler)
-    root.setLevel(level)
-    for name, quieter in _FOREIGN_LOGGERS.items():
-        logging.getLogger(name).setLevel(quieter)

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from bbfs.config.problems import KeyPath, suggestion
-from bbfs.config.values import DEFAULT_CACHE_BYTES, DEFAULT_DISK_BYTES, DEFAULT_INDEX_BYTES, LogLevel
+from bbfs.config.values import DEFAULT_CACHE_BYTES, DEFAULT_DISK_BYTES, DEFAULT_INDEX_BYTES, LogFormat, LogLevel
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DocumentBounds, RemoveTool, SearchTool, TextFiles, WriteTool
@@ -99,6 +99,10 @@ class MountTable(ConfigTable):
     metrics: Address | None = None
     """Answer `GET /metrics` for Prometheus at `HOST:PORT`. The answer has the names and the states of the sources, for
     all who reach this address."""
+    audit: str | None = None
+    """Record each change by a program: in this file, on standard output (`-`), or in the `journal`."""
+    audit_reads: bool = False
+    """Record each open of a file and each listing as well."""
 
 
 class CacheTable(ConfigTable):
@@ -308,6 +312,8 @@ class FileTable(ConfigTable):
     index](search.md#meaning) and for sources of vectors that name none. Without it, searches are for words."""
     log_level: LogLevel = "info"
     """The lowest level of messages in the log."""
+    log_format: LogFormat = "text"
+    """The form of the log: `text`, `json` (an object a line), or `journal` (its fields, if stderr is the journal)."""
     sources: list[dict[str, Any]] = []
 
 

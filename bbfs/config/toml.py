@@ -22,6 +22,7 @@ from bbfs.config.schema import (
     ConfigTable,
     FileTable,
     McpTable,
+    MountTable,
     SourceTable,
     explain,
     written_path,
@@ -30,6 +31,7 @@ from bbfs.config.server import looks_like_command_line, make_server
 from bbfs.config.shared_cache import shared_cache
 from bbfs.config.values import (
     EMBEDDINGS,
+    NO_FILES,
     Config,
     MountOptions,
     default_config_path,
@@ -155,7 +157,7 @@ class _Loader:
         self._refuse_conflicts(sources)
         return Config(
             sources=tuple(sources.values()),
-            mount=MountOptions(**file.mount.model_dump()),
+            mount=self._mount(file.mount),
             cache_bytes=file.cache.memory,
             disk_bytes=file.cache.disk,
             index_bytes=file.cache.index,
@@ -163,12 +165,19 @@ class _Loader:
             documents=DocumentBounds(**file.documents.model_dump()),
             embeddings=self._embeddings(file.embeddings),
             log_level=file.log_level,
+            log_format=file.log_format,
             path=self._path,
             lines={
                 "": self._problems.lines_below((EMBEDDINGS,)),
                 **{source.id: self._problems.lines_below(("sources", index)) for index, source in sources.items()},
             },
         )
+
+    def _mount(self, table: MountTable) -> MountOptions:
+        options = MountOptions(**table.model_dump())
+        if options.audit in (None, *NO_FILES):
+            return options
+        return replace(options, audit=as_path(options.audit, self._base, self._environ))
 
     def _problem(self, path: KeyPath, message: str) -> None:
         self._problems.add(written_path(self._document, path), message)

@@ -12,6 +12,9 @@ from bbfs.config.interpolation import expand_user
 from bbfs.model.values import DataSource, DocumentBounds, SharedCache
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json", "journal"]
+NO_FILES = ("-", "journal")
+"""Places of an audit that are no files: standard output, and the systemd journal."""
 DEFAULT_CACHE_BYTES = 256 * 2**20
 DEFAULT_DISK_BYTES = 2**30
 DEFAULT_INDEX_BYTES = 4 * 2**30
@@ -23,7 +26,8 @@ class MountOptions:
     """Ownership and access of the mount. None means the mounting user, and no masked bits.
 
     agents: the file that describes the sources is at the root as `AGENTS.md` too. metrics: host and port at which the
-    daemon answers with its metrics. read_only: the kernel refuses every write, whatever the sources grant.
+    daemon answers with its metrics. read_only: the kernel refuses every write, whatever the sources grant. audit: where
+    the record of changes goes: a path, `-` for standard output, or `journal`. audit_reads: reads are recorded, too.
     """
 
     uid: int | None = None
@@ -33,6 +37,8 @@ class MountOptions:
     agents: bool = False
     metrics: tuple[str, int] | None = None
     read_only: bool = False
+    audit: str | None = None
+    audit_reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Config:
     documents: DocumentBounds = field(default_factory=DocumentBounds)
     embeddings: Mapping[str, Any] | None = None
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     path: str | None = None
     lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False, compare=False)
     left_out: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyfuse3
 import trio
@@ -25,6 +25,7 @@ import trio
 from bbfs.config import Config
 from bbfs.fuse import mounting, mountpoint, notifications, request_queue
 from bbfs.fuse.adapter import Operations
+from bbfs.fuse.audit.trail import Trail, trail
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.control.reload import Reloading
 from bbfs.fuse.control.server import Control
@@ -51,10 +52,14 @@ from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.search import SearchHandler
 from bbfs.vfs.texts import TextHandler
 
+if TYPE_CHECKING:
+    from bbfs.fuse.audit.auditor import Auditor
+
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 4096
 """FUSE requests served at once; far above the number of programs that may wait for one source."""
+_AUDITOR, _AUDITED = "bbfs.fuse.audit.auditor", "bbfs.fuse.audit.operations"
 _ENDPOINT = "bbfs.fuse.status.endpoint"
 """Imported where metrics are asked for: HTTP takes 20 ms and a megabyte."""
 KEPT_WITHIN = 3.0
@@ -152,7 +157,9 @@ def _mount(
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
     hang_ups = None if is_deaf else Terminal()
     try:
-        trio.run(_serve, config, composition, path, adapter, service, told, early, scratch, reread, hang_ups)
+        with trail(config.mount) as records:
+            told_of = reread, hang_ups, records
+            trio.run(_serve, config, composition, path, adapter, service, told, early, scratch, *told_of)
     finally:
         adapter.unmount()
     return 0
@@ -259,6 +266,7 @@ async def _serve(
     scratch: Scratch | None,
     reread: Callable[[], Config] | None,
     terminal: Terminal | None,
+    records: Trail | None,
 ) -> None:
     interrupts, is_lower = Interrupts(), scratch is not None
     places, others = (store_path(), index_path()), config.mount.allow_other
@@ -272,7 +280,8 @@ async def _serve(
         queue = Notifications(notifier.send)
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
         shown = Shown() if scratch is None else Shown(scratch)
-        adapter.become(Operations(files, _ownership(config, is_lower=is_lower), interrupts, shown))
+        auditor = None if records is None else import_module(_AUDITOR).Auditor(records, manager)
+        adapter.become(_operations(files, _ownership(config, is_lower=is_lower), interrupts, shown, auditor))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop, ended, early, nursery.cancel_scope)
             nursery.start_soon(interrupts.run)
@@ -284,19 +293,14 @@ async def _serve(
             live = None if is_lower else _live(manager, composition, config, nursery, files)
             reloading = Reloading(live, config, reread, left_out, service)
             nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
-            await _control(Control(manager, files.refresh, path, shown, reloading, is_lower=is_lower), files, nursery)
+            control = Control(manager, files.refresh, path, shown, reloading, auditor, is_lower=is_lower)
+            await _control(control, files, nursery)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
             if service.watchdog is not None:
                 nursery.start_soon(feed, service, service.watchdog, SelfCheck(path))
         service.tell(STOPPING="1", STATUS="unmounting")
-        # Unmount before the sources close, so that no request comes meanwhile.
-        files.open_files.unwatch()
-        notifier.end()
-        adapter.unmount()
-        with trio.move_on_after(KEPT_WITHIN):
-            await files.drafts.keep_left()
-        notifier.reap()
+        await _end(adapter, files, notifier)
     log.info("unmounted %s", path)
 
 
@@ -311,6 +315,26 @@ async def _control(control: Control, files: FileSystem, nursery: trio.Nursery) -
     address = await nursery.start(control.run)
     if address is not None:
         files.root_attributes[ATTRIBUTE] = os.fsencode(address)
+
+
+async def _end(adapter: _Adapter, files: FileSystem, notifier: Notifier) -> None:
+    """Unmount before the sources close, so that no request comes meanwhile, and keep what only the mount has."""
+    files.open_files.unwatch()
+    notifier.end()
+    adapter.unmount()
+    with trio.move_on_after(KEPT_WITHIN):
+        await files.drafts.keep_left()
+    notifier.reap()
+
+
+def _operations(
+    files: FileSystem, owner: Ownership, interrupts: Interrupts, shown: Shown, auditor: "Auditor | None"
+) -> Operations:
+    """Return what answers pyfuse3. Without an audit it costs no request anything."""
+    if auditor is None:
+        return Operations(files, owner, interrupts, shown)
+    operations: Operations = import_module(_AUDITED).AuditedOperations(files, owner, interrupts, shown, auditor)
+    return operations
 
 
 def _ownership(config: Config, *, is_lower: bool) -> Ownership:

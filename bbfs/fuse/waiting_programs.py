@@ -68,6 +68,16 @@ def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
     return bool(pending & (~masks.get(b"SigCgt", 0) | _ENDING))
 
 
+def name_of(thread: int) -> str | None:
+    """Return the name of a thread (proc_pid_comm(5)), or None. Its command line could not be read without waiting."""
+    if thread <= 0:
+        return None
+    try:
+        return Path("/proc", str(thread), "comm").read_bytes().decode("utf-8", "replace").rstrip("\n")
+    except OSError:
+        return None
+
+
 def _is_there(pid: int) -> bool:
     return Path("/proc", str(pid)).exists()
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from forked_daemon import ForkedDaemon, forked
 
-from bbfs.cli import main, options
+from bbfs.cli import logs, main
 from bbfs.fuse import mounting, mountpoint
 from bbfs.knowledge.database.store import Store
 
@@ -32,8 +32,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.delenv("NO_COLOR", raising=False)
     level = logging.getLogger().level
     yield
-    options.log_to_stderr(level)
-    for handler in [h for h in logging.getLogger().handlers if type(h).__module__ == options.__name__]:
+    logs.log_to_stderr(level)
+    for handler in [h for h in logging.getLogger().handlers if type(h).__module__ == logs.__name__]:
         logging.getLogger().removeHandler(handler)
 
 

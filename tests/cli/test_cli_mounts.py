@@ -24,7 +24,7 @@ from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
 from bbfs import __version__
-from bbfs.cli import options
+from bbfs.cli import logs
 from bbfs.cli.commands import mount as mount_command
 from bbfs.cli.demo import remove_busy
 from bbfs.cli.operands import mounted
@@ -205,6 +205,34 @@ def test_a_missing_file_of_the_command_line_is_refused_like_a_missing_folder(pro
         assert done.returncode == 1, named
         missing = named.rpartition("=")[2]
         assert done.stderr.decode().endswith(f"{tmp_path}/{missing}: No such file or directory\n"), done.stderr
+
+
+def test_the_audit_has_who_did_what_and_the_log_is_objects(mount: Mount, only: list[str], tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    writable = ["-o", "notes.capabilities=read,list,write", "--audit", str(audit), "--audit-reads"]
+    point, daemon = mount(*only, *writable, "--log-format", "json", "-v")
+    inside = point / "bb-filesystem+notes+file"
+    script = 'cat hello.txt; echo new >b; mv b "$(printf "c\\nd")"; rm hello.txt; cat nosuch'
+    subprocess.run(["sh", "-c", script], cwd=inside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
+    daemon.terminate()
+    assert daemon.wait(20) == 0
+    found = [json.loads(line) for line in audit.read_text().splitlines()]
+    here = "bb-filesystem+notes+file"
+    told = [(each["operation"], each["command"], each["path"], each["outcome"]) for each in found]
+    for wanted in (
+        ("open", "cat", f"{here}/hello.txt", "ok"),
+        ("create", "sh", f"{here}/b", "ok"),
+        ("write", "sh", f"{here}/b", "ok"),
+        ("rename", "mv", f"{here}/b", "ok"),
+        ("unlink", "rm", f"{here}/hello.txt", "ok"),
+    ):
+        assert wanted in told
+    [renamed] = [each for each in found if each["operation"] == "rename" and each["command"] == "mv"]
+    assert (renamed["to"], renamed["source"], renamed["uid"]) == (f"{here}/c\nd", "notes", os.getuid())
+    assert [each["bytes"] for each in found if each["operation"] == "write" and each["command"] == "sh"] == [4]
+    said = [json.loads(line) for line in point.with_suffix(".said").read_text().splitlines()]
+    assert {"time", "level", "logger", "message", "pid"} == set(said[0])
+    assert any(each["message"] == f"mounted on {point}" for each in said)
 
 
 def test_load_prints_the_metadata_of_the_listing(mount: Mount, process: Process, knowledge: list[str]) -> None:
@@ -398,9 +426,9 @@ def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
 
 
 def test_a_log_that_is_large_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "LARGEST_LOG", 1000)
+    monkeypatch.setattr(logs, "LARGEST_LOG", 1000)
     path = tmp_path / "logs/mnt.log"
-    options.also_log_to_bounded_file(str(path), logging.INFO)
+    logs.also_log_to_bounded_file(str(path), logging.INFO)
     for number in range(100):
         logging.getLogger("bbfs.test").info("%0100d", number)
     assert {each.name for each in path.parent.iterdir()} == {"mnt.log", "mnt.log.1"}
@@ -409,7 +437,7 @@ def test_a_log_that_is_large_begins_again(tmp_path: Path, monkeypatch: pytest.Mo
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(OSError, match="No such device"):
-        options.also_log_to_bounded_file(str(path), logging.INFO)
+        logs.also_log_to_bounded_file(str(path), logging.INFO)
 
 
 def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.cli.options import log_to_file, log_to_stderr
+from bbfs.cli.logs import log_to_file, log_to_stderr
 from bbfs.fuse.places import runtime_directory
 from bbfs.knowledge.database.store import Store
 from bbfs.model.errors import BbfsError

@@ -1,12 +1,13 @@
 """`bbfs mount` and `bbfs umount`."""
 
+import functools
 import logging
 import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,9 @@ import click
 import click.shell_completion
 
 from bbfs.cli import lazy, output
+from bbfs.cli.logs import also_log_to_bounded_file, log_to_file, log_to_stderr
 from bbfs.cli.operands.access import pending_store
-from bbfs.cli.options import (
-    SourceChoice,
-    Verbosity,
-    also_log_to_bounded_file,
-    log_to_file,
-    log_to_stderr,
-    source_options,
-    verbosity_options,
-)
+from bbfs.cli.options import SourceChoice, Verbosity, source_options, verbosity_options
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
@@ -33,6 +27,7 @@ from bbfs.serving.options import Address
 
 if TYPE_CHECKING:
     from bbfs.config import Config
+    from bbfs.config.values import LogFormat
 
 ENDS_WITHIN = 20.0
 """Seconds for a daemon to close its sources and to write its cache after an unmount."""
@@ -81,6 +76,53 @@ class _Size(click.ParamType):
 
 SIZE = _Size()
 
+
+@dataclass(frozen=True, slots=True)
+class LogChoice:
+    """The log as the options name it. file: None for standard error. form: None for that of the configuration."""
+
+    file: str | None
+    form: "LogFormat | None"
+
+    def set_up(self, verbosity: Verbosity, config: "Config", *, among_others: bool = False) -> None:
+        """Log at the level of the options and the configuration. Raise OSError.
+
+        among_others: another program writes to standard error as well, so only warnings and errors go there.
+        """
+        is_quiet = config.path is None and self.file is None
+        written = logging.WARNING if is_quiet else getattr(logging, config.log_level.upper())
+        if among_others and self.file is None:
+            written = max(written, logging.WARNING)
+        level, form = verbosity.level(written), self.form or config.log_format
+        if self.file is None:
+            log_to_stderr(level, form)
+        else:
+            log_to_file(self.file, level, form)
+
+    def keep(self, mount_point: str, verbosity: Verbosity, config: "Config") -> None:
+        """Log to the file of a mount as well: a daemon in the background has no standard error."""
+        path = lazy.places.log_path(mount_point)
+        level = verbosity.level(getattr(logging, config.log_level.upper()))
+        try:
+            also_log_to_bounded_file(str(path), level, self.form or config.log_format)
+        except OSError as error:
+            logging.getLogger(__name__).warning("no log is kept in %s: %s", path, error.strerror)
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the log; the command gets `log`, a `LogChoice`."""
+
+    @click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
+    @click.option(
+        "--log-format", type=click.Choice(["text", "json", "journal"]), help="Text, objects, or fields of the journal."
+    )
+    @functools.wraps(command)
+    def wrapped(*args: Any, log: str | None, log_format: "LogFormat | None", **rest: Any) -> Any:
+        return command(*args, log=LogChoice(log, log_format), **rest)
+
+    return wrapped
+
+
 _MOUNT_EXAMPLES = """\b
 Examples:
   bbfs mount ~/mnt                                        the sources of ~/.config/bbfs/config.toml
@@ -107,36 +149,34 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @click.option("--gid", type=_USER_ID, help="The group of the files, if not yours.")
 @click.option("--umask", type=_Umask(), help="The permissions to take away, such as 077.")
 @click.option("--cache", type=SIZE, help="Memory for contents, such as 256MiB.")
-@click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
+@log_options
+@click.option("--audit", metavar="FILE|-|journal", help="Record each change: in FILE, on standard output, the journal.")
+@click.option("--audit-reads", is_flag=True, help="Record opened files and listings, too.")
 @click.option("--metrics", type=Address(), help="Answer GET /metrics for Prometheus; port 0 takes a free one.")
 def mount(
     choice: SourceChoice,
     mount_point: str,
     background: bool,
     scratch: str | None,
-    read_only: bool,
-    allow_other: bool,
-    agents: bool,
-    uid: int | None,
-    gid: int | None,
-    umask: int | None,
     cache: int | None,
-    log: str | None,
-    metrics: tuple[str, int] | None,
+    log: LogChoice,
+    **given: Any,
 ) -> None:
     """Mount data sources at the directory MNT, which is made if it is missing.
 
     Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced.
     """
-    if scratch is not None and read_only:
+    if scratch is not None and given["read_only"]:
         raise click.UsageError("--scratch lets programs write, and --read-only does not")
+    if background and given["audit"] == "-":
+        raise click.UsageError(
+            "--audit - is for a mount in the foreground: one in the background has no standard output"
+        )
     config = choice.load_to_serve(tells=background and not choice.verbosity.quiet)
     lazy.mounting.require()
-    set_up_log(choice.verbosity, config, log)
-    if background and log is None:
-        _keep_log(mount_point, choice.verbosity, config)
-    given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None, "agents": agents or None}
-    given |= {"metrics": metrics, "read_only": read_only or None}
+    log.set_up(choice.verbosity, config)
+    if background and log.file is None:
+        log.keep(_followed(mount_point), choice.verbosity, config)
     config = _set(config, given, cache)
     read, path = partial(choice.load, log_left_out, choice.typed()), config.path
 
@@ -163,7 +203,7 @@ def mount(
 
 def _set(config: "Config", given: Mapping[str, Any], cache: int | None) -> "Config":
     """Return a configuration with the settings of the command line: those of the mount, and the memory in bytes."""
-    options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
+    options = replace(config.mount, **{name: value for name, value in given.items() if value not in (None, False)})
     return replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
 
 
@@ -237,30 +277,6 @@ def _followed(mount_point: str) -> str:
     if mountpoint.mount_at(path) is None and os.path.islink(path):
         return mountpoint.canonical(os.path.join(os.path.dirname(path), os.readlink(path)))
     return path
-
-
-def set_up_log(verbosity: Verbosity, config: "Config", file: str | None, *, among_others: bool = False) -> None:
-    """Log to a file or to standard error, at the level of the options and the configuration. Raise OSError.
-
-    among_others: another program writes to standard error as well, so only warnings and errors go there.
-    """
-    written = logging.WARNING if config.path is None and file is None else getattr(logging, config.log_level.upper())
-    if among_others and file is None:
-        written = max(written, logging.WARNING)
-    level = verbosity.level(written)
-    if file is None:
-        log_to_stderr(level)
-    else:
-        log_to_file(file, level)
-
-
-def _keep_log(mount_point: str, verbosity: Verbosity, config: "Config") -> None:
-    """Log to the file of the mount as well: a daemon in the background has no standard error."""
-    path = lazy.places.log_path(_followed(mount_point))
-    try:
-        also_log_to_bounded_file(str(path), verbosity.level(getattr(logging, config.log_level.upper())))
-    except OSError as error:
-        logging.getLogger(__name__).warning("no log is kept in %s: %s", path, error.strerror)
 
 
 _UMOUNT_EXAMPLES = """\b

@@ -6,7 +6,7 @@ from dataclasses import replace
 import click
 
 from bbfs.cli import lazy, output
-from bbfs.cli.commands.mount import SIZE, set_up_log
+from bbfs.cli.commands.mount import SIZE, LogChoice, log_options
 from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.serving.options import HttpChoice, http_options
@@ -29,14 +29,14 @@ Tools of the server: load_datasource, load_resources. All resources are there un
 @click.option("--depth", type=click.IntRange(min=1), help="Levels that load_datasource goes down by default.")
 @click.option("--max-result", type=SIZE, help="The most that one answer holds of contents, by default 4MiB.")
 @click.option("--cache", type=SIZE, help="Memory for contents, such as 256MiB.")
-@click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
+@log_options
 def serve(
     choice: SourceChoice,
     http: HttpChoice | None,
     depth: int | None,
     max_result: int | None,
     cache: int | None,
-    log: str | None,
+    log: LogChoice,
 ) -> None:
     """Serve data sources as an MCP server, to language models above all.
 
@@ -47,7 +47,7 @@ def serve(
     if (shown := scratches.running()) is not None:
         config = scratches.read_only(config)
         output.message(f"'bbfs run' runs this server, so it writes to no source; programs write in {shown}")
-    set_up_log(choice.verbosity, config, log)
+    log.set_up(choice.verbosity, config)
     if cache is not None:
         config = replace(config, cache_bytes=cache)
 

@@ -22,13 +22,15 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import trio
 
+from bbfs.fuse.audit.auditor import Auditor
 from bbfs.fuse.control.address import bind
 from bbfs.fuse.control.link import MessageStream
 from bbfs.fuse.control.messages import VERSION, peer
@@ -50,6 +52,8 @@ MOST_PIECES = 8
 """Messages with pieces of a result that wait for a client to read them."""
 _METADATA = "user.bbfs.metadata"
 _GREETING = {"bbfs": "control", "version": VERSION}
+Noting = Callable[[table.Request[Any], Awaitable[None]], Awaitable[None]]
+"""Awaits the answer to a request, and may record it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Control:
     """The control socket of one mount. refresh: drops all cached state at and below a path.
 
     is_lower: a scratch is over the mount, so no client may change a source past it. shown: notes the versions that are
-    shown for the scratches of clients. reloading: changes the sources.
+    shown for the scratches of clients. reloading: changes the sources. auditor: records the requests of clients.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Control:
         mount_point: str,
         shown: Shown | None = None,
         reloading: Reloading | None = None,
+        auditor: Auditor | None = None,
         *,
         is_lower: bool = False,
         limits: Limits = Limits(),
@@ -89,6 +94,7 @@ class Control:
         self._refresh = refresh
         self._mount_point = mount_point
         self._shown = Shown() if shown is None else shown
+        self._auditor = auditor
         self._is_lower = is_lower
         self._clients = 0
         self._answers: dict[type[table.Request[Any]], Answering] = {
@@ -142,7 +148,8 @@ class Control:
                 if not _is_ours(stream):
                     return
                 link = MessageStream(stream)
-                client = _Client(link, self._manager, self._answers, self._limits, is_lower=self._is_lower)
+                noted = _as_is if self._auditor is None else partial(self._auditor.of_client, *peer(stream.socket))
+                client = _Client(link, self._manager, self._answers, self._limits, noted, is_lower=self._is_lower)
                 if self._clients > self._limits.clients:
                     with trio.move_on_after(1.0):
                         await MessageStream(stream).send(
@@ -197,10 +204,12 @@ class _Client:
         manager: ResourceManager,
         answers: Mapping[type[table.Request[Any]], Answering],
         limits: Limits,
+        noted: "Noting",
         *,
         is_lower: bool,
     ) -> None:
         self._limits = limits
+        self._noted = noted
         self._link = link
         self._is_lower = is_lower
         self._manager = manager
@@ -246,7 +255,8 @@ class _Client:
             if isinstance(request, table.Put):
                 request = await joined(self._manager, self._arriving, repr(asked), request)
             if request is not None:
-                await self._answers[type(request)](self._manager, request, self._replies(asked, request))
+                answer = self._answers[type(request)](self._manager, request, self._replies(asked, request))
+                await self._noted(request, answer)
             if request is None or not request.lasts:
                 self._answer({"id": asked, "ok": True})
         except* BbfsError as group:
@@ -294,6 +304,11 @@ def _failure(id: Any, text: str, error: BaseException | None = None) -> dict[str
 def _first(group: BaseExceptionGroup[BbfsError]) -> BbfsError:
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+async def _as_is(request: table.Request[Any], answer: Awaitable[None]) -> None:
+    """Await the answer to a request, and note nothing."""
+    await answer
 
 
 def _is_ours(stream: trio.SocketStream) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bbfs import __version__
 from bbfs.fuse.status.document import document
-from bbfs.fuse.waiting_programs import Interrupts
+from bbfs.fuse.waiting_programs import Interrupts, name_of
 from bbfs.resources.manager import ResourceManager
 
 NOTABLE = 0.5
@@ -49,17 +49,7 @@ def _process() -> dict[str, Any]:
 def _waiting(interrupts: Interrupts) -> list[dict[str, Any]]:
     """Return the programs that wait, the longest wait first. A program of another PID namespace has the number 0."""
     return [
-        {"pid": pid, "program": _name(pid), "seconds": round(seconds, 3)}
+        {"pid": pid, "program": name_of(pid), "seconds": round(seconds, 3)}
         for pid, seconds in interrupts.waiting()
         if seconds >= NOTABLE
     ]
-
-
-def _name(thread: int) -> str | None:
-    """Return the name of a thread (proc_pid_comm(5)), or None. Its command line could not be read without waiting."""
-    if thread <= 0:
-        return None
-    try:
-        return Path("/proc", str(thread), "comm").read_bytes().decode("utf-8", "replace").rstrip("\n")
-    except OSError:
-        return None

@@ -11,7 +11,8 @@ import click
 
 from bbfs.cli import lazy, output
 from bbfs.cli.completion import complete_operand
-from bbfs.cli.options import SourceChoice, Verbosity, log_to_stderr
+from bbfs.cli.logs import log_to_stderr
+from bbfs.cli.options import SourceChoice, Verbosity
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bbfs.cli import lazy, output
-from bbfs.cli.commands.mount import DIRECTORY, set_up_log
+from bbfs.cli.commands.mount import DIRECTORY, LogChoice, log_options
 from bbfs.cli.commands.writing.scratch import applied, show
 from bbfs.cli.operands.access import ends_with_its_process
 from bbfs.cli.options import SourceChoice, source_options
@@ -52,7 +52,7 @@ ended with 0 and something was to be applied that was not.
     type=click.Choice(("ask", "apply", "keep", "discard")),
     help="What becomes of the changes: ask, on a terminal, otherwise keep.",
 )
-@click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
+@log_options
 def run(
     choice: SourceChoice,
     command: tuple[str, ...],
@@ -60,7 +60,7 @@ def run(
     on: str | None,
     scratch: str | None,
     on_exit: str | None,
-    log: str | None,
+    log: LogChoice,
 ) -> None:
     """Run COMMAND with the sources mounted at MNT, where it may write anything, and no source is touched.
 
@@ -72,7 +72,7 @@ def run(
     config = None if on is not None else choice.load_to_serve()
     if config is not None:
         lazy.mounting.require()
-        set_up_log(choice.verbosity, config, log, among_others=True)
+        log.set_up(choice.verbosity, config, among_others=True)
         # The address belongs to the mount that lasts. No scraper reaches the mount of a run.
         config = replace(config, mount=replace(config.mount, metrics=None))
 
