@@ -36,7 +36,11 @@ def main() -> None:
         for number in SIGNALS:
             signal.signal(number, lambda number, _: pass_on(forking, number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        status = json.loads(forking.recv(1 << 16) or b'{"status": 1}')["status"]
+        try:
+            ended = forking.recv(1 << 16)
+        except ConnectionResetError:  # said once, of a signal that came too late
+            ended = forking.recv(1 << 16)
+        status = json.loads(ended or b'{"status": 1}')["status"]
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
