@@ -176,6 +176,10 @@ class Record:
         """Return whether the last content may be served without asking the source."""
         return self.fetched_at is not None and not self.invalidated and now < self.fetched_at + self.ttl
 
+    def fresh_for(self, now: float) -> float:
+        """Return the seconds for which `fresh` holds, or 0."""
+        return self.fetched_at + self.ttl - now if self.fetched_at is not None and self.fresh(now) else 0.0
+
     def confirmed_within(self, seconds: float, now: float) -> bool:
         """Return whether a load less than `seconds` ago is still good: asking again would tell nothing."""
         return self.fetched_at is not None and not self.invalidated and now < self.fetched_at + seconds

@@ -10,7 +10,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import Change, ChangeEvent
-from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.catalog.record import JUST_NOW, Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.sources import CanAnnounce, CanWatch
@@ -384,7 +384,9 @@ class SourceWatch:
         if record.on_open:
             return
         before = leaf.version
-        if not record.fresh(self._manager.clock()):
+        left = record.fresh_for(self._manager.clock())
+        if left <= JUST_NOW:
+            await trio.sleep(left)  # a change may have been missed; until then `learn` takes what was loaded just now
             try:
                 await self._manager.contents.learn(record)
             except NotFound:
