@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import httpx2
 import pytest
 from harness import Mount, Mounts
 from pets_server import PetsServer
-from programs import Program, errno_of, run, shell, wait_until
+from programs import run, shell
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
 
@@ -43,32 +42,6 @@ def root(mount: Mount, server: PetsServer) -> Path:
 def stored(server: PetsServer, path: str) -> Any:
     answer = httpx2.get(f"{server.url}/{path}")
     return answer.json() if answer.status_code == 200 else answer.status_code
-
-
-def test_shells_and_editors_save(root: Path, server: PetsServer) -> None:
-    notes = root / "notes"
-    assert shell("stat -c %a a ../other", directory=notes).text.split() == ["644", "444"]
-    shell("sed -i s/one/two/ a", directory=notes)
-    assert stored(server, "notes/a")["text"] == "two"
-    assert json.loads(run("cat", notes / "a").out)["revision"] == 2
-    edit = ["-c", "%s/two/three/", "-c", "wq"]
-    for setting in ("nobackup", "backup backupcopy=no", "backup backupcopy=yes"):
-        run("env", "-C", notes, "vim", "-es", "-N", "-u", "NONE", "-c", f"set {setting}", *edit, "a", timeout=30)
-        assert stored(server, "notes/a")["text"] == "three"
-        shell("sed -i s/three/two/ a", directory=notes)
-    new = '{"id": "b", "text": "new", "tags": ["x"]}'
-    shell(f"rm -f 'a~'; echo '{new}' > b; sed s/new/newer/ b > .b.tmp && mv .b.tmp b", directory=notes)
-    assert stored(server, "notes/b")["text"] == "newer"
-    assert run("ls", notes).text.split() == ["a", "b", "index.json"]
-    assert [each["id"] for each in json.loads(run("cat", notes / "index.json").out)] == ["a", "b"]
-    shell("rm b", directory=notes)
-    assert stored(server, "notes/b") == 404
-    assert run("ls", notes).text.split() == ["a", "index.json"]
-    assert [each["id"] for each in json.loads(run("cat", notes / "index.json").out)] == ["a"]
-    assert errno_of("open(sys.argv[1])", notes / "b") == "ENOENT"
-    put = [each["headers"] for each in server.requests("/notes/a") if each["method"] == "PUT"]
-    assert len(put) == 7
-    assert all("if-match" in headers for headers in put)
 
 
 def test_urls_that_end_with_a_slash(root: Path, server: PetsServer) -> None:
@@ -105,24 +78,3 @@ def test_documents_below_which_others_are(root: Path, server: PetsServer) -> Non
     assert stored(server, "nested/a") == 404
     shell("mv a b", directory=root / "plain")
     assert (stored(server, "plain/a"), stored(server, "plain/b")) == (404, {"id": "a", "text": "one"})
-
-
-def test_other_mounts_and_watches_are_told(
-    mounted: Mounts, programs: type[Program], server: PetsServer, tmp_path: Path
-) -> None:
-    source = server.source("notes", ttl="1h", config={"write": WRITE}, capabilities=["read", "list", "write"])
-    mounts = [mounted(source) for _ in range(2)]
-    roots = [mount / server.root("notes") for mount in mounts]
-    for root in roots:
-        assert run("ls", root / "plain").text.split() == ["a", "index.json"]
-        assert b"one" in run("cat", root / "plain/a", root / "plain/index.json").out
-    log, document = tmp_path / "log", roots[1] / "plain/a"
-    words = [sys.executable, "-m", "bbfs", "watch", "-v", "--once", document]
-    watching = programs("bash", "-c", 'exec "${@:2}" 2> "$1"', "bash", log, *words, env=mounts[1].environ())
-    wait_until(lambda: log.exists() and ": watching " in log.read_text(), "it watches")
-    shell('sed -i s/one/two/ a; echo \'{"id": "b"}\' > b', directory=roots[0] / "plain")
-    assert watching.wait().text == f"changed {document}\n"
-    for root in roots:
-        wait_until(lambda root=root: run("ls", root / "plain").text.split() == ["a", "b", "index.json"], "the new name")
-        wait_until(lambda root=root: b"two" in run("cat", root / "plain/a").out, "the new document")
-        wait_until(lambda root=root: b"two" in run("cat", root / "plain/index.json").out, "the new list")

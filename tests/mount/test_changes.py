@@ -69,7 +69,7 @@ class Lines:
         os.set_blocking(self._number, False)
         self._received = b""
 
-    def __call__(self, count: int = 1, timeout: float = 15.0) -> list[str]:
+    def __call__(self, count: int = 1, timeout: float = 60.0) -> list[str]:
         """The next lines. Raises AssertionError when they do not come in time."""
         wait_until(lambda: self._receive().count(b"\n") >= count, f"{count} lines; {self._received!r}", timeout)
         *lines, self._received = self._received.split(b"\n", count)
@@ -273,7 +273,7 @@ class Watching(Lines):
         assert errors is not None
         os.set_blocking(errors.fileno(), False)
         self.said = b""
-        wait_until(lambda: b": watching " in self.errors(), "it watches", 30)
+        wait_until(lambda: b": watching " in self.errors(), "it watches")
 
     def errors(self) -> bytes:
         errors = self.program.process.stderr
@@ -335,7 +335,7 @@ def test_a_server_that_dies_is_started_again_and_nothing_is_missed(
     os.kill(mount.children()[0], signal.SIGKILL)
     server.add("test://d/a", "new")
     server.add("test://d/b", "")
-    assert sorted(watching(2, timeout=30)) == [
+    assert sorted(watching(2)) == [
         f"added {mount.path}/mcp-server+docs/test/d/b",
         f"changed {mount.path}/mcp-server+docs/test/d/a",
     ]
@@ -402,17 +402,6 @@ def test_the_control_socket_is_told_at_the_root_and_goes_with_the_mount(
     assert not socket.exists()
 
 
-def test_what_a_killed_daemon_left_is_replaced(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
-    state, point = mounted.state(), tmp_path / "mnt"
-    first = mounted(server.source("docs"), state=state, mount_point=point)
-    old = control_socket(first)
-    first.kill()
-    assert old.exists()
-    second = mounted(server.source("docs"), state=state, mount_point=point)
-    assert control_socket(second).exists()
-    assert not old.exists()
-
-
 @pytest.mark.semantics("S21")
 def test_a_refresh_drops_what_is_known_below_a_path(mounted: Mounts, server: ScriptedServer) -> None:
     server.add("test://d/a", "0")
@@ -427,7 +416,7 @@ def test_a_refresh_drops_what_is_known_below_a_path(mounted: Mounts, server: Scr
         assert run("cat", directory / "a").text == str(number)
         bbfs("refresh", path)
         assert run("cat", directory / "a").text == str(number + 1)
-        wait_until(lambda new=new: errno_of("os.stat(sys.argv[1]).st_size", new) == "OK 0", "the new one is there", 2)
+        wait_until(lambda new=new: errno_of("os.stat(sys.argv[1]).st_size", new) == "OK 0", "the new one is there")
 
 
 @pytest.mark.semantics("S21")

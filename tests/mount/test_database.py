@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from harness import Mount, Mounts, SourceTable, folder
-from postgres_server import PASSWORD, PostgresServer, postgres_server
+from harness import Mount, Mounts, SourceTable
+from postgres_server import PASSWORD, PostgresServer
 from programs import Program, errno_of, python, run, shell, wait_until
 
 ODD = (
@@ -96,6 +96,7 @@ def test_rows_are_json_with_all_their_digits(odd: Path) -> None:
     assert run("cat", odd / "public/odd/count").text == "3\n"
 
 
+@pytest.mark.semantics("S11.2")
 def test_definition_and_comments_can_be_read(odd: Path, postgres: PostgresServer) -> None:
     """What schema.sql says makes a table that says the same of itself."""
     sql = run("cat", odd / "public/odd/schema.sql").text
@@ -279,41 +280,6 @@ def test_a_killed_reader_ends_its_statement_on_the_server(
     assert run("cat", query / "fine.csv").text == "one\n1\n"
 
 
-@pytest.mark.semantics("S6", "S20", "S23", "S30")
-def test_a_server_that_is_down_is_told_from_one_that_refuses(
-    mounted: Mounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.txt").write_text("unharmed")
-    with postgres_server() as server:
-        name = server.create("main", ("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)"))
-        secret = "wr0ng/one"
-        wrong = database("wrong", server.url(name, quote(secret, safe="")))
-        monkeypatch.setenv("OTHER_URL", server.url("nothing", quote(PASSWORD, safe="")))
-        other = database("other", "${env:OTHER_URL}")
-        mount = mounted(
-            over(server, name, ttl=0.1), wrong, other, folder("notes", tmp_path), expected=["pg|wrong|other"]
-        )
-        table = mount / BASE / "public/t"
-        assert run("cat", table / "rows.csv").text == "id\n1\n"
-        assert errno_of("os.listdir(sys.argv[1])", mount / "bb-database+wrong+postgres") == "EACCES"
-        assert errno_of("os.listdir(sys.argv[1])", mount / "bb-database+other+postgres") == "EHOSTDOWN"
-        for source in ("pg", "wrong", "other"):
-            run("getfattr", "-d", mount / f"bb-database+{source}+postgres")
-        told = shell("getfattr -d bb-*; cat .bbfs/status.json", directory=mount.path).text
-        assert "password authentication failed" in told
-        assert 'database \\"nothing\\" does not exist' in told.replace("\\\\", "\\")
-        for text in (told, mount.log()):
-            for hidden in (secret, quote(secret, safe=""), PASSWORD, quote(PASSWORD, safe="")):
-                assert hidden not in text
-        server.kill()
-        assert errno_of("open(sys.argv[1])", table / "count") == "EHOSTDOWN"
-        assert run("cat", mount / "bb-filesystem+notes+file/a.txt").text == "unharmed"
-        server.start()
-        wait_until(
-            lambda: run("cat", table / "count", status=None).text == "1\n", "the server is asked again", timeout=20
-        )
-
-
 @pytest.mark.semantics("S9", "S14")
 def test_a_sqlite_file_is_a_tree_that_tools_can_copy(mounted: Mounts, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
@@ -345,30 +311,6 @@ def test_a_sqlite_file_is_a_tree_that_tools_can_copy(mounted: Mounts, tmp_path: 
         connection.execute("INSERT INTO users VALUES (31, 'new', NULL, NULL)")
         connection.commit()
     assert json.loads(run("cat", main / "users/row/31.json").text)["name"] == "new"
-
-
-@pytest.mark.semantics("S22")
-def test_a_killed_reader_ends_what_sqlite_does(mounted: Mounts, programs: type[Program], tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
-        connection.execute("CREATE TABLE t (x)")
-    forever = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT count(*) FROM r"
-    mount = mounted(
-        database("lite", f"sqlite:///{tmp_path}/a.db", config={"queries": {"forever": forever}}, timeout=60)
-    )
-    reader = programs("cat", mount / "bb-database+lite+sqlite/query/forever.csv")
-
-    def processes() -> list[int]:
-        """Processor times of the processes that the daemon has started, in hundredths of a second."""
-        times = []
-        for number in Path(f"/proc/{mount.pid}/task/{mount.pid}/children").read_text().split():
-            fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-            times.append(int(fields[11]) + int(fields[12]))
-        return times
-
-    wait_until(lambda: max(processes(), default=0) > 30, "SQLite counts")
-    reader.send(signal.SIGKILL)
-    assert reader.wait(10).status == -signal.SIGKILL
-    wait_until(lambda: max(processes(), default=0) <= 30, "SQLite has stopped")
 
 
 @pytest.mark.semantics("S32", "S33")
@@ -441,32 +383,3 @@ def test_a_row_is_saved_again_just_after_it_was_saved(mounted: Mounts, tmp_path:
         edit = ["vim", "-es", "-N", "-u", "NONE", "-c", "%s/N2/N3/", "-c", "w", "-c", "%s/N3/N4/", "-c", "wq"]
         run(*edit, row)
         assert connection.execute("SELECT * FROM users").fetchall() == [(1, "N4", "dd")]
-
-
-@pytest.mark.semantics("S20.1", "S32")
-def test_no_row_from_before_a_write_comes_back_while_the_server_is_down(mounted: Mounts) -> None:
-    with postgres_server() as server:
-        table = (
-            "CREATE TABLE t (id integer PRIMARY KEY, name text)",
-            "CREATE INDEX ON t (name)",
-            "INSERT INTO t SELECT number, 'Ann' FROM generate_series(1, 30) AS number",
-            "ANALYZE t",
-        )
-        called = {"sql": "SELECT name FROM t WHERE id = :id", "parameters": {"id": "integer"}}
-        config = {"row_limit": 10, "queries": {"called": called, "all": "SELECT DISTINCT name FROM t WHERE id = 1"}}
-        rights = {"capabilities": ["read", "list", "write"], "ttl": 0.1}
-        mount = mounted(over(server, server.create("main", table), config=config, **rights))
-        base = mount / BASE
-        rows = base / "public/t"
-        part = min((rows / "rows").iterdir())
-        files = [rows / "row/1.json", rows / "rows.csv", part, rows / "by/name/Ann/1.json"]
-        files += [base / "query/called?id=1.csv", base / "query/all.csv"]
-        for file in files:
-            assert "Ann" in file.read_text().splitlines()[-1 if file.parent == base / "query" else 1], file
-        for name in ("Bob", "Cid"):
-            (rows / "row/1.json").write_text(json.dumps({"name": name}))
-        server.kill()
-        for file in files:
-            found = run("cat", file, status=None)
-            assert not [line for line in found.text.splitlines() if line in ("1,Ann", "Ann", "1,Bob", "Bob")], file
-            assert '"name":"' not in found.text or '"name":"Cid"' in found.text, file

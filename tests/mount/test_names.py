@@ -11,23 +11,10 @@ URIS = {
     "test://a.txt": "a",
     "test://read%20me.md": "a name with a space",
     "test://host/f%C3%BC.txt": "a name in Unicode",
-    "test://host/100%25.txt": "a percent sign",
-    "test://host/a%2Fb": "a slash that separates nothing",
-    "test://host/../../etc/passwd": "dots",
-    "test://host/.": "a dot",
-    "test://host/q?x=1&y=2#frag": "query and fragment",
-    "test://host/%E2%80%AEtxt.exe": "turned round by a bidi override",
-    "test://host/line%0Abreak": "a control character",
-    "test://host/" + "long" * 100: "a long name",
-    "test://host//double//slash": "empty components",
-    "test://host/double/slash2": "beside them",
     "Mixed-Case://Host/X": "case",
-    "test://host/x": "a name in lower case",
-    "test://host/X": "its twin in upper case",
     "memo:opaque": "no slashes at all",
     "no scheme": "no scheme",
     "git+ssh://host/repo": "a plus in the scheme",
-    "test://": "nothing but a scheme",
 }
 
 
@@ -37,14 +24,6 @@ def docs(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Mo
     scripted = ScriptedServer(base / "server")
     for uri, text in URIS.items():
         scripted.add(uri, text)
-    scripted.add("test://guide", "# of itself", mimeType="text/markdown")
-    scripted.add("test://guide/chapter", "one")
-    scripted.add("test://slash/", "{}", mimeType="application/json")
-    scripted.add_contents(
-        "test://many",
-        {"uri": "test://many/one.txt", "text": "1"},
-        {"uri": "test://many/two.txt", "text": "22"},
-    )
     local = base / "local"
     local.mkdir()
     (local / "file").write_text("local")
@@ -62,14 +41,6 @@ def test_the_root_holds_a_directory_for_each_source_by_its_prefix(docs: Mount) -
     assert run("cat", docs / "bb-filesystem+local+file/file").text == "local"
     schemes = {"test", "Mixed-Case", "memo", "_", "git+ssh"}
     assert set(run("ls", "-A", docs / "mcp-server+docs").text.split()) == {".about.md", *schemes}
-
-
-@pytest.mark.semantics("S2.1")
-def test_a_prefix_with_its_scheme_is_a_link_that_lookup_finds_and_readdir_does_not_list(docs: Mount) -> None:
-    assert run("readlink", docs / "mcp-server+docs+test").text.strip() == "mcp-server+docs/test"
-    assert run("readlink", docs / "mcp-server+docs+git+ssh").text.strip() == "mcp-server+docs/git+ssh"
-    assert run("cat", docs / "mcp-server+docs+test/a.txt").text == "a"
-    assert "docs+test" not in run("ls", "-A", docs.path).text
 
 
 @pytest.mark.semantics("S2.1")
@@ -93,21 +64,6 @@ def test_a_name_of_two_sources_is_no_link(mounted: Mounts, tmp_path: Path) -> No
     assert run("readlink", mount / "other").text.strip() == "bb-memory+twice+memory"
 
 
-@pytest.mark.semantics("S2", "S3", "S4", "S11")
-def test_every_resource_is_reached_by_its_uri_written_as_a_path(docs: Mount) -> None:
-    files = shell("find . -type f -print0", directory=docs / "mcp-server+docs").text.split("\0")[:-1]
-    found: dict[str, str] = {}
-    for file in files:
-        path = docs / "mcp-server+docs" / file
-        uri = run("getfattr", "--only-values", "-n", "user.xdg.origin.url", path).text
-        if uri == "test://many":
-            continue  # a directory of contents, as it turns out when it is loaded
-        text = run("cat", path).text
-        found[uri] = text
-        assert URIS.get(uri, text) == text
-    assert set(URIS) <= set(found)
-
-
 @pytest.mark.semantics("S2.2")
 @pytest.mark.parametrize("uri", ["test://a.txt", "test://read%20me.md", "test://host/f%C3%BC.txt", "memo:opaque"])
 def test_the_uri_as_it_is_printed_leads_to_the_file(docs: Mount, uri: str) -> None:
@@ -116,18 +72,6 @@ def test_the_uri_as_it_is_printed_leads_to_the_file(docs: Mount, uri: str) -> No
         path = docs / (prefix + scheme + separator + rest.removeprefix("//"))
         assert run("cat", path).text == URIS[uri]
         assert run("getfattr", "--only-values", "-n", "user.bbfs.uri", path).text == f"mcp-server+docs+{uri}"
-
-
-@pytest.mark.semantics("S5", "S9")
-@pytest.mark.parametrize("source", ["mcp-server+docs", "mcp-wiki+handbook"])
-def test_several_contents_are_a_directory_of_them(docs: Mount, source: str) -> None:
-    many = docs / source / "test/many"
-    # `find` asks first what it is, `cat` opens it as if it were a file: either must end at a directory.
-    if source == "mcp-server+docs":
-        assert run("find", many, "-type", "f", "-printf", "%f %s\\n").text.splitlines() == ["one.txt 1", "two.txt 2"]
-    else:
-        assert errno_of("open(sys.argv[1], 'rb').read()", many) == "EISDIR"
-    assert run("cat", many / "one.txt", many / "two.txt").text == "122"
 
 
 @pytest.mark.semantics("S6", "S23")
@@ -147,17 +91,3 @@ def test_a_source_that_is_not_there_has_its_directory_and_harms_no_sibling(mount
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone" / "late").write_text("came later")
     assert run("cat", mount / "bb-filesystem+gone+file/late").text == "came later"
-
-
-@pytest.mark.semantics("S6", "S22")
-def test_a_source_that_hangs_slows_no_sibling_down(
-    mounted: Mounts, programs: type, server: ScriptedServer, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("here")
-    server.hang_listing()
-    mount = mounted(server.source("hung"), folder("local", tmp_path))
-    blocked = [programs("ls", mount / "mcp-server+hung") for _ in range(5)]
-    assert run("ls", mount.path).text.split() == ["bb-filesystem+local+file", "mcp-server+hung"]
-    assert run("stat", "-c", "%F", mount / "mcp-server+hung").text.strip() == "directory"
-    assert run("cat", mount / "bb-filesystem+local+file/file").text == "here"
-    assert all(program.running for program in blocked)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Mounts, SourceTable, folder
+from harness import Mounts, SourceTable
 from notion_server import TOKEN, NotionServer, id_of, notion_server
-from programs import Program, errno_of, run, shell, wait_until
+from programs import errno_of, run, shell, wait_until
 
 DIRECTORY = "bb-notion+work+x-notion"
 RULES = "# Rules\n\ntext of rules\n"
@@ -78,20 +78,3 @@ def test_what_was_edited_is_seen_when_the_time_to_live_is_over(server: NotionSer
 def _dashed(name: str) -> str:
     own = id_of(name)
     return "-".join((own[:8], own[8:12], own[12:16], own[16:20], own[20:]))
-
-
-@pytest.mark.semantics("S20", "S22")
-def test_a_server_that_hangs_is_given_up_and_harms_nobody(
-    server: NotionServer, mounted: Mounts, tmp_path: Path, programs: type[Program]
-) -> None:
-    (tmp_path / "x").write_text("unharmed")
-    mount = mounted(work(server, timeout=2), folder("notes", tmp_path))
-    tree: Path = mount / DIRECTORY
-    run("ls", tree / "Handbook")
-    server.control(hang="children")
-    reading = programs("cat", tree / "Handbook" / "Rules.md")
-    assert run("cat", mount / "bb-filesystem+notes+file" / "x").text == "unharmed"
-    done = reading.wait()
-    assert (done.status, b"timed out" in done.err.lower()) == (1, True)
-    server.control(go_on=True)
-    wait_until(lambda: errno_of("open(sys.argv[1]).read()", tree / "Handbook/Rules.md").startswith("OK"), "it goes on")

@@ -4,7 +4,6 @@ The source is one in memory with a file, so that another process can say what is
 """
 
 import fcntl
-import json
 import os
 import re
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, SourceTable
-from programs import PACKAGES, Program, conflicts_of, errno_of, run, shell, wait_until
+from programs import PACKAGES, Program, errno_of, run, shell, wait_until
 
 from bbfs.sources.memory.file import LOCKED_WITHIN, MemoryFile
 
@@ -47,17 +46,6 @@ def stored(tmp_path: Path, name: str) -> str:
     return kept.contents.held[f"memory://{name}"].content.data.decode()
 
 
-def test_shells_and_sed_save_in_place(here: Path, tmp_path: Path) -> None:
-    shell("echo two > new.txt; echo three >> new.txt; echo four | tee -a new.txt", directory=here)
-    assert run("cat", here / "new.txt").text == stored(tmp_path, "new.txt") == "two\nthree\nfour\n"
-    shell("sed -i s/three/3/ new.txt && truncate -s 6 new.txt && : > note.md", directory=here)
-    assert stored(tmp_path, "new.txt") == "two\n3\n"
-    assert stored(tmp_path, "note.md") == ""
-    assert shell("ls -A", directory=here).text.split() == ["new.txt", "note.md"]
-    assert shell("stat -c '%s %a' new.txt .", directory=here).text.split() == ["6", "644", "0", "755"]
-    assert int(shell("df --output=avail . | tail -n 1", directory=here).text) > 0
-
-
 def test_a_file_is_there_at_once_after_a_rename_over_the_same_bytes(here: Path) -> None:
     for name in ("a", "b", "a", "b"):  # git replaces its index by the same bytes
         (here / name).write_text("same")
@@ -83,17 +71,6 @@ def test_a_close_hands_over_while_its_program_reads_the_file(here: Path, tmp_pat
         "print(MemoryFile(sys.argv[2], 1 << 30).read().contents.held['memory://note.md'].content.data); os.close(r)"
     )
     assert errno_of(f"exec({code!r})", here / "note.md", tmp_path / "pad.file") == "b''\nOK None"
-
-
-def test_of_two_writers_one_wins_and_the_other_keeps_its_bytes(here: Path, mounted: Mounts, tmp_path: Path) -> None:
-    other = mounted(pad(tmp_path), expected=["somebody else has changed it"])
-    paths = (here / "note.md", other / DIRECTORY / "note.md")
-    assert conflicts_of((paths[0], "first"), (paths[1], "second")) == [False, True]
-    assert stored(tmp_path, "note.md") == "first"
-    [kept] = other.state.pending()
-    assert kept.with_suffix("").read_text() == "second"
-    assert "Conflict" in json.loads(kept.read_text())["error"]
-    wait_until(lambda: run("cat", other / DIRECTORY / "note.md").text == "first", "the other mount has it too")
 
 
 def test_an_append_to_a_file_that_has_another_size_by_then_is_stale(

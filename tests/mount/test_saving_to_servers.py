@@ -73,49 +73,8 @@ def here(mount: Mount, server: FileServer) -> Iterator[Path]:
     assert not os.listdir(server.root)
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A small tree with an empty file, a large one, and odd names, whose times are whole seconds."""
-    root = tmp_path / "tree"
-    (root / "sub/deeper").mkdir(parents=True)
-    for name, data in {
-        "empty": b"",
-        "large": os.urandom(3 * MIB),
-        "sub/a b.txt": b"text\n" * 100,
-        "sub/deeper/\u00fc#?%.txt": b"\xff\n",
-    }.items():
-        (root / name).write_bytes(data)
-        os.utime(root / name, (1_500_000_000, 1_500_000_000))
-    return root
-
-
 def pending(mount: Mount) -> list[dict[str, object]]:
     return json.loads(mount.bbfs("pending", "list", "--json").text)
-
-
-def test_shells_and_editors_save(here: Path, server: FileServer) -> None:
-    shell("echo one > note.md; echo two >> note.md; echo new | tee new.txt; echo x | tee -a new.txt", directory=here)
-    shell("sed -i s/one/1/ note.md", directory=here)
-    assert (server.root / "note.md").read_bytes() == b"1\ntwo\n"
-    assert (server.root / "new.txt").read_bytes() == b"new\nx\n"
-    for setting in ("nobackup", "backup backupcopy=no", "backup backupcopy=yes", "nowritebackup"):
-        vim = ["vim", "-es", "-N", "-u", "NONE", "-c", f"set {setting}", "-c", "normal Goadded", "-c", "wq", "note.md"]
-        run("env", "-C", here, *vim, timeout=30)
-    assert (server.root / "note.md").read_bytes() == b"1\ntwo\n" + 4 * b"added\n"
-    assert {*os.listdir(server.root)} == {"note.md", "new.txt"}, "nothing that the programs did not keep"
-
-
-def test_trees_are_copied(here: Path, server: FileServer, tree: Path) -> None:
-    shell(f"cp -a {tree} cp; rsync -a {tree}/ rs/; mkdir tar; tar c -C {tree} . | tar x -C tar", directory=here)
-    for name in ("cp", "rs", "tar"):
-        shell(f"diff -r {tree} {server.root / name}; diff -r {tree} {here / name}")
-    if server.scheme != "webdav":  # which keeps no times
-        assert shell(f"rsync -ai --omit-dir-times {tree}/ rs/", directory=here).text == ""
-        assert (server.root / "tar/sub/a b.txt").stat().st_mtime == 1_500_000_000
-    shell(
-        f"echo x >> '{tree}/sub/a b.txt'; rsync -a --inplace {tree}/ rs/; diff -r {tree} {server.root}/rs",
-        directory=here,
-    )
 
 
 @pytest.fixture

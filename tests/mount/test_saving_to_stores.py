@@ -64,26 +64,6 @@ def stored(server: S3Server, key: str) -> httpx2.Response:
     return server.client.get(f"/data/{key}")
 
 
-def test_shells_editors_and_copies_save(mount: Mount, server: S3Server, tmp_path: Path) -> None:
-    here, tree = mount / DIRECTORY, tmp_path / "tree"
-    shell("echo two >> note.md; echo new > new.txt; sed -i s/one/1/ note.md; mkdir d; mv new.txt d/", directory=here)
-    assert stored(server, "note.md").content == b"1\ntwo\n"
-    assert stored(server, "d/new.txt").headers["content-type"].startswith("text/plain")
-    edit = ["-c", "normal Goadded", "-c", "wq", "note.md"]
-    run("env", "-C", here, "vim", "-es", "-N", "-u", "NONE", *edit, timeout=30)
-    assert stored(server, "note.md").content == b"1\ntwo\nadded\n"
-    (tree / "sub").mkdir(parents=True)
-    (tree / "empty").touch()
-    (tree / "sub/text").write_text("text\n" * 1000)
-    (tree / "large").write_bytes(os.urandom(40 << 20))
-    shell(f"cp -r {tree} cp && diff -r {tree} cp", directory=here)
-    shell(f"tar c -C {tree} sub | tar x && diff -r {tree}/sub sub", directory=here)
-    assert stored(server, "cp/large").content == (tree / "large").read_bytes(), "in parts"
-    shell(f"rsync -r --inplace {tree}/ cp/ && rm -r cp sub && rm d/new.txt && rmdir d", directory=here)
-    assert keys(server) == ["note.md"]
-    assert shell("ls -A", directory=here).text == "note.md\n"
-
-
 def test_a_saved_object_keeps_its_type_and_metadata(mounted: Mounts, server: S3Server) -> None:
     kept = {"content-type": "text/x-own", "x-amz-meta-author": "me"}
     server.put("data", "page.html", b"one\n", kept)

@@ -41,14 +41,6 @@ def test_a_search_asks_the_daemon_of_the_mount(mount: Mount) -> None:
     assert mount.bbfs("search", "nothing", status=1).out == b""
 
 
-@pytest.mark.semantics("S22", "S36.2")
-def test_a_source_that_hangs_does_not_hold_the_others(mounted: Mounts) -> None:
-    hung = mcp("hung", [sys.executable, SERVERS / "slow.py", "--count", "1", "--delay", "3600"])
-    mount = mounted(knowledge(), hung)
-    done = mount.bbfs("search", "-l", "--timeout", "2", "lunch")
-    assert done.text.splitlines() == [str(mount / HERE / "soup.txt")]
-
-
 @pytest.mark.semantics("S36.2", "S37.3")
 def test_a_source_that_is_not_connected_costs_a_line_and_two_seconds(mounted: Mounts) -> None:
     mount = mounted(knowledge(), mcp("hung", ["sleep", "3600"]))
@@ -61,23 +53,6 @@ def test_a_source_that_is_not_connected_costs_a_line_and_two_seconds(mounted: Mo
     done = mount.bbfs("grep", "lunch", mount.path, status=2)
     left_out = f"bbfs: {mount.path}/mcp-server+hung: left out: no answer within 2 s\n"
     assert (done.text, done.err.decode()) == (f"{found}:1:lunch\n", left_out)
-
-
-@pytest.mark.semantics("S36.5")
-def test_a_search_is_a_directory_of_links(mount: Mount) -> None:
-    here = mount / ".search" / "renew a certificate"
-    assert run("ls", here).text.splitlines() == ["01 renew.md", "02 issue.md", "results.md", "results.ndjson"]
-    assert run("cat", here / "01 renew.md").text == RESOURCES["tls/renew.md"]
-    assert run("sh", "-c", 'grep -l issued "$0"/*.md', here).text.splitlines()[0] == str(here / "02 issue.md")
-    lines = [json.loads(line) for line in run("cat", here / "results.ndjson").text.splitlines()]
-    assert [line.get("link") for line in lines] == ["01 renew.md", "02 issue.md", None]
-    below = mount / HERE / "tls" / ".search" / "issued"
-    assert run("readlink", "-f", below / "01 issue.md").text == f"{mount / HERE / 'tls' / 'issue.md'}\n"
-    assert run("ls", mount / "bb-filesystem+notes+file" / ".search" / "x").text.split() == [
-        "results.md",
-        "results.ndjson",
-    ]
-    run("ls", mount / ".search" / " ", status=2)
 
 
 @pytest.mark.semantics("S36.6")
@@ -99,12 +74,3 @@ def test_a_walk_never_searches(mounted: Mounts, tmp_path: Path) -> None:
         assert "call " not in log.read_text(), command
     assert run("ls", mount / ".search" / "word").text.split() == ["results.md", "results.ndjson"]
     assert [line for line in log.read_text().splitlines() if line.startswith("call ")] == ['call echo {"text": "word"}']
-
-
-@pytest.mark.semantics("S22", "S36")
-def test_a_hit_is_read_at_once_while_its_search_is_slow(mounted: Mounts, tmp_path: Path) -> None:
-    server = [sys.executable, SERVERS / "calls.py", tmp_path / "log"]  # which never answers the tool `wait`
-    slow = mcp("slow", server, timeout=1, search={"tool": "wait", "query": "q"})
-    mount = mounted(knowledge(), slow, expected=["invalid entry left out"])
-    assert run("cat", mount / ".search" / "issued" / "01 issue.md").text == RESOURCES["tls/issue.md"]
-    assert "slow: no answer within 1 s" in run("cat", mount / ".search" / "renew" / "results.md").text

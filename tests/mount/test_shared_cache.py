@@ -49,7 +49,7 @@ class Machines:
         table = {"shared": self._url, "shared_timeout": 10, **cache}  # a busy machine is no outage
         source = source or self._server.source("docs", **given)
         mount = self._mounted(source, state=state, tables={"cache": table}, expected=expected)
-        wait_until(lambda: "shared cache" in mount.log(), "the cache was tried", timeout=30)
+        wait_until(lambda: "shared cache" in mount.log(), "the cache was tried")
         return mount
 
 
@@ -97,7 +97,7 @@ def test_a_cache_that_dies_is_not_missed(cache: CacheServer, mounted: Mounts, se
         assert len(lines_about_the_cache(mount)) == 1
     cache.start()
     for mount in (one, two):
-        wait_until(lambda mount=mount: "is there again" in mount.log(), "the cache is used again", timeout=30)
+        wait_until(lambda mount=mount: "is there again" in mount.log(), "the cache is used again")
     server.add("test://d/new", "after the outage\n")
     for mount in (one, two):
         mount.bbfs("refresh", mount.path)

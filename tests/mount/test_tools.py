@@ -119,22 +119,6 @@ def test_programs_read_a_result_whole(tools: Calls, tmp_path: Path) -> None:
         assert len(tools.calls()) == count, name
 
 
-@pytest.mark.semantics("S31")
-def test_arguments_are_the_query(tools: Calls) -> None:
-    assert tools.cat("echo?text=größer & besser".replace("&", "%26")) == "größer & besser".encode()
-    assert tools.cat("echo?times=2&text=a%2Fb") == b"a/ba/b"
-    assert tools.cat('echo?text=x&tags=["a,b"]') == tools.cat("echo?text=x&tags=a&tags=b") == b"x"
-    assert tools.cat("odd%2Fname%20%2541?an argument.=x") == b"odd/name %41 5"
-    given = [line.partition(" ") for line in tools.calls()]
-    assert [json.loads(arguments) for _, _, arguments in given[:4]] == [
-        {"text": "größer & besser"},
-        {"text": "a/b", "times": 2},
-        {"text": "x", "tags": ["a,b"]},
-        {"text": "x", "tags": ["a", "b"]},
-    ]
-    assert given[4][2].endswith('{"an argument.": "x"}')
-
-
 @pytest.mark.semantics("S31.1")
 def test_slashes_may_stay_where_a_value_begins_with_one_and_in_urls(tools: Calls, tmp_path: Path) -> None:
     path = "echo?text=/srv/my notes/a.md"
@@ -212,28 +196,6 @@ def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
     assert refusal in tools.mount.log()
     shell('test -e "$1" && ls -d "$1"; ! grep -q . "$1"', tools.tool / "write?text=x")
     assert len(tools.calls()) == 2
-
-
-@pytest.mark.semantics("S31", "S5")
-def test_several_parts_are_a_directory_after_they_were_asked_for(tools: Calls) -> None:
-    path = tools.tool / "several?"
-    assert errno_of("os.listdir(sys.argv[1])", path) == "ENOTDIR"
-    assert tools.calls() == []
-    assert run("cat", path, status=1).err.endswith(b"Is a directory\n")
-    assert tools.calls() == ["several {}"]
-    listed = run("ls", "-1", path).text.split()
-    assert listed == ["1.txt", "2.png", "7", "elsewhere.url", "guide", "notes.md", "passwd.url", "structured.json"]
-    links = shell("readlink 7 guide", directory=path).text.split()
-    assert links == ["../../doc/page/7", "../../doc/guide"]
-    read = shell("cat 1.txt 7 guide notes.md elsewhere.url passwd.url structured.json", directory=path).text
-    assert read == (
-        "number 1content of doc://page/7\ncontent of doc://guide\n# notes\n"
-        "[InternetShortcut]\nURL=https://example.org/elsewhere\n"
-        "[InternetShortcut]\nURL=../../../../etc/passwd\n"
-        '{\n  "calls": 1\n}\n'
-    )
-    shell('ls -lR "$1"; grep -r number "$1"; find -L "$1" -type f -exec wc -c {} +; tar -chf /dev/null -C "$1" .', path)
-    assert tools.calls() == ["several {}"]
 
 
 @pytest.mark.semantics("S22", "S31")

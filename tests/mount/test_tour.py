@@ -68,7 +68,7 @@ def test_a_killed_database_a_stalled_store_and_a_failing_api_harm_no_other(serve
         servers.pets.answer_all("")
         servers.postgres.start()
     for path in (postgres / "rows.ndjson", api / "4" / "index.json", store / "large.bin"):
-        wait_until(lambda path=path: errno_of(opened, path).startswith("OK"), f"{path} is back", timeout=20)
+        wait_until(lambda path=path: errno_of(opened, path).startswith("OK"), f"{path} is back")
 
 
 def others_are_well(mount: Mount) -> None:

@@ -1,13 +1,12 @@
 """Collections of vectors on a real mount: searches by name, links to what they find, and what a walk costs."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from embedding_endpoint import Endpoint, config, endpoint
 from harness import Mounts, SourceTable
-from programs import Done, run, shell
+from programs import run, shell
 from vectors import notes_file
 
 DIRECTORY = "bb-vector_search+kb+sqlite"
@@ -52,23 +51,3 @@ def test_a_search_and_the_neighbours_are_directories_of_links(
     assert run("readlink", near / "01 7.json").text == "../../point/7.json\n"
     assert '"body": "coffee beans"' in run("cat", near / "01 7.json").text
     assert '"score": ' in run("cat", near / "results.json").text
-
-
-@pytest.mark.semantics("S36")
-def test_a_search_of_all_sources_finds_points_by_their_meaning(
-    mounted: Mounts, tmp_path: Path, running: Endpoint
-) -> None:  # fmt: skip
-    mount = mounted(kb(tmp_path, running))
-
-    def search(*arguments: str) -> Done:
-        return mount.bbfs("search", "--timeout", "20", "--json", *arguments, status=None)
-
-    first = json.loads(search("-n", "1", "expired").out)[0]
-    assert first["path"] == str(mount / DIRECTORY / "notes" / "point" / "1.json")
-    assert (first["uri"], first["snippet"]) == ("bb-vector_search+kb+sqlite://notes/point/1.json", "renew certificate")
-    assert run("cat", first["path"]).text.startswith('{"id": 1,')
-    running.wrong = lambda _request: (502, {})
-    failed = search("brew")
-    assert failed.status == 1
-    assert b"502" in failed.err
-    assert b"not searched: kb (by meaning only)" in search("--mode", "words", "expired").err

@@ -56,31 +56,6 @@ def inode(path: Path) -> int:
     return int(run("stat", "-c", "%i", path).text)
 
 
-@pytest.mark.semantics("S7")
-def test_inodes_are_the_same_across_lookups_listings_and_mounts(
-    mounted: Mounts, server: ScriptedServer, tmp_path: Path
-) -> None:
-    server.add("test://d/a.txt", OLD)
-    server.add("test://d/b.txt", NEW, size=len(NEW))
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "dir" / "file").write_text("x")
-    (tmp_path / "dir" / "link").symlink_to("file")
-    seen: list[str] = []
-    for _ in range(2):
-        mount = mounted(server.source("docs"), folder("local", tmp_path / "dir"))
-        for command in ("find . -printf '%i %P\\n' | sort", "stat -c %s mcp-server+docs/test/d/* >/dev/null"):
-            shell(command, directory=mount.path)
-        shell("cat mcp-server+docs/test/d/* >/dev/null", directory=mount.path)
-        seen.append(shell("find . -printf '%i %P\\n' | sort", directory=mount.path).text)
-        by_readdir = shell("ls -1Ai mcp-server+docs/test/d", directory=mount.path).text
-        assert {line.split()[0] for line in by_readdir.splitlines()} <= {
-            line.split()[0] for line in seen[-1].splitlines()
-        }
-        mount.stop()
-    assert seen[0] == seen[1]
-    assert len({line.split()[0] for line in seen[0].splitlines()}) == 11
-
-
 @pytest.mark.semantics("S7.1", "S12.5", "S13")
 @pytest.mark.parametrize("entry_ttl", [0, 3600])
 def test_a_new_content_of_a_resource_is_a_new_inode_and_the_open_file_stays_what_it_was(
@@ -97,30 +72,6 @@ def test_a_new_content_of_a_resource_is_a_new_inode_and_the_open_file_stays_what
     assert run("wc", "-c", path).text.split()[0] == str(len(NEW))
     assert reader.rest() == OLD
     assert run("cat", path).text == NEW
-
-
-@pytest.mark.semantics("S7.1", "S13")
-def test_a_changed_local_file_is_a_new_inode(mounted: Mounts, programs: type[Program], tmp_path: Path) -> None:
-    root = tmp_path / "folder"
-    root.mkdir()
-    mount = mounted(folder("local", root, ttl=0))
-    # A large file that is rewritten in place may be gone for a reader: the kernel need not keep all of its pages.
-    for size, way in ((100, "replaced"), (100, "rewritten"), (3_000_000, "replaced")):
-        file, path = root / f"{way}-{size}", mount / f"bb-filesystem+local+file/{way}-{size}"
-        old, new = ("0123456789" * size)[:size], ("abcdefghi\n" * size)[: size + 5]
-        file.write_text(old)
-        assert run("cat", path).text == old
-        before = inode(path)
-        assert inode(path) == before
-        reader = Reader(programs, path, tmp_path / file.name)
-        if way == "replaced":
-            (root / ".new").write_text(new)
-            (root / ".new").replace(file)
-        else:
-            file.write_text(new)
-        assert run("cat", path).text == new
-        assert inode(path) != before
-        assert reader.rest() == old
 
 
 @pytest.mark.semantics("S13")

@@ -119,10 +119,11 @@ def unexpected_lines(log: str, expected: Sequence[str]) -> list[str]:
     ]
 
 
-def _outlives(child: int) -> bool:
+def _command_of(process: int) -> list[bytes]:
+    """The words with which a process was started; none when it has ended."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[3:4] in ([NOTIFIER], [LEFTOVERS])
-    return False
+        return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    return []
 
 
 def mount_command(python: str | Path = sys.executable) -> list[str]:
@@ -198,8 +199,17 @@ class Mount:
         return mountpoint.mount_at(str(self.path)) not in (None, self._below)
 
     def children(self) -> list[int]:
-        """The PIDs of the daemon's children, those of all its threads, but for the processes that outlive it."""
-        return [child for child in children_of(self.pid) if not _outlives(child)]
+        """The PIDs of the daemon's children, those of all its threads, but for the processes that outlive it.
+
+        A child that runs no program of its own yet may become one of these.
+        """
+        own = _command_of(self.pid)
+        found = {child: _command_of(child) for child in children_of(self.pid)}
+        return [
+            child
+            for child, command in found.items()
+            if command != own and command[3:4] not in ([NOTIFIER], [LEFTOVERS])
+        ]
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
