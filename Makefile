@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign fuzz picture dist check-dist site install docs lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign booted fuzz picture dist check-dist site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -8,6 +8,7 @@ FUZZ := .venv/.installed-fuzz
 PICTURE := .venv/.installed-picture
 SAVES := .venv/.installed-saves
 FOREIGN := .venv/.installed-foreign
+BOOTED := .venv/.installed-booted
 DIST := .venv/.installed-dist
 SITE := .venv/.installed-site
 
@@ -55,6 +56,9 @@ passed: $(TEST)  ## a million random operations on a passed folder, compared wit
 foreign: $(FOREIGN)  ## suites of others on each kind of mount (hours); make foreign ARGS='--kind folder calls copies'
 	.venv/bin/python tests/foreign/suites.py $(ARGS)
 
+booted: $(BOOTED)  ## the units of bbfs under a systemd that boots in a container (as root; two minutes)
+	/usr/bin/python3 tests/booted/boot.py
+
 fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
 	.venv/bin/python fuzz/run.py $(ARGS)
 
@@ -84,7 +88,7 @@ lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgr
 	scripts/lock $(UPGRADE)
 
 clean:
-	rm -rf .foreign .fuzz .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
+	rm -rf .booted .foreign .fuzz .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
 $(RUN): pyproject.toml locks/requirements-uv.lock locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
 	scripts/install run
@@ -97,6 +101,9 @@ $(SAVES): $(TEST)
 
 $(FOREIGN): $(TEST)
 	scripts/install foreign
+
+$(BOOTED): $(RUN)
+	scripts/install booted
 
 $(BENCH): $(TEST) locks/requirements-rivals.lock
 	scripts/install bench
