@@ -294,7 +294,8 @@ class DetectsRemoved(CanWrite, Protocol):
     def detects_removed(self, expected: Expected) -> bool:
         """Return whether `remove` itself compares this state with that of the source, in one step or just before.
 
-        Then bbfs asks for the state only if `remove` raises Conflict. Asks nothing.
+        Then bbfs asks for the state only if `remove` raises Conflict. If a load finds the expected content after all,
+        bbfs calls `remove` again, without the version. Asks nothing.
         """
         ...
 

@@ -37,7 +37,8 @@ class SourceNames:
     @staticmethod
     async def _removed(source: Source, handler: CanWrite, native_uri: str, expected: Expected) -> None:
         """Let a source remove what has the expected state, after a comparison where the source has none."""
-        if isinstance(handler, DetectsRemoved) and handler.detects_removed(expected):
+        detects = isinstance(handler, DetectsRemoved) and handler.detects_removed(expected)
+        if detects:
             with suppress(Conflict):  # the same bytes may have another ETag by now, and only a load tells
                 with source.changing():
                     await handler.remove(native_uri, expected)
@@ -45,6 +46,8 @@ class SourceNames:
         state = expected
         if not handler.detects_conflicts and expected.exists is not None:
             state = await require_state(source, native_uri, expected)
+            if detects:
+                state = replace(state, version=None)  # a load has just compared it
         with source.changing():
             await handler.remove(native_uri, state)
 

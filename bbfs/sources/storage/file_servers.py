@@ -7,10 +7,12 @@ change is never sent twice: after its connection broke, it is not known if the s
 """
 
 import ftplib
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import IO, Any, Protocol
 
+from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -30,7 +32,7 @@ from bbfs.model.values import Content, WriteOperation
 from bbfs.model.versions import Expected
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
-from bbfs.sources.storage.filesystems import FilesystemBackend, described
+from bbfs.sources.storage.filesystems import PART, FilesystemBackend, described
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.unfinished import is_idle, is_left, is_of_others, is_own, new_name
 
@@ -39,6 +41,8 @@ _FTP_ERRORS: dict[str, type[BbfsError]] = {
     "501": NotSupported, "502": NotSupported, "504": NotSupported, "530": LoginRequired, "552": NoSpace,
 }  # fmt: skip
 """By the code of a reply (RFC 959, section 4.2). All others refuse: 550 is for most reasons."""
+_DIGEST = re.compile(f"[0-9a-f]{{{2 * DIGEST_BYTES}}}")
+"""The version of a content that was read whole. That of a larger one is its time and its size."""
 _FULL = ("no space left", "quota exceeded")
 """What servers write of ENOSPC and EDQUOT, whatever the code of the reply."""
 
@@ -92,6 +96,17 @@ class Connection(Protocol):
         ...
 
 
+class Comparing(Connection, Protocol):
+    """A connection to a server whose files can be compared in few waits."""
+
+    def has(self, path: str, version: str, most: int) -> bool:
+        """Return whether a path has a file with the bytes of this digest.
+
+        False also if the file has more than `most` bytes, is changed meanwhile, or cannot be opened.
+        """
+        ...
+
+
 class FileServerBackend(FilesystemBackend):
     """One directory of a server that can be written."""
 
@@ -135,8 +150,15 @@ class FileServerBackend(FilesystemBackend):
             self._left.setdefault(staged[:-1], set()).add(staged[-1])
             raise
 
+    def detects_removed(self, expected: Expected) -> bool:
+        is_digest = expected.version is not None and _DIGEST.fullmatch(expected.version) is not None
+        return is_digest and expected.exists is True and self._place.scheme == "sftp"
+
     async def delete(self, path: Names, expected: Expected) -> None:
-        await self._changed(path, lambda fs: fs.erase(self._path(path)), is_directory=False)
+        if self.detects_removed(expected):
+            await self._call(path, self._delete_version, path, expected.version)
+        else:
+            await self._changed(path, lambda fs: fs.erase(self._path(path)), is_directory=False)
 
     async def make_directory(self, path: Names) -> None:
         await self._call(path, self._make_directory, path)
@@ -165,6 +187,13 @@ class FileServerBackend(FilesystemBackend):
         return await self._call(path, self._stamp, path, seconds)
 
     # -- in a thread -------------------------------------------------------------------------------------------------
+
+    def _delete_version(self, fs: Comparing, path: Names, version: str) -> None:
+        """Remove a file just after it was compared, by the same thread. Raise Conflict unless it has these bytes."""
+        if not fs.has(self._path(path), version, PART):
+            raise Conflict(f"{self._what(path)}: somebody else has changed it")
+        with self._changing(fs, path):
+            fs.erase(self._path(path))
 
     async def _changed(self, path: Names, change: Callable[[Connection], None], *, is_directory: bool) -> None:
         """Make a change to something that is there."""

@@ -248,6 +248,113 @@ async def test_a_file_that_another_machine_uploads_is_not_removed(handler: Stora
     assert parts(server) == {begun: b"half", "a": NEW}
 
 
+REMOVAL = ["lstat", "open", "read", "close", "lstat", "remove"]
+
+
+def seen(data: bytes) -> Expected:
+    """Return the state of a file whose bytes the mount has loaded or stored."""
+    return Expected(exists=True, version=MemoryContent(data).version)
+
+
+@pytest.mark.semantics("S32.20")
+@pytest.mark.parametrize(
+    ("data", "waits", "asked"),
+    [(OLD, (2, 3, 1), REMOVAL), (b"", (1, 1), ["lstat", "remove"])],
+    ids=["small", "empty"],
+)
+async def test_a_file_is_compared_and_removed_in_few_waits(
+    handler: StorageHandler, server: SftpServer, data: bytes, waits: tuple[int, ...], asked: list[str]
+) -> None:
+    (server.root / "a").write_bytes(data)
+    assert handler.detects_removed(seen(data))
+    server.group(*waits)
+    await handler.remove(uri_of(handler), seen(data))
+    assert server.asked == asked
+    assert parts(server) == {}
+
+
+@pytest.mark.semantics("S32.11", "S32.20")
+@pytest.mark.parametrize("step", range(REMOVAL.index("remove")))
+@pytest.mark.parametrize("theirs", [b"OLD", b"theirs", b"", None])
+async def test_a_change_by_somebody_else_before_a_removal_stays(
+    handler: StorageHandler, server: SftpServer, step: int, theirs: bytes | None
+) -> None:
+    """All of them but one: of the same size, within the second, after the bytes were read."""
+    file = server.root / "a"
+    file.write_bytes(OLD)
+
+    def change(name: str, transport: paramiko.Transport) -> None:
+        if len(server.asked) == step + 1:
+            file.unlink()
+            if theirs is not None:
+                file.write_bytes(theirs)
+                os.utime(file, (1, 1))
+
+    server.meet = change
+    with pytest.raises(Conflict):
+        await handler.remove(uri_of(handler), seen(OLD))
+    assert parts(server) == ({} if theirs is None else {"a": theirs})
+    assert "remove" not in server.asked
+
+
+@pytest.mark.semantics("S32.20")
+@pytest.mark.parametrize(
+    ("kind", "data"), [("link", OLD), ("link", b""), ("directory", OLD), ("directory", b""), ("pipe", b"")]
+)
+async def test_what_is_no_file_any_more_is_not_removed(
+    handler: StorageHandler, server: SftpServer, kind: str, data: bytes
+) -> None:
+    (server.root / "b").write_bytes(data)
+    if kind == "link":
+        (server.root / "a").symlink_to("b")
+    elif kind == "directory":
+        (server.root / "a").mkdir()
+    else:  # no program has seen it with bytes; an open would hold the server
+        os.mkfifo(server.root / "a")
+    with pytest.raises(Conflict):
+        await handler.remove(uri_of(handler), seen(data))
+    assert {"a", "b"} == {each.name for each in server.root.iterdir()}
+
+
+@pytest.mark.semantics("S32.20")
+async def test_a_large_file_is_not_compared_by_its_removal(handler: StorageHandler, server: SftpServer) -> None:
+    (server.root / "a").write_bytes(LARGE)
+    with pytest.raises(Conflict):
+        await handler.remove(uri_of(handler), seen(LARGE))
+    assert server.asked == ["lstat", "open", "close", "lstat"]
+    assert not handler.detects_removed(Expected(exists=True, version=f"{1:x}-{len(LARGE):x}"))
+    await handler.remove(uri_of(handler), Expected(exists=True))
+    assert parts(server) == {}
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.parametrize("step", range(len(REMOVAL)))
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_a_failure_at_any_step_of_a_removal_removes_the_file_or_says_why_not(
+    handler: StorageHandler, server: SftpServer, step: int, is_cut: bool
+) -> None:
+    (server.root / "a").write_bytes(OLD)
+
+    def fail(name: str, transport: paramiko.Transport) -> int | None:
+        if len(server.asked) != step + 1:
+            return None
+        return transport.close() if is_cut else SFTP_FAILURE
+
+    server.meet = fail
+    if REMOVAL[step] == "remove":
+        with pytest.raises(Unreachable if is_cut else Denied):
+            await handler.remove(uri_of(handler), seen(OLD))
+        assert parts(server) == ({} if is_cut else {"a": OLD})
+    elif REMOVAL[step] == "open" and not is_cut:
+        with pytest.raises(Conflict):
+            await handler.remove(uri_of(handler), seen(OLD))
+        assert parts(server) == {"a": OLD}
+    else:  # it connects again before anything is done
+        await handler.remove(uri_of(handler), seen(OLD))
+        assert parts(server) == {}
+    assert server.asked.count("remove") == (0 if REMOVAL[step] == "open" and not is_cut else 1), "none is sent again"
+
+
 STAGED = ["lstat", "lstat", "setstat", "extended"]
 """The requests of a rename over a file whose new content is staged."""
 

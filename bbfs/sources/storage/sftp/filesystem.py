@@ -17,11 +17,14 @@ from urllib.parse import urlsplit
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
+from bbfs.model.digest import digest_of
 from bbfs.model.errors import BbfsError, ConfigError, Denied, LoginRequired
 from bbfs.sources.options import local_path
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.sftp.requests import Attributes, Requests
 from bbfs.sources.storage.sftp.ssh_config import Host, host_of
+
+_OF_NOTHING = digest_of(b"")
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
@@ -166,13 +169,34 @@ class _Sftp(SFTPFileSystem):
         They are fewer at the end of the file. A server may also send fewer than it was asked for.
         """
         requests, name = self._requests(), path.encode()
-        handle = requests.handle(requests.open_old(name))
-        asked = requests.read(handle, offset, length)
-        closed, looked = requests.close(handle), requests.lstat(name)
-        data = b"".join([requests.data(each) for each in asked])
-        with suppress(FileNotFoundError, PermissionError):
-            requests.finish(closed)
-        return data, _entry(requests.attributes(looked))
+        data, now = _part(requests, requests.handle(requests.open_old(name)), name, offset, length)
+        return data, _entry(now)
+
+    def has(self, path: str, version: str, most: int) -> bool:
+        """Return whether a path has a file with the bytes of this digest, in two waits; in one if these are none.
+
+        False also if the file has more than `most` bytes, is changed meanwhile, or cannot be opened.
+        """
+        requests, name = self._requests(), path.encode()
+        looked = requests.lstat(name)
+        if version == _OF_NOTHING:  # that of a pipe, too, and a server would wait in the open
+            with suppress(FileNotFoundError):
+                return _is_file(requests.attributes(looked), 0)
+            return False
+        opened = requests.open_old(name)
+        try:
+            handle = requests.handle(opened)
+        except OSError as error:
+            if not (isinstance(error, FileNotFoundError | PermissionError) or self.has_refused(error)):
+                raise
+            return False
+        try:
+            said = requests.attributes(looked)
+            length = said.size if _is_file(said, most) else 0
+            data, now = _part(requests, handle, name, 0, length or 0)
+        except FileNotFoundError:
+            return False
+        return now == said and digest_of(data) == version
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -316,6 +340,21 @@ class _Upload:
             with suppress(OSError, EOFError):
                 self._requests.close(self.handle)
                 self._requests.send()
+
+
+def _part(requests: Requests, handle: bytes, name: bytes, offset: int, length: int) -> tuple[bytes, Attributes]:
+    """Read bytes of an open file and close it, by requests that are sent together. Return what its path has then."""
+    asked = requests.read(handle, offset, length)
+    closed, looked = requests.close(handle), requests.lstat(name)
+    data = b"".join([requests.data(each) for each in asked])
+    with suppress(FileNotFoundError, PermissionError):
+        requests.finish(closed)
+    return data, requests.attributes(looked)
+
+
+def _is_file(said: Attributes, most: int) -> bool:
+    """Return whether a path is a file, no link or pipe, of at most so many bytes."""
+    return stat.S_ISREG(said.mode or 0) and said.size is not None and said.size <= most
 
 
 def _entry(said: Attributes) -> dict[str, Any]:
