@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 UNIT, POINT, CONFIG = "bbfs-docs.service", Path("/mnt/bbfs/docs"), Path("/etc/bbfs/docs.toml")
@@ -27,18 +27,10 @@ class Failed(Exception):
     """What was expected and did not come."""
 
 
-def run(*words: str, status: int | None = 0, user: str | None = None, **environ: str) -> str:
+def run(*words: str, status: int | None = 0, environ: Mapping[str, str] | None = None) -> str:
     """Run a program, and return what it prints. Raise Failed for another exit status; None allows each."""
-    done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        user=user,
-        env=os.environ | environ,
-        cwd="/",
-        check=False,
-    )
+    env = os.environ | (environ or {})
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env=env, cwd="/", check=False)
     if status is not None and done.returncode != status:
         raise Failed(f"{' '.join(words)}: exit status {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -208,11 +200,11 @@ class Boot:
         words = [self._bbfs, "service", "install", "docs", "--config", f"{home}/docs.toml", "--now"]
         (home / "docs.toml").write_text(SOURCE.format("notes", NOTES))
         there = {"XDG_RUNTIME_DIR": f"/run/user/{uid}", "HOME": str(home)}
-        run("runuser", "-u", "me", "--", *words, **there)
+        run("runuser", "-u", "me", "--", *words, environ=there)
         path = home / "bbfs/docs/bb-filesystem+notes+file/hello.txt"
         require(read(path, "me") == "hello", f"the user reads the mount: {read(path, 'me')}")
         require("Permission denied" in read(path), "nobody else does")
-        run("runuser", "-u", "me", "--", self._bbfs, "service", "uninstall", "docs", **there)
+        run("runuser", "-u", "me", "--", self._bbfs, "service", "uninstall", "docs", environ=there)
         require(mounts(home / "bbfs/docs") == 0, "it is unmounted")
         return "installed, started, read by that user alone, uninstalled"
 
