@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign booted fuzz picture dist check-dist site install docs lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign booted fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -70,6 +70,18 @@ dist: $(DIST)  ## what a release has, in dist/, with wheels of pyfuse3 for machi
 
 check-dist: $(DIST)  ## install from dist/ where there is no compiler, and mount
 	scripts/dist check
+
+deb: dist  ## Debian packages of what is in dist/, one for each Python
+	scripts/deb
+
+check-deb:  ## install, use, upgrade and purge them in fresh roots of their distributions; needs root and mmdebstrap
+	scripts/check-deb $(SUITES)
+
+image:  ## a container image of the package for Debian 12, by podman, buildah or docker
+	scripts/image build
+
+check-image:  ## build it on a fresh Debian 12, serve and mount in it; needs root, buildah and mmdebstrap
+	scripts/image check
 
 site: $(SITE)  ## the documents as a site in build/site/site, with all its links checked
 	build/site-tools/bin/python scripts/site_of_documents.py stage build/site
