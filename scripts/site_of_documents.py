@@ -44,8 +44,9 @@ FIRST = "README.md"
 _STYLE = """\
 .md-grid { max-width: 84rem; }
 .md-typeset th code, .md-typeset td:first-child code { white-space: nowrap; }
+.md-typeset thead:not(:has(th:not(:empty))) { display: none; }
 """
-"""Room for the tables of options, and whole names in them."""
+"""Room for the tables of options, whole names in them, and no head where a table has none."""
 _LINK = re.compile(r"""(?<=\]\()[^)\s]+(?=\))|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")
 _FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 _markdown = MarkdownIt("commonmark").enable("table")
