@@ -1,6 +1,8 @@
 """What is on disk serves the next mount, a source that is down, and contents that memory has no room for."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,14 @@ def rss(pid: int) -> int:
     raise AssertionError("no VmRSS")
 
 
-def kept_files(state: State) -> list[Path]:
-    """The contents on disk."""
-    return sorted(path for path in (state.home / "cache/bbfs/contents").glob("??/*"))
+def kept(state: State) -> list[str]:
+    """The digests of the contents on disk, in files and in the index."""
+    directory = state.home / "cache/bbfs/contents"
+    found = [path.name for path in directory.glob("??/*")]
+    if (directory / "index.sqlite").exists():
+        with closing(sqlite3.connect(directory / "index.sqlite")) as db:
+            found += [row[0] for row in db.execute("SELECT digest FROM small UNION SELECT digest FROM content")]
+    return found
 
 
 def fill(server: ScriptedServer, count: int = 30) -> None:
@@ -49,6 +56,7 @@ def test_after_a_remount_nothing_fresh_is_asked_for(mounted: Mounts, server: Scr
     first = mounted(source, state=state)
     seen = walk(first / "mcp-server+docs")
     first.stop()
+    assert len(kept(state)) == 32
     asked = server.log()
     assert server.reads() == 31
     second = mounted(source, state=state)
@@ -109,7 +117,7 @@ def test_without_room_on_disk_the_log_names_the_limits(mounted: Mounts, server: 
     mount = mounted(server.source("docs", **options), tables={"cache": cache}, expected=[limits])
     assert errno_of("open(sys.argv[1]).read()", mount / "mcp-server+docs/test/large") == "EFBIG"
     mount.stop()
-    assert kept_files(mount.state) == []
+    assert kept(mount.state) == []
 
 
 def test_nothing_of_a_local_folder_and_of_what_must_not_be_is_on_disk(
@@ -121,7 +129,7 @@ def test_nothing_of_a_local_folder_and_of_what_must_not_be_is_on_disk(
     mount = mounted(server.source("docs", disk=False), folder("here", tmp_path / "local"))
     assert run("cat", mount / "mcp-server+docs/test/a", mount / "bb-filesystem+here+file/file").text == "secretlocal"
     mount.stop()
-    assert kept_files(mount.state) == []
+    assert kept(mount.state) == []
 
 
 @pytest.mark.semantics("S26")

@@ -1,7 +1,6 @@
 """A change that is told while a load, a read or a write of the disk is under way: nothing older is fresh afterwards."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from math import inf
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import trio
 from fakes import FlatSource, World, settled, until
 
 from bbfs.model.errors import Unreachable
-from bbfs.resources.cache.disk import DiskCache, Key
+from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.loading import tiers as tiered
 from bbfs.resources.source.fingerprint import fingerprint
@@ -36,11 +35,11 @@ class StoppingDisk(DiskCache):
             trio.from_thread.run(step)
         return found
 
-    def put(self, entries: Sequence[tuple[Key, Cached]], now: float = inf) -> bool:
+    def put(self, *entries: Any, **options: Any) -> bool:
         step, self.before_put = self.before_put, None
         if step is not None:
             trio.from_thread.run(step)
-        return super().put(entries, now)
+        return super().put(*entries, **options)
 
 
 @pytest.fixture

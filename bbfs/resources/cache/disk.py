@@ -1,8 +1,10 @@
-"""The contents on disk: files named by the digest of their bytes, and an index. All processes of a user share them.
+"""The contents on disk: small ones in an index, others in files named by their digest. All processes of a user share
+them.
 
-Losing any of it costs requests only. Nothing is synced to the disk; instead a read verifies the digest, and drops a
-file that a crash has torn. Files are added and removed within transactions of the index, so no process removes what
-another has just stored. An open file can be read after it was removed.
+A new file takes ten times the processor time of a row. Losing any of it costs requests only. No file is synced to the
+disk; instead a read verifies the digest, and drops a content that a crash has torn. Files are added and removed within
+transactions of the index, so no process removes what another has just stored. An open file can be read after it was
+removed.
 
 Every method but `absent` blocks and belongs in a thread; any thread may call.
 """
@@ -38,6 +40,10 @@ log = logging.getLogger(__name__)
 Key = tuple[str, str]
 """Fingerprint of a source and native URI of a resource."""
 
+SMALL = 16 << 10
+"""Bytes of a resource below which its contents are rows of the index."""
+SPARE = 0.25
+"""The part of the bound up to which the index may have free pages, for later contents."""
 FULL_UNTIL = 0.9
 """The part of the bound down to which contents are evicted once it is reached."""
 REMOVED_AT_ONCE = 512
@@ -58,13 +64,17 @@ class DiskCache:
     """The contents in one directory, within a bound. Failures are logged and count as misses.
 
     max_bytes: bytes on disk of all contents of all processes; each process keeps its own bound when it adds.
-    clock: seconds since the epoch.
+    clock: seconds since the epoch. small: bytes of a resource below which its contents are rows of the index.
     """
 
-    def __init__(self, directory: Path, max_bytes: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, directory: Path, max_bytes: int, clock: Callable[[], float] = time.time, *, small: int = SMALL
+    ) -> None:
         """Open the cache. Raises OSError or sqlite3.Error if the directory cannot be used."""
         self.max_bytes = max_bytes
+        self._small = small
         self._directory = directory
+        self._index_path = directory / "index.sqlite"
         self._clock = clock
         self._lock = threading.Lock()
         self._limiter = trio.CapacityLimiter(4)
@@ -90,14 +100,13 @@ class DiskCache:
             own_directory(path)
 
     def _open(self) -> DiskIndex:
-        path = self._directory / "index.sqlite"
         try:
-            return DiskIndex(path)
+            return DiskIndex(self._index_path)
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
-            set_aside(path, error)
-            return DiskIndex(path)
+            set_aside(self._index_path, error)
+            return DiskIndex(self._index_path)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -122,18 +131,19 @@ class DiskCache:
     def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
         """Return what is cached of a resource, verified, or None.
 
-        in_memory: bytes up to which the contents are read into memory; larger ones stay in their files.
+        in_memory: bytes up to which the contents are read into memory; larger ones stay in their files, if they have
+        some.
         """
         found = None
         with self._guarded():
             found = self._index.find(source, uri)
         if found is None:
             return None
-        headers, fetched_at, ttl, etag, stale = found
-        whole = sum(header.size for header in headers) <= in_memory
+        headed, fetched_at, ttl, etag, stale = found
+        whole = sum(header.size for header, _ in headed) <= in_memory
         parts: list[Part] = []
-        for header in headers:
-            content = self._content(header.digest, header.size, whole=whole)
+        for header, data in headed:
+            content = self._content(header.digest, header.size, data, whole=whole)
             if content is None:
                 log.info("a content in the disk cache is gone or damaged, and is dropped: %s", header.digest)
                 self._drop(header.digest)
@@ -141,14 +151,18 @@ class DiskCache:
             parts.append(header.part(content))
         now = self._clock()
         with self._guarded():
-            self._used.update((header.digest, now) for header in headers)
+            self._used.update((header.digest, now) for header, _ in headed)
             if len(self._used) >= TOUCHED_AT_ONCE:
                 with self._index.changing():
                     self._note_uses()
         return Cached(tuple(parts), fetched_at, ttl, etag, stale)
 
-    def _content(self, digest: str, size: int, *, whole: bool) -> MemoryContent | StoredContent | None:
-        """Return a content, or None if its file is missing or has another digest."""
+    def _content(
+        self, digest: str, size: int, data: bytes | None, *, whole: bool
+    ) -> MemoryContent | StoredContent | None:
+        """Return a content, or None if its file is missing, or bytes have another digest. data: those of its row."""
+        if data is not None and (whole or not self._path(digest).exists()):
+            return MemoryContent(data, digest) if digest_of(data) == digest else None
         try:
             number = os.open(self._path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             descriptor = Descriptor(number) if whole else of_program(number)
@@ -195,26 +209,33 @@ class DiskCache:
         entries: Sequence[tuple[Key, Cached]],
         now: float = inf,
         is_wanted: Callable[[Key, Cached], bool] = lambda key, cached: True,
+        *,
+        in_files: bool = False,
     ) -> bool:
-        """Store the answers of loads. Return whether all contents are stored now.
+        """Store the answers of loads. Return whether all contents are stored now. in_files: small ones in files too.
 
         An entry that is larger than the bound is left out; so is one that is earlier than what is cached: another
         process has asked for that later, or has written it. now: by the clock of the entries; a time after it does not
         count. is_wanted: says of each entry, within the transaction, whether it is still to be stored: what `mark` has
         taken meanwhile stays, and what it takes afterwards replaces the entry.
         """
-        fitting = [entry for entry in entries if sum(charge(p.content.size) for p in entry[1].parts) <= self.max_bytes]
+        fitting = [
+            (key, cached, {} if in_files else self._rows(cached))
+            for key, cached in entries
+            if sum(charge(part.content.size) for part in cached.parts) <= self.max_bytes
+        ]
         written: dict[str, Path] = {}
         try:
-            for _, cached in fitting:
-                for part in cached.parts:
+            self._index_path.stat()  # a connection would go on in a database that was removed
+            for _, cached, rows in fitting:
+                for part in cached.parts if not rows else ():
                     if part.content.version not in written and not self._is_there(part.content):
                         written[part.content.version] = self._write(part.content)
             with self._guarded(), self._index.changing():
                 self._note_uses()
-                for key, cached in fitting:
+                for key, cached, rows in fitting:
                     if is_wanted(key, cached) and not self._index.has_later(*key, cached.asked_at, now):
-                        self._put(key, cached, written)
+                        self._put(key, cached, rows, written)
             self._evict()
         except OSError as error:
             self._complain("contents could not be kept on disk", error)
@@ -224,11 +245,24 @@ class DiskCache:
             for path in written.values():
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-        return all(self._is_there(part.content) for _, cached in entries for part in cached.parts)
+        return len(fitting) == len(entries) and all(self._are_there(cached, rows) for _, cached, rows in fitting)
 
-    def _put(self, key: Key, cached: Cached, written: dict[str, Path]) -> None:
+    def _rows(self, cached: Cached) -> dict[str, bytes]:
+        """Return the bytes of contents, by digest, that are to be rows: those of a small resource."""
+        contents = [part.content for part in cached.parts if isinstance(part.content, MemoryContent)]
+        is_small = len(contents) == len(cached.parts) and cached.size < self._small
+        return {content.version: content.data for content in contents} if is_small else {}
+
+    def _are_there(self, cached: Cached, rows: Mapping[str, bytes]) -> bool:
+        if not rows:
+            return all(self._is_there(part.content) for part in cached.parts)
+        with self._guarded():
+            return all(map(self._index.has_bytes, rows))
+        return False
+
+    def _put(self, key: Key, cached: Cached, rows: Mapping[str, bytes], written: dict[str, Path]) -> None:
         before = self._index.digests(*key)
-        for content in (part.content for part in cached.parts):
+        for content in (part.content for part in cached.parts if not rows):
             new = written.pop(content.version, None)
             if new is None and not self._is_there(content):
                 new = self._write(content)  # another process has removed it meanwhile
@@ -236,7 +270,7 @@ class DiskCache:
                 path = self._path(content.version)
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 new.replace(path)
-        self._index.put(*key, cached, self._clock())
+        self._index.put(*key, cached, self._clock(), rows)
         self._presence.added(*key)
         after = {part.content.version for part in cached.parts}
         self._unlink_if_possible(self._index.collect(before - after))
@@ -297,19 +331,19 @@ class DiskCache:
             sources = [usage.source for usage in self._index.usage()] if source is None else [source]
             for each in sources:
                 self._unlink(self._index.forget_source(each))
+        self._give_back(0)
 
     # -- keeping order -----------------------------------------------------------------------------------------------
 
     def _evict(self) -> None:
         """Evict the least recently used contents once the bound is passed."""
         held, goal = self._held(), self.max_bytes * FULL_UNTIL
-        if held <= self.max_bytes:
-            return
-        while held > goal:
+        before = inf if held > self.max_bytes else held
+        # Unless the index is locked, or other processes add as fast: they keep to the bound too.
+        while goal < held < before:
             self._evict_some(goal)
             before, held = held, self._held()
-            if held >= before:
-                return  # the index is locked, or other processes add as fast; they keep to the bound too
+        self._give_back(self.max_bytes * SPARE)
 
     def _evict_some(self, goal: float) -> None:
         with self._guarded(), self._index.changing():
@@ -321,6 +355,19 @@ class DiskCache:
                 chosen.append(digest)
                 held -= taken
             self._unlink(self._index.forget(chosen))
+
+    def _give_back(self, most: float) -> None:
+        """Give free pages of the index back to the file system if they are more than so many bytes."""
+        spare = 0
+        with self._guarded():
+            spare = self._index.spare()
+        while spare > most:
+            before = spare
+            with self._guarded():
+                self._index.give_back()
+                spare = self._index.spare()
+            if spare >= before:
+                return  # the index is locked, or other processes remove as much
 
     def _held(self) -> int:
         """Return the bytes that all contents take on disk."""
@@ -403,13 +450,13 @@ class DiskCache:
     def _replace_index(self, error: sqlite3.DatabaseError) -> None:
         """Replace a damaged index. The files stay until they are put again or tidied away."""
         with self._reopening():
-            set_aside(self._directory / "index.sqlite", error)
+            set_aside(self._index_path, error)
             (self._directory / "tidied").unlink(missing_ok=True)
 
     def _restore_directory(self) -> None:
         """Make the directory again if it was removed."""
         with self._lock:
-            if not self.unfinished.exists():
+            if not (self.unfinished.exists() and self._index_path.exists()):
                 with self._reopening():
                     self._make_directories()
 

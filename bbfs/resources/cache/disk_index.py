@@ -1,4 +1,4 @@
-"""The index of the disk cache, in SQLite: the contents of each resource, and their last uses.
+"""The index of the disk cache, in SQLite: the contents of each resource, their last uses, and the bytes of small ones.
 
 It knows rows, not files. Methods block and do not lock: the disk cache calls one at a time. `changing` is a
 transaction.
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bbfs.resources.cache.sqlite import as_text, connect
 from bbfs.resources.cache.tier import CLOCKS_DIFFER, Cached, PartHeader
@@ -21,11 +22,13 @@ SOURCES = 64
 """Sources whose URIs are kept in memory."""
 EXPIRED_AT_ONCE = 500
 """Resources marked as stale by one statement; SQLite may be built for 999 values in one."""
+GIVEN_BACK_AT_ONCE = 2_000
+"""Free pages that one transaction gives back to the file system."""
 _VERSION = 3
 _HAS_NO_PART = "NOT EXISTS (SELECT 1 FROM part WHERE part.source = resource.source AND part.uri = resource.uri)"
 _BLOCK = 4096
 _SCHEMA = (
-    *(f"DROP TABLE IF EXISTS {table}" for table in ("content", "resource", "part", "total")),
+    *(f"DROP TABLE IF EXISTS {table}" for table in ("content", "resource", "part", "total", "small")),
     "CREATE TABLE content (digest TEXT PRIMARY KEY, size INTEGER NOT NULL, charge INTEGER NOT NULL,"
     " used_at REAL NOT NULL) WITHOUT ROWID",
     "CREATE INDEX content_used ON content (used_at)",
@@ -41,6 +44,12 @@ _SCHEMA = (
     " UPDATE total SET bytes = bytes + NEW.charge, contents = contents + 1; END",
     "CREATE TRIGGER content_removed AFTER DELETE ON content BEGIN"
     " UPDATE total SET bytes = bytes - OLD.charge, contents = contents - 1; END",
+)
+_ADDED = (
+    # An index without these is read as well: all of its contents are in files.
+    "CREATE TABLE IF NOT EXISTS small (digest TEXT PRIMARY KEY, bytes BLOB NOT NULL)",
+    "CREATE TRIGGER IF NOT EXISTS small_removed AFTER DELETE ON content BEGIN"
+    " DELETE FROM small WHERE digest = OLD.digest; END",
 )
 
 
@@ -65,8 +74,10 @@ class DiskIndex:
     """An open index. Raises sqlite3.Error from every method."""
 
     def __init__(self, path: Path) -> None:
-        self._db = connect(str(path), _SCHEMA, _VERSION)
+        self._db = connect(str(path), _SCHEMA, _VERSION, shrinks=True)
         self._db.isolation_level = None  # transactions begin where `changing` says so
+        for statement in _ADDED:
+            self._db.execute(statement)
 
     def close(self) -> None:
         self._db.close()
@@ -100,8 +111,10 @@ class DiskIndex:
         rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, most))
         return [row[0] for row in rows]
 
-    def find(self, source: str, uri: str) -> tuple[list[PartHeader], float, float, str | None, bool] | None:
-        """Return the fields of a resource's `Cached`, with headers instead of parts."""
+    def find(
+        self, source: str, uri: str
+    ) -> tuple[list[tuple[PartHeader, bytes | None]], float, float, str | None, bool] | None:
+        """Return the fields of a resource's `Cached`; instead of parts, their headers, with the bytes that are rows."""
         key = (source, as_text(uri))
         with self._reading():
             row = self._db.execute(
@@ -110,11 +123,12 @@ class DiskIndex:
             if row is None:
                 return None
             parts = self._db.execute(
-                "SELECT digest, size, native_uri, mime_type, content_type, name FROM part JOIN content USING (digest)"
+                "SELECT digest, size, native_uri, mime_type, content_type, name, bytes"
+                " FROM part JOIN content USING (digest) LEFT JOIN small USING (digest)"
                 " WHERE source = ? AND uri = ? ORDER BY position",
                 key,
             ).fetchall()
-        return [PartHeader(*part) for part in parts], row[0], row[1], row[2], bool(row[3])
+        return [(PartHeader(*part[:-1]), part[-1]) for part in parts], row[0], row[1], row[2], bool(row[3])
 
     def kept(self, source: str) -> dict[str, int]:
         """Return the bytes of the contents of each resource of a source that has some."""
@@ -129,8 +143,10 @@ class DiskIndex:
         row = self._db.execute(query, (source, as_text(uri), asked_at, now + CLOCKS_DIFFER)).fetchone()
         return row is not None
 
-    def put(self, source: str, uri: str, cached: Cached, used_at: float) -> None:
-        """Replace the row of a resource."""
+    def put(
+        self, source: str, uri: str, cached: Cached, used_at: float, small: Mapping[str, bytes] = MappingProxyType({})
+    ) -> None:
+        """Replace the row of a resource. small: the bytes of its contents, by digest, that have no files."""
         key = (source, as_text(uri))
         self._db.execute(
             "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -143,6 +159,8 @@ class DiskIndex:
                 "INSERT INTO content VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET used_at = excluded.used_at",
                 (part.digest, part.size, charge(part.size), used_at),
             )
+            if (data := small.get(part.digest)) is not None:
+                self._db.execute("INSERT OR IGNORE INTO small VALUES (?, ?)", (part.digest, data))
             given = (_text(part.native_uri), part.mime_type, part.content_type, _text(part.name))
             self._db.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, position, part.digest, *given))
 
@@ -231,14 +249,35 @@ class DiskIndex:
         query = "SELECT digest, charge FROM content ORDER BY used_at LIMIT ?"
         return self._db.execute(query, (count,)).fetchall()
 
+    def has_bytes(self, digest: str) -> bool:
+        """Return whether the bytes of a content are a row."""
+        return self._db.execute("SELECT 1 FROM small WHERE digest = ?", (digest,)).fetchone() is not None
+
     def below(self, shard: str) -> dict[str, int]:
-        """Return the contents whose digests begin with `shard`, with their sizes."""
-        query = "SELECT digest, size FROM content WHERE digest >= ? AND digest < ?"
+        """Return the contents in files whose digests begin with `shard`, with their sizes."""
+        query = (
+            "SELECT digest, size FROM content WHERE digest >= ? AND digest < ?"
+            " AND NOT EXISTS (SELECT 1 FROM small WHERE small.digest = content.digest)"
+        )
         return dict(self._db.execute(query, (shard, shard + "g")))  # g: after every hexadecimal digit
 
     def total(self) -> tuple[int, int]:
         """Return the bytes on disk of all contents, and their number."""
         return self._db.execute("SELECT bytes, contents FROM total").fetchone()
+
+    def spare(self) -> int:
+        """Return the bytes of free pages, which later rows will fill, or `give_back` removes."""
+        pages, size = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+        return pages * size
+
+    def give_back(self) -> None:
+        """Give some free pages back to the file system, or make that possible: an earlier bbfs has not."""
+        if self._db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self._db.execute("VACUUM")
+        else:
+            # `execute` would take the first step only, which is one page.
+            self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK_AT_ONCE})")
 
     def usage(self) -> list[SourceUsage]:
         rows = self._db.execute(

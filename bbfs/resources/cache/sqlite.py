@@ -15,16 +15,19 @@ BUSY_TIMEOUT = 5.0
 _WAL_ATTEMPTS = 40
 
 
-def connect(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
+def connect(path: str, schema: Sequence[str], version: int, *, shrinks: bool = False) -> sqlite3.Connection:
     """Return a connection in WAL mode, for any thread, to a database with this schema.
 
-    schema: statements; they must drop the tables of earlier versions. A crash of the machine may lose the last
+    schema: statements; they must drop the tables of earlier versions. shrinks: whether free pages of a new database can
+    be given back (sqlite.org/pragma.html, auto_vacuum). A crash of the machine may lose the last
     transactions, never consistency. Raises sqlite3.Error, OSError if the file is not this user's.
     """
     if path != ":memory:":
         own_database(path)
     db = sqlite3.connect(path, timeout=BUSY_TIMEOUT, check_same_thread=False)
     try:
+        if shrinks:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # no-op once the database has a page
         _enable_wal(db)
         db.execute("PRAGMA synchronous = NORMAL")
         if db.execute("PRAGMA user_version").fetchone()[0] != version:

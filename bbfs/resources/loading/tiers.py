@@ -232,9 +232,9 @@ class DiskTier:
         alone = f"load {os.getpid()} {next(self._numbers)}", key[1]
 
         def work(stale: bool, kept: bool) -> Cached | None:
-            stored = disk.read(*alone, 0) if disk.put([(alone, cached)]) else None
+            stored = disk.read(*alone, 0) if disk.put([(alone, cached)], in_files=True) else None
             if stored is not None and kept:
-                disk.put([(key, replace(cached, stale=stale))], now)
+                disk.put([(key, replace(cached, stale=stale))], now, in_files=True)
             disk.remove([alone])
             return stored
 

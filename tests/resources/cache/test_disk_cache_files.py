@@ -1,4 +1,4 @@
-"""The contents on disk: whole or not at all, within their bound, and shared by processes."""
+"""The contents on disk, in files and in the index: whole or not at all, within their bound, and shared by processes."""
 
 import os
 import shutil
@@ -6,7 +6,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from glob import glob
 from pathlib import Path
 from unittest.mock import Mock
@@ -17,7 +20,7 @@ from bbfs.model.digest import digest_of
 from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
 from bbfs.resources.cache import sqlite
-from bbfs.resources.cache.disk import MARK_KEPT, DiskCache, Key
+from bbfs.resources.cache.disk import MARK_KEPT, SMALL, DiskCache, Key
 from bbfs.resources.cache.disk_index import EXPIRED_AT_ONCE, DiskIndex, charge
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
@@ -36,13 +39,44 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "contents"
 
 
+@pytest.fixture(params=[0, SMALL], ids=["files", "rows"])
+def small(request: pytest.FixtureRequest) -> int:
+    """Return the bytes below which contents are rows of the index."""
+    return request.param
+
+
+@pytest.fixture
+def opens(small: int) -> Callable[..., DiskCache]:
+    return partial(DiskCache, small=small)
+
+
+@pytest.fixture
+def disk(directory: Path, opens: Callable[..., DiskCache]) -> Iterator[DiskCache]:
+    opened = opens(directory, 1 << 20)
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def index_of(directory: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(directory / "index.sqlite")) as db, db:
+        yield db
+
+
 def names(directory: Path) -> list[str]:
-    """Return the files of contents, also while another process removes some."""
-    return glob("??/*", root_dir=directory)
+    """Return the contents, also while another process removes some."""
+    with index_of(directory) as db:
+        rows = [row[0] for row in db.execute("SELECT digest FROM small")]
+    return [Path(path).name for path in glob("??/*", root_dir=directory)] + rows
 
 
-def files(directory: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in directory.glob("??/*")}
+def kept(directory: Path) -> dict[str, int]:
+    """Return the digests and sizes of the bytes in files and in rows."""
+    files = {path.name: path.stat().st_size for path in directory.glob("??/*")}
+    with index_of(directory) as db:
+        rows = dict(db.execute("SELECT digest, length(bytes) FROM small"))
+    assert files.keys().isdisjoint(rows)
+    return files | rows
 
 
 def read(disk: DiskCache, uri: str, source: str = "s 1") -> list[bytes] | None:
@@ -68,12 +102,12 @@ def test_several_contents_keep_their_order_and_an_empty_one_is_one(disk: DiskCac
 
 def test_equal_bytes_are_kept_once_and_go_with_the_last_resource(disk: DiskCache, directory: Path) -> None:
     disk.put([entry("a", b"same"), entry("b", b"same"), entry("c", b"same", source="s 2")])
-    assert len(files(directory)) == 1
+    assert len(kept(directory)) == 1
     disk.put([entry("a", b"changed")])
     assert read(disk, "b") == [b"same"]
     disk.put([entry("b", b"changed")])
     disk.clear("s 2")
-    assert files(directory) == {digest_of(b"changed"): 7}
+    assert kept(directory) == {digest_of(b"changed"): 7}
     assert disk.usage()[0] == charge(7)
 
 
@@ -109,7 +143,7 @@ def test_what_was_asked_for_earlier_does_not_replace_what_is_there(disk: DiskCac
     assert not disk.put([(key, replace(earlier, took=1.5))], 21.0)
     assert disk.put([entry("b", b"beside", at=19.0)], 21.0)
     assert read(disk, "a") == [b"written"]
-    assert len(files(directory)) == 2
+    assert len(kept(directory)) == 2
     disk.put([entry("a", b"at the same time", at=20.0)], 21.0)
     assert read(disk, "a") == [b"at the same time"]
 
@@ -123,11 +157,18 @@ def test_what_is_from_the_future_is_replaced(disk: DiskCache) -> None:
 @pytest.mark.parametrize("damage", ["other bytes", "torn", "longer", "gone", "a link"])
 @pytest.mark.parametrize("in_memory", [0, ALL])
 def test_damage_is_never_served_and_what_was_damaged_can_be_put_again(
-    disk: DiskCache, directory: Path, damage: str, in_memory: int
+    disk: DiskCache, directory: Path, damage: str, in_memory: int, small: int
 ) -> None:
     disk.put([entry("a", b"whole", b"beside"), entry("b", b"whole"), entry("c", b"else")])
     path = directory / digest_of(b"whole")[:2] / digest_of(b"whole")
+    in_row = {"other bytes": b"whale", "torn": b"wh", "longer": b"whole and more"}.get(damage)
     match damage:
+        case _ if small and in_row is not None:
+            with index_of(directory) as db:
+                db.execute("UPDATE small SET bytes = ? WHERE digest = ?", (in_row, path.name))
+        case _ if small:
+            with index_of(directory) as db:
+                db.execute("DELETE FROM small WHERE digest = ?", (path.name,))
         case "other bytes":
             path.write_bytes(b"whale")
         case "torn":
@@ -142,7 +183,7 @@ def test_damage_is_never_served_and_what_was_damaged_can_be_put_again(
             path.symlink_to(directory / "elsewhere")
     assert disk.read("s 1", "a", in_memory) is None
     assert disk.read("s 1", "b", in_memory) is None
-    assert set(files(directory)) == {digest_of(b"else")}
+    assert set(kept(directory)) == {digest_of(b"else")}
     assert read(disk, "c") == [b"else"]
     disk.put([entry("b", b"whole")])
     assert read(disk, "b") == [b"whole"]
@@ -156,7 +197,7 @@ def test_a_large_content_is_read_from_its_file_even_after_it_was_removed(disk: D
     content = found.parts[0].content
     assert isinstance(content, StoredContent)
     disk.clear()
-    assert files(directory) == {}
+    assert kept(directory) == {}
     assert (content.size, content.version) == (len(data), digest_of(data))
     for offset, length in ((0, 10), (1000, 300), (len(data) - 5, 100), (len(data), 1), (len(data) + 9, 1)):
         assert content.read(offset, length) == data[offset : offset + length]
@@ -170,9 +211,11 @@ async def test_a_large_content_is_read_by_waiting_as_well(disk: DiskCache) -> No
     assert await found.parts[0].content.read_waiting(70_000, 1 << 20) == data[70_000:]
 
 
-def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(directory: Path) -> None:
+def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(
+    directory: Path, opens: Callable[..., DiskCache]
+) -> None:
     clock = iter(range(1_000_000))
-    disk = DiskCache(directory, 100 * charge(1), clock=lambda: float(next(clock)))
+    disk = opens(directory, 100 * charge(1), clock=lambda: float(next(clock)))
     for number in range(100):
         disk.put([entry(f"{number}", b"%d" % number)])
     assert read(disk, "3") == [b"3"]
@@ -180,34 +223,34 @@ def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(directory: Pat
         disk.put([entry(f"{number}", b"%d" % number)])
     taken = disk.usage()[0]
     assert taken <= 100 * charge(1)
-    assert len(files(directory)) * charge(1) == taken
+    assert len(kept(directory)) * charge(1) == taken
     assert read(disk, "3") == [b"3"]
     assert read(disk, "4") is None
     assert read(disk, "139") == [b"139"]
     disk.close()
 
 
-def test_what_alone_is_over_the_bound_is_not_kept(directory: Path) -> None:
-    disk = DiskCache(directory, 10_000)
+def test_what_alone_is_over_the_bound_is_not_kept(directory: Path, opens: Callable[..., DiskCache]) -> None:
+    disk = opens(directory, 10_000)
     disk.put([entry("small", b"small")])
     assert not disk.put([entry("large", b"x" * 20_000)])
     assert (read(disk, "large"), read(disk, "small")) == (None, [b"small"])
     disk.close()
 
 
-def test_a_smaller_bound_holds_from_the_next_start_on(directory: Path) -> None:
-    disk = DiskCache(directory, 1 << 20)
+def test_a_smaller_bound_holds_from_the_next_start_on(directory: Path, opens: Callable[..., DiskCache]) -> None:
+    disk = opens(directory, 1 << 20)
     disk.put([entry(str(number), b"%d" % number) for number in range(50)])
     disk.close()
-    disk = DiskCache(directory, 10 * charge(1))
+    disk = opens(directory, 10 * charge(1))
     disk.tidy()
-    assert len(files(directory)) <= 10
+    assert len(kept(directory)) <= 10
     disk.close()
 
 
-def test_the_times_of_old_writes_are_not_kept_for_ever(directory: Path) -> None:
+def test_the_times_of_old_writes_are_not_kept_for_ever(directory: Path, opens: Callable[..., DiskCache]) -> None:
     now = 1_700_000_000.0
-    disk = DiskCache(directory, 1 << 20, lambda: now)
+    disk = opens(directory, 1 << 20, lambda: now)
     written = [(("s", f"{number}"), Cached((), now + number, 0.0)) for number in range(1000)]
     disk.put([*written, entry("a", b"read", at=now)])
     now += MARK_KEPT + 600
@@ -219,9 +262,9 @@ def test_the_times_of_old_writes_are_not_kept_for_ever(directory: Path) -> None:
 
 
 def test_a_crash_in_the_middle_leaves_nothing_that_is_served_or_stays(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, opens: Callable[..., DiskCache], small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = DiskCache(directory, 1 << 20)
+    disk = opens(directory, 1 << 20)
     disk.put([entry("a", b"old")])
 
     class Crash(BaseException):
@@ -239,28 +282,34 @@ def test_a_crash_in_the_middle_leaves_nothing_that_is_served_or_stays(
     (directory / "new" / "456-0").write_bytes(b"being written")
     digest = digest_of(b"lost")
     disk.put([entry("lost", b"lost")])
-    (directory / digest[:2] / digest).unlink()
+    if small:
+        with index_of(directory) as db:
+            db.execute("DELETE FROM small WHERE digest = ?", (digest,))
+    else:
+        (directory / digest[:2] / digest).unlink()
     disk.close()
 
-    disk = DiskCache(directory, 1 << 20)
+    disk = opens(directory, 1 << 20)
     assert read(disk, "a") == [b"old"]
     disk.tidy()
-    assert set(files(directory)) == {digest_of(b"old")}
+    assert set(kept(directory)) == {digest_of(b"old")}
     assert [path.name for path in (directory / "new").iterdir()] == ["456-0"]
     assert disk.usage()[0] == charge(3)
     disk.close()
 
 
 def test_a_full_disk_costs_the_cache_and_is_said_once(
-    disk: DiskCache, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    disk: DiskCache, directory: Path, small: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk.put([entry("a", b"before")])
 
     def full(*_: object) -> int:
+        if small:
+            raise sqlite3.OperationalError("No space left on device")
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk_module.os, "write", full)
+        patch.setattr(*((DiskIndex, "put", full) if small else (disk_module.os, "write", full)))
         assert not disk.put([entry("b", b"b")])
         assert not disk.put([entry("c", b"c")])
     assert caplog.text.count("No space left on device") == 1
@@ -269,14 +318,16 @@ def test_a_full_disk_costs_the_cache_and_is_said_once(
     assert disk.put([entry("b", b"b")])
 
 
-def test_a_damaged_index_is_begun_anew(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    disk = DiskCache(directory, 1 << 20)
+def test_a_damaged_index_is_begun_anew(
+    directory: Path, opens: Callable[..., DiskCache], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = opens(directory, 1 << 20)
     disk.put([entry("a", b"1")])
     disk.close()
     for companion in ("-wal", "-shm"):
         (directory / f"index.sqlite{companion}").unlink(missing_ok=True)
     (directory / "index.sqlite").write_bytes(b"no database" * 1000)
-    disk = DiskCache(directory, 1 << 20)
+    disk = opens(directory, 1 << 20)
     assert "set aside" in caplog.text
     assert read(disk, "a") is None
     disk.put([entry("a", b"2")])
@@ -297,10 +348,10 @@ def test_a_directory_that_was_removed_is_begun_anew(
 
 
 def test_another_that_holds_the_index_for_long_costs_a_miss(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    directory: Path, opens: Callable[..., DiskCache], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.01)
-    disk = DiskCache(directory, 1 << 20)
+    disk = opens(directory, 1 << 20)
     disk.put([entry("a", b"1")])
     other = sqlite3.connect(directory / "index.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -313,22 +364,80 @@ def test_another_that_holds_the_index_for_long_costs_a_miss(
     disk.close()
 
 
-def test_the_directory_is_the_users_own_even_if_it_was_not(directory: Path) -> None:
+def test_the_directory_is_the_users_own_even_if_it_was_not(directory: Path, opens: Callable[..., DiskCache]) -> None:
     directory.mkdir(mode=0o755)
-    disk = DiskCache(directory, 1 << 20)
+    disk = opens(directory, 1 << 20)
     disk.put([entry("a", b"1")])
     assert {path.stat().st_mode & 0o777 for path in (directory, *directory.glob("??"))} == {0o700}
-    assert {path.stat().st_mode & 0o777 for path in directory.glob("??/*")} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (*directory.glob("??/*"), *directory.glob("index*"))} == {0o600}
     disk.close()
 
 
-def test_a_closed_cache_does_nothing(directory: Path) -> None:
-    disk = DiskCache(directory, 1 << 20)
+def test_a_closed_cache_does_nothing(directory: Path, opens: Callable[..., DiskCache]) -> None:
+    disk = opens(directory, 1 << 20)
     disk.put([entry("a", b"1")])
     disk.close()
     disk.close()
     assert read(disk, "a") is None
     assert not disk.put([entry("b", b"2")])
+
+
+def test_what_earlier_versions_keep_in_files_is_read_and_takes_no_second_place(directory: Path) -> None:
+    with closing(DiskCache(directory, 1 << 20, small=0)) as earlier:
+        earlier.put([entry("a", b"in a file"), entry("b", b"in a file, and asked for again")])
+    with index_of(directory) as db:  # an earlier version makes no such table, and no free page goes back
+        db.execute("DROP TRIGGER small_removed")
+        db.execute("DROP TABLE small")
+        db.execute("PRAGMA auto_vacuum = NONE")
+    with index_of(directory) as db:
+        db.execute("VACUUM")
+    with closing(DiskCache(directory, 1 << 20)) as disk:
+        assert disk.put([entry("b", b"in a file, and asked for again"), entry("c", b"in a row")])
+        assert [read(disk, uri) for uri in "abc"] == [
+            [b"in a file"],
+            [b"in a file, and asked for again"],
+            [b"in a row"],
+        ]
+        disk.tidy()
+        assert sorted(kept(directory).values()) == [8, 9, 30]
+        disk.clear()
+        assert kept(directory) == {}
+    with index_of(directory) as db:
+        assert db.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+
+
+def test_a_small_resource_costs_no_file_and_a_larger_one_is_a_file(directory: Path) -> None:
+    with closing(DiskCache(directory, 1 << 20)) as disk:
+        disk.put(
+            [entry("a", b"x" * (SMALL - 1)), entry("b", b"y" * SMALL), entry("c", *[b"z%d" % n for n in range(3)])]
+        )
+        assert [path.stat().st_size for path in directory.glob("??/*")] == [SMALL]
+        assert list((directory / "new").iterdir()) == []
+        assert [list(map(len, read(disk, uri) or ())) for uri in "abc"] == [[SMALL - 1], [SMALL], [2, 2, 2]]
+        assert isinstance(disk.read("s 1", "a", 0).parts[0].content, MemoryContent)  # type: ignore[union-attr]
+
+
+def test_small_contents_can_have_files_for_who_must_not_have_them_in_memory(directory: Path) -> None:
+    with closing(DiskCache(directory, 1 << 20)) as disk:
+        disk.put([entry("a", b"small")])
+        assert disk.put([entry("b", b"small")], in_files=True)
+        found = disk.read("s 1", "b", 0)
+        assert found is not None
+        assert isinstance(found.parts[0].content, StoredContent)
+        assert found.parts[0].content.read(0, 9) == b"small"
+
+
+@pytest.mark.parametrize("how", ["cleared", "evicted"])
+def test_the_index_gives_the_room_of_removed_contents_back(directory: Path, how: str) -> None:
+    bound = 400 * charge(4000)
+    with closing(DiskCache(directory, bound)) as disk:
+        disk.put([entry(str(number), b"%d" % number + b"x" * 4000) for number in range(390)])
+        if how == "cleared":
+            disk.clear()
+        else:
+            disk.put([entry("large", b"y" * int(0.85 * bound))])
+            assert read(disk, "large") is not None
+    assert (directory / "index.sqlite").stat().st_size < 0.3 * bound
 
 
 _WORKER = """
@@ -339,7 +448,7 @@ from bbfs.model.values import Part
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.memory import MemoryContent
 
-disk, rng = DiskCache(Path(sys.argv[1]), 40 * 4096), random.Random(sys.argv[2])
+disk, rng = DiskCache(Path(sys.argv[1]), 40 * 4096, small=int(sys.argv[3])), random.Random(sys.argv[2])
 hits = 0
 for step in range(250):
     name = rng.randrange(80)
@@ -355,10 +464,14 @@ print(hits)
 """
 
 
-def test_processes_share_the_contents_and_none_loses_what_another_keeps(directory: Path) -> None:
+def test_processes_share_the_contents_and_none_loses_what_another_keeps(
+    directory: Path, opens: Callable[..., DiskCache], small: int
+) -> None:
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", _WORKER, str(directory), str(seed)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-c", _WORKER, str(directory), str(seed), str(small)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for seed in range(3)
     ]
@@ -366,8 +479,8 @@ def test_processes_share_the_contents_and_none_loses_what_another_keeps(director
         out, err = worker.communicate(timeout=60)
         assert (worker.returncode, err) == (0, b"")
         assert int(out) > 0
-    disk = DiskCache(directory, 40 * charge(1))
-    there = files(directory)
+    disk = opens(directory, 40 * charge(1))
+    there = kept(directory)
     with sqlite3.connect(directory / "index.sqlite") as db:
         indexed = dict(db.execute("SELECT digest, size FROM content"))
         held = {row[0] for row in db.execute("SELECT DISTINCT digest FROM part")}
@@ -378,17 +491,20 @@ def test_processes_share_the_contents_and_none_loses_what_another_keeps(director
     disk.close()
 
 
-def test_a_process_that_is_killed_while_it_writes_harms_nobody(directory: Path) -> None:
+def test_a_process_that_is_killed_while_it_writes_harms_nobody(
+    directory: Path, opens: Callable[..., DiskCache], small: int
+) -> None:
     script = _WORKER.replace("range(250)", "range(10**9)")
+    opens(directory, 1 << 20).close()
     for seed in range(4):
-        worker = subprocess.Popen([sys.executable, "-c", script, str(directory), str(seed)])
+        worker = subprocess.Popen([sys.executable, "-c", script, str(directory), str(seed), str(small)])
         deadline = time.monotonic() + 20
         before = len(names(directory))
         while len(names(directory)) < min(before + 5, 20) and time.monotonic() < deadline:
             time.sleep(0.005)
         worker.kill()
         worker.wait(10)
-    disk = DiskCache(directory, 1 << 20)
+    disk = opens(directory, 1 << 20)
     disk.tidy()
     found = [read(disk, str(number), "s") for number in range(80)]
     assert any(found)
@@ -397,5 +513,5 @@ def test_a_process_that_is_killed_while_it_writes_harms_nobody(directory: Path) 
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         indexed = dict(db.execute("SELECT digest, size FROM content"))
     db.close()
-    assert files(directory) == indexed
+    assert kept(directory) == indexed
     disk.close()
