@@ -192,6 +192,14 @@ class Boot:
             user.kill()
         return f"after {taken:.1f} s, lazily"
 
+    def reload_takes_a_new_configuration(self) -> str:
+        pid = self._pid()
+        CONFIG.write_text(CONFIG.read_text() + SOURCE.format("more", NOTES))
+        run("systemctl", "reload", UNIT)
+        until("the new source", lambda: reads(POINT / "bb-filesystem+more+file/hello.txt"))
+        require(self._pid() == pid, "the daemon is the same")
+        return "the new source is there, by the same daemon"
+
     def a_user_has_a_mount_too(self) -> str:
         run("loginctl", "enable-linger", "me")
         uid = run("id", "-u", "me").strip()
@@ -230,6 +238,7 @@ STEPS = (
     Boot.stop_unmounts,
     Boot.a_stale_mount_is_cleared_at_the_start,
     Boot.stop_while_a_program_uses_the_mount,
+    Boot.reload_takes_a_new_configuration,
     Boot.a_user_has_a_mount_too,
     Boot.uninstall_leaves_nothing,
 )

@@ -118,6 +118,7 @@ Environment=PATH={PATHS}
     def _commands(self) -> str:
         mount = f"{self.program} mount {'--allow-other ' if self.scope == 'system' else ''}"
         start = f"ExecStart={mount}--config {self.config} {self.mount_point}\n"
+        start += f"# SIGHUP has it read the configuration again; what programs have open stays open.\n{_RELOAD}"
         clear = f"fusermount3 -quz {self.mount_point}\n"
         if self.scope == "user":
             return (
@@ -130,6 +131,7 @@ Environment=PATH={PATHS}
         )
 
 
+_RELOAD = "ExecReload=/bin/sh -c 'kill -HUP $$MAINPID'\n"  # by the shell: not each machine has a kill(1)
 _NETWORK = "Wants=network-online.target\nAfter=network-online.target\n"
 
 
