@@ -113,12 +113,14 @@ GROUPS: dict[str, dict[str, str]] = {
     "Look after a mount": {
         "service": "commands.service.command",
         "status": "commands.status",
+        "top": "commands.top.command",
         "reload": "commands.configuring.live",
         "watch": "commands.watch",
         "refresh": "commands.cache",
         "fetch": "commands.cache",
         "cache": "commands.cache",
         "doctor": "commands.doctor",
+        "info": "commands.info",
     },
 }
 """The module of each command, by what it is for. The command has its name there; `import` has `import_`."""

@@ -273,7 +273,7 @@ async def _serve(
     opened = resource_manager(config, composition, *places, is_lower=is_lower, has_other_users=others)
     async with ending("unmounting", _ENDING_MOUNTS) as ended, opened as manager:
         left_out = dict(config.left_out)
-        state = state_of(manager, left_out, interrupts)
+        state = state_of(manager, left_out, interrupts, lambda inode: files.names.path(inode))
         await _add_views(manager, config, state, left_out)
         notifier = Notifier(adapter.device)
         notifier.start()
@@ -293,8 +293,8 @@ async def _serve(
             live = None if is_lower else _live(manager, composition, config, nursery, files)
             reloading = Reloading(live, config, reread, left_out, service)
             nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
-            control = Control(manager, files.refresh, path, shown, reloading, auditor, is_lower=is_lower)
-            await _control(control, files, nursery)
+            served = manager, files.refresh, path, shown, reloading, auditor
+            await _control(Control(*served, state=partial(state, 0), is_lower=is_lower), files, nursery)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
             if service.watchdog is not None:

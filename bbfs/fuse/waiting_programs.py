@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -86,27 +87,28 @@ class Interrupts:
     """The requests that wait, with the threads that sent them. `run` looks at them all, in one task."""
 
     def __init__(self) -> None:
-        self._waiting: dict[trio.CancelScope, tuple[int, bool, float]] = {}
+        self._waiting: dict[trio.CancelScope, tuple[int, bool, float, tuple[Any, ...]]] = {}
         self._some = trio.Event()
 
     @contextmanager
-    def watching(self, pid: int, *, until_gone: bool = True) -> Iterator[trio.CancelScope]:
+    def watching(self, pid: int, *, until_gone: bool = True, what: tuple[Any, ...] = ()) -> Iterator[trio.CancelScope]:
         """Yield a scope that is cancelled when the thread `pid` should not wait any longer.
 
-        until_gone: whether the end of the thread also cancels it; not so if another thread may be waiting.
+        until_gone: whether the end of the thread also cancels it; not so if another thread may be waiting. what: the
+        inode that the request is about, and the name in it if it is about one.
         """
         with trio.CancelScope() as scope:
-            self._waiting[scope] = (pid, until_gone, time.monotonic())
+            self._waiting[scope] = (pid, until_gone, time.monotonic(), what)
             self._some.set()
             try:
                 yield scope
             finally:
                 del self._waiting[scope]
 
-    def waiting(self) -> list[tuple[int, float]]:
-        """Return the threads that wait (0: unknown), with the seconds for which they have; the longest wait first."""
+    def waiting(self) -> list[tuple[int, float, tuple[Any, ...]]]:
+        """Return the threads that wait (0: unknown), the longest first; for how many seconds each has, and `what`."""
         now = time.monotonic()
-        return [(pid, now - since) for pid, _, since in self._waiting.values()]
+        return [(pid, now - since, what) for pid, _, since, what in self._waiting.values()]
 
     async def run(self) -> None:
         while True:
@@ -114,7 +116,7 @@ class Interrupts:
             await trio.sleep(LOOK_EVERY)
             if not self._waiting:
                 self._some = trio.Event()
-            for scope, (pid, until_gone, _) in list(self._waiting.items()):
+            for scope, (pid, until_gone, *_) in list(self._waiting.items()):
                 if wants_out(pid) and (until_gone or _is_there(pid)):
                     scope.cancel()
 

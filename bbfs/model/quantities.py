@@ -99,3 +99,8 @@ def duration_text(seconds: float) -> str:
         f"{number} {unit}" for number, unit in ((days, "d"), (hour, "h"), (minute, "min"), (second, "s")) if number
     ]
     return " ".join(parts[:2]) or "0 s"
+
+
+def latency_text(seconds: float | None) -> str:
+    """Return how long a request takes, such as `1.2 ms`; `-` if no request has ended."""
+    return "-" if seconds is None else f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

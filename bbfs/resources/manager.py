@@ -34,7 +34,7 @@ from bbfs.resources.loading.invalidation import Invalidation
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.shared_tier import SharedContents
-from bbfs.resources.loading.tiers import DiskTier
+from bbfs.resources.loading.tiers import DiskTier, Load
 from bbfs.resources.persistence import Persistence
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.search.engine import Search
@@ -208,6 +208,10 @@ class ResourceManager:
         """The numbers of loads that the disk, another machine's cache and the sources have answered."""
         loader = self._loader
         return {"disk": loader.from_disk, "shared": loader.from_others, "source": loader.loads}
+
+    @property
+    def loads_under_way(self) -> Iterable[Load]:
+        return self._loader.under_way
 
     # -- sources -----------------------------------------------------------------------------------------------------
 

@@ -235,6 +235,27 @@ def test_the_audit_has_who_did_what_and_the_log_is_objects(mount: Mount, only: l
     assert any(each["message"] == f"mounted on {point}" for each in said)
 
 
+def test_info_names_every_path_and_makes_none(mount: Mount, process: Process, only: list[str], tmp_path: Path) -> None:
+    runtime = tmp_path / "runtime"
+    before = json.loads(text(process("info", "--json", env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)})))
+    assert before["runtime"] == f"{runtime}/bbfs"
+    assert not runtime.exists()
+    assert (before["configuration"], before["cache"]) == (
+        f"{tmp_path}/config/bbfs/config.toml",
+        f"{tmp_path}/cache/bbfs",
+    )
+    named = {"metadata", "contents", "index", "state", "pending", "logs", "logins", "runtime", "version"}
+    assert named <= before.keys()
+    point, _ = mount(*only)
+    after = json.loads(text(process("info", "--json")))
+    [mounted] = [each for each in after["mounts"] if each["path"] == str(point)]
+    assert mounted["control"] == os.fsdecode(os.getxattr(point, ATTRIBUTE))
+    assert os.path.exists(after["metadata"])
+    shown = text(process("info"))
+    assert mounted["control"] in shown
+    assert re.search(rf"{re.escape(after['logs'])} +\(not there\)", shown)
+
+
 def test_load_prints_the_metadata_of_the_listing(mount: Mount, process: Process, knowledge: list[str]) -> None:
     point, _ = mount(*knowledge)
     uri = "mcp-server+shelf+resource://knowledge/guides/document/first"

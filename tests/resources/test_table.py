@@ -30,6 +30,7 @@ EXAMPLES: list[tuple[table.Request[Any], list[object]]] = [
     (table.Put("x/a", data=b"\0\xff", expected=Expected(True, "e"), mime_type="text/x"), [table.Stored("u", 2, "v")]),
     (table.Remove(uri="u", by_owner=False), []),
     (table.Retry("0b90", force=True), [table.Stored("u")]),
+    (table.Status(), [table.State({"sources": [{"id": "a"}], "loads": 3})]),
     (table.Reload(), [table.SourcesChanged(("a",), (), ("b",), 3, ("a note",))]),
     (table.AddSources("[[sources]]", "/tmp", {"KEY": "1"}), [table.SourcesChanged(("a",))]),
     (table.Fetch(("a/b",), 3, 4), [table.Fetched(2, loaded=1, bytes=3), table.Problem("down")]),
@@ -51,7 +52,7 @@ def test_a_message_says_all_of_a_request_and_of_its_answers(
 
 def test_every_request_has_an_example_and_somebody_who_answers_it() -> None:
     of_the_mount = {table.Describe, table.Refresh, table.NoteShown}
-    of_the_mount |= {table.Reload, table.AddSources, table.RemoveSource}
+    of_the_mount |= {table.Status, table.Reload, table.AddSources, table.RemoveSource}
     assert {type(request) for request, _ in EXAMPLES} == {*ANSWERS, *of_the_mount} == set(table.REQUESTS.values())
 
 

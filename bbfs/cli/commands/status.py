@@ -15,7 +15,7 @@ from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY, MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ProtocolViolation
-from bbfs.model.quantities import counted, duration_text, size_text
+from bbfs.model.quantities import counted, duration_text, latency_text, size_text
 
 _EXAMPLES = """\b
 Examples:
@@ -145,15 +145,11 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         str(row["resources"]),
         str(requests.get("ended", "-")),
         str(requests.get("failed", "-")),
-        _milliseconds(requests.get("median_seconds")),
-        _milliseconds(requests.get("p95_seconds")),
+        latency_text(requests.get("median_seconds")),
+        latency_text(requests.get("p95_seconds")),
         f"{row['in_flight']} of {row['concurrency']}",
         str(row["waiting"]),
     )
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _show_waiting(waiting: list[dict[str, Any]]) -> None:
@@ -161,9 +157,14 @@ def _show_waiting(waiting: list[dict[str, Any]]) -> None:
         return
     click.echo()
     rows = [
-        (str(each["pid"]), output.printable(each["program"] or "-"), f"{each['seconds']:.1f} s")
+        (
+            str(each["pid"]),
+            output.printable(each["program"] or "-"),
+            f"{each['seconds']:.1f} s",
+            output.printable(each.get("path") or ""),
+        )
         for each in waiting[:_MOST_WAITING]
     ]
-    output.table([("WAITING", "PROGRAM", "FOR"), *rows], right=[0, 2])
+    output.table([("WAITING", "PROGRAM", "FOR", "PATH"), *rows], right=[0, 2])
     if len(waiting) > _MOST_WAITING:
         click.echo(f"and {len(waiting) - _MOST_WAITING} more")

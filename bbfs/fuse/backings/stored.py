@@ -96,7 +96,7 @@ class StoredRequests(pyfuse3.Operations):
 
     async def _waited(self, ctx: RequestContext, answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
         """Await the answer of a request; the waiting program can be interrupted and killed meanwhile."""
-        with self._interrupts.watching(ctx.pid):
+        with self._interrupts.watching(ctx.pid, what=arguments):
             return await answered(answer, ask, *arguments)
         raise FUSEError(errno.EINTR)
 
@@ -108,7 +108,7 @@ class StoredRequests(pyfuse3.Operations):
         If its program is interrupted or killed meanwhile, it goes on: no source has half of it.
         """
         directories = self._locks.held(*(parent for parent, _ in places))
-        with asked_once(), directories, self._interrupts.watching(ctx.pid):
+        with asked_once(), directories, self._interrupts.watching(ctx.pid, what=places[0]):
             return await self._name_changes.in_time(change, *places)
         raise FUSEError(errno.EINTR)
 
@@ -131,7 +131,8 @@ class StoredRequests(pyfuse3.Operations):
 
     async def _by_opener(self, fh: int, request: Awaitable[T]) -> T:
         """Await a request for an open file. It does not name the waiting thread: mostly the one that opened it."""
-        with self._interrupts.watching(self._openers.get(fh, 0), until_gone=False):
+        what = (self._files.handles[fh].ino,)
+        with self._interrupts.watching(self._openers.get(fh, 0), until_gone=False, what=what):
             return await request
         raise FUSEError(errno.EINTR)
 
@@ -209,7 +210,7 @@ class StoredRequests(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> EntryAttributes:
         change = partial(self._open_files.set_attributes, inode, fh, new_attributes(attr, fields))
-        with asked_once() if fh is None else nullcontext(), self._interrupts.watching(ctx.pid):
+        with asked_once() if fh is None else nullcontext(), self._interrupts.watching(ctx.pid, what=(inode,)):
             return self._entry(await self._files.go_on(change))
         raise FUSEError(errno.EINTR)
 
@@ -334,7 +335,7 @@ class StoredRequests(pyfuse3.Operations):
     async def create(
         self, parent_inode: InodeT, name: FileNameT, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        with self._locks.held(parent_inode), self._interrupts.watching(ctx.pid):
+        with self._locks.held(parent_inode), self._interrupts.watching(ctx.pid, what=(parent_inode, name)):
             handle, found = await self._name_changes.create_in_time(
                 parent_inode, name, flags, mode & ~ctx.umask, ctx.pid
             )

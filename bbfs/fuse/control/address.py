@@ -21,7 +21,7 @@ def bind(mount_point: str, clients: int) -> tuple[socket.socket, str]:
     clients: how many may wait to be accepted.
     """
     directory = runtime_directory()
-    for old in _sockets(directory, mount_point):
+    for old in sockets(directory, mount_point):
         if _is_stale(str(old)):
             old.unlink(missing_ok=True)
     address = os.path.join(directory, f"{_name(mount_point)}-{os.getpid()}.sock")
@@ -45,7 +45,8 @@ def _name(mount_point: str) -> str:
     return blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
 
 
-def _sockets(directory: str, mount_point: str) -> Iterable[Path]:
+def sockets(directory: str, mount_point: str) -> Iterable[Path]:
+    """Return the control sockets of a mount in a directory; those of killed daemons may be among them."""
     return Path(directory).glob(f"{_name(mount_point)}-*.sock")
 
 
@@ -67,7 +68,7 @@ def daemon_process(mount_point: str) -> int | None:
 
     It asks the kernel and never the daemon, which may hang.
     """
-    for address in _sockets(runtime_directory(), mount_point):
+    for address in sockets(runtime_directory(), mount_point):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             with suppress(OSError):
@@ -103,7 +104,7 @@ def was_killed(mount_point: str) -> bool:
     No process listens there, or only a daemon that a signal has ended and of which the kernel blocks a thread.
     """
     found = False
-    for address in _sockets(runtime_directory(), mount_point):
+    for address in sockets(runtime_directory(), mount_point):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             try:

@@ -74,7 +74,8 @@ class Control:
     """The control socket of one mount. refresh: drops all cached state at and below a path.
 
     is_lower: a scratch is over the mount, so no client may change a source past it. shown: notes the versions that are
-    shown for the scratches of clients. reloading: changes the sources. auditor: records the requests of clients.
+    shown for the scratches of clients. reloading: changes the sources. auditor: records the requests of clients. state:
+    returns the state of the mount.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Control:
         reloading: Reloading | None = None,
         auditor: Auditor | None = None,
         *,
+        state: Callable[[], dict[str, Any]] | None = None,
         is_lower: bool = False,
         limits: Limits = Limits(),
     ) -> None:
@@ -103,6 +105,8 @@ class Control:
             table.Describe: _described,
             table.NoteShown: self._noted,
         }
+        if state is not None:
+            self._answers[table.Status] = partial(_stated, state)
         if reloading is not None:
             self._answers |= {
                 table.Reload: reloading.reloaded,
@@ -304,6 +308,12 @@ def _failure(id: Any, text: str, error: BaseException | None = None) -> dict[str
 def _first(group: BaseExceptionGroup[BbfsError]) -> BbfsError:
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+async def _stated(
+    state: Callable[[], dict[str, Any]], _: ResourceManager, __: table.Status, replies: table.Replies[table.State]
+) -> None:
+    await replies.give(table.State(state()))
 
 
 async def _as_is(request: table.Request[Any], answer: Awaitable[None]) -> None:

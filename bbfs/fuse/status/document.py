@@ -1,11 +1,15 @@
 """The state of the sources of a process as one JSON object. No source is asked for it."""
 
 import time
+from itertools import islice
 from typing import Any
 
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.sources import TellsProgress
+
+MOST_READING = 50
+"""Loads under way that are told."""
 
 
 def document(manager: ResourceManager, started: float) -> dict[str, Any]:
@@ -25,6 +29,15 @@ def document(manager: ResourceManager, started: float) -> dict[str, Any]:
             "evictions": contents.evictions,
         },
         "sources": [_source(source) for source in manager.sources.values()],
+        "reading": [
+            {
+                "source": load.source.data.id,
+                "uri": load.key[1],
+                "tier": load.asks,
+                "seconds": round(time.monotonic() - load.began, 3),
+            }
+            for load in islice(manager.loads_under_way, MOST_READING)
+        ],
     }
 
 
@@ -48,6 +61,7 @@ def _source(source: Source) -> dict[str, Any]:
         "waiting": source.waiters.count,
         "in_flight": slots.total - slots.free,
         "concurrency": slots.total,
+        "loads_from": dict(source.loads_from),
         "requests": {
             "ended": tally.ended,
             "failed": tally.failed,

@@ -8,6 +8,7 @@ from typing import Any
 from bbfs import __version__
 from bbfs.fuse.status.document import document
 from bbfs.fuse.waiting_programs import Interrupts, name_of
+from bbfs.model.errors import BbfsError
 from bbfs.resources.manager import ResourceManager
 
 NOTABLE = 0.5
@@ -15,12 +16,15 @@ NOTABLE = 0.5
 
 
 def state_of(
-    manager: ResourceManager, left_out: Mapping[str, str], interrupts: Interrupts
+    manager: ResourceManager,
+    left_out: Mapping[str, str],
+    interrupts: Interrupts,
+    path_of: Callable[[int], tuple[str, ...]] = lambda _inode: (),
 ) -> Callable[[int], dict[str, Any]]:
     """Return a function that returns the state of a mount, which begins now.
 
     Its argument is the number of loads that do not count, since they were of the state itself. left_out: why configured
-    servers are no sources, by name.
+    servers are no sources, by name. path_of: returns the path of an inode, or raises BbfsError.
     """
     started = manager.clock()
 
@@ -29,7 +33,7 @@ def state_of(
         said["loads"] -= uncounted
         said["loads_from"]["source"] -= uncounted
         said["memory"]["misses"] -= uncounted
-        return {**said, "left_out": dict(left_out), "process": _process(), "waiting": _waiting(interrupts)}
+        return {**said, "left_out": dict(left_out), "process": _process(), "waiting": _waiting(interrupts, path_of)}
 
     return state
 
@@ -46,10 +50,22 @@ def _process() -> dict[str, Any]:
     }
 
 
-def _waiting(interrupts: Interrupts) -> list[dict[str, Any]]:
+def _waiting(interrupts: Interrupts, path_of: Callable[[int], tuple[str, ...]]) -> list[dict[str, Any]]:
     """Return the programs that wait, the longest wait first. A program of another PID namespace has the number 0."""
     return [
-        {"pid": pid, "program": name_of(pid), "seconds": round(seconds, 3)}
-        for pid, seconds in interrupts.waiting()
+        {"pid": pid, "program": name_of(pid), "seconds": round(seconds, 3), "path": _path(what, path_of)}
+        for pid, seconds, what in interrupts.waiting()
         if seconds >= NOTABLE
     ]
+
+
+def _path(what: tuple[Any, ...], path_of: Callable[[int], tuple[str, ...]]) -> str | None:
+    """Return the path that a request is about (an inode, and perhaps a name in it), or None."""
+    if not what or not isinstance(what[0], int):
+        return None  # of a passed folder, or of a name beside it
+    try:
+        names = path_of(what[0])
+    except BbfsError:
+        return None
+    name = what[1] if len(what) > 1 and isinstance(what[1], bytes) else None
+    return "/".join((*names, os.fsdecode(name)) if name is not None else names).encode("utf-8", "replace").decode()

@@ -42,6 +42,8 @@ from bbfs.resources.commands.requests.reading import (
     Note,
     NoteShown,
     Refresh,
+    State,
+    Status,
     Watch,
 )
 from bbfs.resources.commands.requests.texts import Index, Line, Match, Matched, Walked
@@ -52,15 +54,15 @@ __all__ = [
     "REQUESTS", "AddSources", "Begun", "CallTool", "Describe", "Described", "Entries", "Entry", "Event", "Fetch",
     "Fetched", "Grep", "Hit", "Index", "Line", "ListDirectory", "Match", "Matched", "MayMatch", "NoMatch", "Note",
     "NoteShown", "Piece", "Problem", "Put", "Refresh", "Reload", "Remove", "RemoveSource", "Replies", "Request",
-    "ResultPart", "Retry", "Search", "SourcesChanged", "Stored", "Tools", "Unlisted", "Walked", "Watch",
-    "answer_in", "answer_message", "message_of", "names", "request_in", "unheard",
+    "ResultPart", "Retry", "Search", "SourcesChanged", "State", "Status", "Stored", "Tools", "Unlisted", "Walked",
+    "Watch", "answer_in", "answer_message", "message_of", "names", "request_in", "unheard",
 ]  # fmt: skip
 
 REQUESTS: Mapping[Any, type[Request[Any]]] = {
     kind.name: kind
     for kind in (
         Search, Grep, Match, Index, ListDirectory, Describe, Refresh, Watch, NoteShown, Tools, CallTool, Put, Remove,
-        Retry, Reload, AddSources, RemoveSource, Fetch,
+        Retry, Status, Reload, AddSources, RemoveSource, Fetch,
     )
 }  # fmt: skip
 

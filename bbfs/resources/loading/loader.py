@@ -72,6 +72,10 @@ class ContentLoader:
         self._clock = clock
         self._under_way: set[Load] = set()
 
+    @property
+    def under_way(self) -> Iterable[Load]:
+        return self._under_way
+
     def within_stale(self, source: Source, record: Record) -> bool:
         """Return whether a stale resource may still be served while its source is down (S20)."""
         if record.fetched_at is None:
@@ -201,6 +205,7 @@ class ContentLoader:
                 found = await self._disk.claim(load)
             asking = found is None
             self.from_disk += not asking
+            load.source.loads_from["disk"] += not asking
         finally:
             if not asking:
                 slot.release()
@@ -209,8 +214,10 @@ class ContentLoader:
     async def _load(self, load: Load, slot: RequestSlot) -> Sequence[Content]:
         """Load from another machine if one has the resource or is loading it, else from the source for all machines."""
         source, record, asked_at = load.source, load.record, self._clock()
+        load.asks = "slot"
         try:
             async with slot:
+                load.asks = "shared"
                 if not source.data.capabilities.read or source.loads is None:
                     raise NotSupported(f"{source.data.id} cannot be read")
                 load.restart()
@@ -220,6 +227,8 @@ class ContentLoader:
                 if source.watches is not None and not record.provisional:
                     source.watches.interested(record.metadata.native_uri)
                 self.loads += 1
+                source.loads_from["source"] += 1
+                load.asks = "source"
                 load.restart()
                 asked_at = self._clock()
                 loaded = await self._revalidate(load) or await source.loads.load(record.metadata.native_uri)
@@ -248,6 +257,7 @@ class ContentLoader:
         """Return what another machine has loaded, or None: this machine has claimed the resource then."""
         found = await self._shared.claim(load) if self._shared is not None else None
         self.from_others += found is not None
+        load.source.loads_from["shared"] += found is not None
         if found is not None and self._disk is not None and load.may_be_kept:
             self._disk.put(load, replace(found, stale=load.invalidated))
         return found

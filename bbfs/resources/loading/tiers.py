@@ -6,6 +6,7 @@ awaits a task is alone.
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,7 +45,10 @@ class Load:
     The record cannot note that: it may be replaced or dropped meanwhile.
     """
 
-    __slots__ = ("_invalidated", "_invalidations", "_writes", "_written_at", "key", "on_disk", "record", "source")
+    __slots__ = (
+        "_invalidated", "_invalidations", "_writes", "_written_at", "asks", "began", "key", "on_disk", "record",
+        "source",
+    )  # fmt: skip
 
     def __init__(self, source: Source, record: Record) -> None:
         self.source = source
@@ -52,6 +56,9 @@ class Load:
         self.key: Key = (source.fingerprint, record.metadata.native_uri)
         self.on_disk = source.data.policy.disk and not record.on_open
         """True if the disk cache may keep the content."""
+        self.asks = "disk"
+        """The tier that is asked at the moment; `slot` while the load waits for its turn."""
+        self.began = time.monotonic()
         self.restart()
 
     def restart(self) -> None:

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _ARCHIVES = ("zip", "tar")
 """Schemes of sources that are never written."""
+TIERS = ("disk", "shared", "source")
+"""What answers loads: the disk, the cache that machines share, and the source."""
 REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
 WRITES_KEPT = 10_000
@@ -57,6 +59,7 @@ class Source:
     error: the fault of the last request that failed, if none has succeeded since.
     was_unsized: the log has the option that avoids a failing `stat`.
     loads, revalidates, watches: the handler, if it has the ability. Checking each time would slow a load.
+    loads_from: the number of loads by what has answered them.
     refreshed: when a user refreshed a path of the catalog (seconds since the epoch). No tier serves what was fetched
         before.
     loads_while_wanted: a load ends with the last program that waits for it.
@@ -75,6 +78,7 @@ class Source:
     error: str | None = None
     misstates_sizes: bool = False
     was_unsized: bool = False
+    loads_from: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
     changes_under_way: int = 0
     """The number of changes by the mount itself that the source is making."""

@@ -46,6 +46,18 @@ class Describe(Request[Described], name="describe", document=Described):
     paths: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a mount, as `.bbfs/status.json` has it. (The number of loads has those of that file in it.)"""
+
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Status(Request[State], name="status", state=State):
+    """Say how the mount is. No source is asked."""
+
+
 @dataclass(frozen=True)
 class Refresh(Request[Never], name="refresh"):
     """Drop all cached state at and below some paths."""

@@ -1,0 +1,1 @@
+"""`bbfs top`: a running mount on the whole terminal."""
