@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import tempfile
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,7 @@ from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
 from bbfs.sources.mcp import arguments, writing
 from bbfs.sources.mcp.client import decode
+from bbfs.sources.mcp.client import packed_pages as listing_pages
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
 from bbfs.sources.mcp.transport import long_texts, messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
@@ -198,6 +200,15 @@ def long_json(data: bytes) -> None:
 def _is_other_json(data: bytes) -> bool:
     """Return whether the standard parser takes what RFC 8259 has not: NaN, Infinity, a byte order mark, UTF-16."""
     return b"NaN" in data or b"Infinity" in data or b"\0" in data or not data.isascii()
+
+
+def packed_pages(data: bytes) -> None:
+    """A page of a shared listing is an array within the bounds or is refused; packed again, it is the same."""
+    for page in (data, zlib.compress(data)):
+        with refused(ProtocolViolation, TooLarge):
+            entries = listing_pages.unpacked(page)
+            again = [entry for each in listing_pages.packed(entries) for entry in listing_pages.unpacked(each)]
+            assert json.dumps(again) == json.dumps(entries)
 
 
 def mcp_messages(data: bytes) -> None:
@@ -641,6 +652,11 @@ TARGETS: Mapping[str, Target] = {
         ("{+", "{/", "{?", "{;", "{&", "{#", "*}", "://", "%2F"),
     ),
     "long-json": Target(long_json, _json(PAGE, [1, -2.5e3, "\ud83d\ude00", None, True]), ("\\u", "1e", "null", "NaN")),
+    "packed-pages": Target(
+        packed_pages,
+        (b'[{"uri": "x://a", "name": "a"}]', zlib.compress(b'[{"uri": "x://a"}, 1, null]')),
+        ("[{", "}]", "\\ud800", "NaN"),
+    ),
     "vector-tables": Target(
         vector_tables,
         (

@@ -289,6 +289,10 @@ class Rows(Sequence[ResourceMetadata]):
         if uri in self._descriptions:
             self._descriptions[uri] = description
 
+    def clear(self) -> None:
+        """Take all rows out."""
+        self._descriptions = Buckets()
+
     def discard(self, uri: str) -> None:
         """Take a row out, if there is one."""
         self._descriptions.pop(uri, None)

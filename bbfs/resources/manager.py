@@ -287,6 +287,7 @@ class ResourceManager:
             listed=lambda at, listing, changes: self._persistence.listed(source(), at, listing, changes),
             outdated=lambda: self._persistence.outdated(source()),
             completed=lambda directory: self._ahead.completed(source(), directory),
+            exchange=lambda: self._shared.listing(source()) if self._shared is not None else None,
         )
 
     async def add_view(self, view: SourceView) -> None:

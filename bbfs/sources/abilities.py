@@ -153,6 +153,38 @@ class CanLogIn(Protocol):
         ...
 
 
+class ListingExchange(Protocol):
+    """What machines know of the listing of one source: pages whose form is the handler's."""
+
+    async def claim(self) -> tuple[Sequence[bytes], float] | None:
+        """Return the pages that another machine has listed, and their time to live in seconds from now.
+
+        After None, the caller lists on behalf of all machines, calls `add` for each page, and `put` or `give_up`.
+        """
+        ...
+
+    def add(self, page: bytes) -> None:
+        """Take a page of the listing that was claimed."""
+        ...
+
+    def put(self, ttl: float | None) -> None:
+        """Share the pages: they are the whole listing. ttl: seconds, if the source stated them."""
+        ...
+
+    def give_up(self) -> None:
+        """Let another machine list. No-op after `put`."""
+        ...
+
+
+@runtime_checkable
+class CanShareListing(Protocol):
+    """Lists resources that machines may share (`ListingExchange`)."""
+
+    async def list_through(self, exchange: ListingExchange) -> Listing:
+        """As `list`. Ask the source for the resources only if no other machine has. Raises BbfsError."""
+        ...
+
+
 @runtime_checkable
 class CanComplete(Protocol):
     """Completes a variable of one of its templates (`Listing.templates`).

@@ -73,7 +73,7 @@ def test_the_second_machine_reads_nothing_from_the_source(
     one, two = machine(), machine()
     expected = everything(one)
     assert server.reads() == len(FILES)
-    wait_until(lambda: len(cache.keys("entry")) == len(FILES), "all contents are shared")
+    wait_until(lambda: len(cache.keys("entry")) == len(FILES) + 1, "all contents and the listing are shared")
     assert everything(two) == expected
     assert run("stat", "-c", "%s", file(two)).text == run("stat", "-c", "%s", file(one)).text
     assert server.reads() == len(FILES)
@@ -83,6 +83,49 @@ def test_the_second_machine_reads_nothing_from_the_source(
     again = machine(state=two.state, expected=("shared cache",))  # it has all of it on a disk of its own
     assert everything(again) == expected
     assert server.reads() == len(FILES)
+
+
+def names(mount: Mount) -> list[str]:
+    return run("ls", mount / "mcp-server+docs/test/d").text.split()
+
+
+def test_the_second_machine_takes_the_listing_of_the_first(
+    cache: CacheServer, mounted: Mounts, server: ScriptedServer
+) -> None:
+    fill(server)
+    machine = Machines(mounted, server, cache.url)
+    one, two = machine(), machine()
+    assert len(names(one)) == len(FILES)
+    wait_until(lambda: len(cache.keys("entry")) == 1, "the listing is shared")
+    assert names(two) == names(one)
+    assert server.lists() == 1
+    server.add("test://d/new", "after a refresh\n")
+    two.bbfs("refresh", two.path)
+    assert "new" in names(two), "a refresh asks the server itself"
+    assert server.lists() == 2
+    three = machine()
+    wait_until(lambda: "new" in names(three), "the later listing is taken")
+    assert server.lists() == 2
+    assert run("cat", file(three, "new")).text == "after a refresh\n"
+    server.add("test://d/announced", "announced\n")
+    server.say("notifications/resources/list_changed")
+    for mount in (one, two, three):
+        wait_until(lambda mount=mount: "announced" in names(mount), "what is announced is seen")
+
+
+def test_a_listing_that_is_damaged_or_written_to_is_each_machines_own(
+    cache: CacheServer, mounted: Mounts, server: ScriptedServer
+) -> None:
+    fill(server)
+    machine = Machines(mounted, server, cache.url)
+    writing = {"capabilities": ["read", "list", "write"]}
+    assert len(names(machine())) == len(names(machine(options=writing))) == len(FILES)
+    assert server.lists() == 2
+    wait_until(lambda: len(cache.keys("entry")) == 1, "the listing is shared")
+    (content,) = cache.keys("content")
+    cache.ask("set", content, "damaged")
+    assert len(names(machine(expected=("wrong digest",)))) == len(FILES)
+    assert server.lists() == 3
 
 
 def test_a_cache_that_dies_is_not_missed(cache: CacheServer, mounted: Mounts, server: ScriptedServer) -> None:
@@ -116,7 +159,7 @@ def test_what_is_for_one_users_eyes_is_no_other_ones(
     machine = Machines(mounted, server, cache.url)
     one, two = machine(options=mine), machine(options=others)
     assert run("cat", file(one)).text == "for my eyes\n"
-    wait_until(lambda: len(cache.keys("entry")) == 1, "it is shared")
+    wait_until(lambda: len(cache.keys("entry")) == 2, "it and the listing are shared")
     assert all("mine" not in key for kind in ("entry", "epoch", "loading") for key in cache.keys(kind))
     server.add("test://d/0", "for other eyes\n")
     assert run("cat", file(two)).text == "for other eyes\n"
@@ -134,7 +177,7 @@ def test_results_of_tools_are_never_shared(
         mount = machine(source=source, expected=("1 invalid entry",))
         assert run("cat", mount / "mcp-server+docs/tool/count?").text == "call 1 ."
         run("cat", mount / "mcp-server+docs/doc/guide")
-        wait_until(lambda: len(cache.keys("entry")) == 1, "the resource is shared, and nothing else")
+        wait_until(lambda: len(cache.keys("entry")) == 2, "a resource and the listing are shared, and nothing else")
         mount.stop()
     assert log.read_text().count("call count") == 2
-    assert len(cache.keys("entry")) == 1
+    assert len(cache.keys("entry")) == 2

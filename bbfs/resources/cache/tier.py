@@ -72,6 +72,10 @@ class Cached:
         return self.fetched_at <= now + CLOCKS_DIFFER and now < self.fetched_at + self.ttl
 
 
+LISTING = "\0listing"
+"""Instead of a native URI: the listing of the source."""
+LISTING_BYTES = 64 << 20
+"""Bytes of a listing that machines share, at most: compressed, a million resources have about a fifth of that."""
 EVERYTHING = "*"
 """Instead of a source: invalidations of any source may have been missed."""
 

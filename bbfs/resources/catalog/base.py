@@ -24,6 +24,7 @@ from bbfs.resources.catalog.folding import Directory
 from bbfs.resources.catalog.overlay import Written
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
 from bbfs.resources.flights import SingleFlight
+from bbfs.sources.abilities import ListingExchange
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class CatalogContext:
 
     key: of the source, for its records. notify: called with the changed paths and the event. listed: called with the
     time of a listing, the listing and its changes. outdated: called when the listing is invalidated. completed: called
-    with a directory that has other completed names.
+    with a directory that has other completed names. exchange: returns what shares the next listing with other machines,
+    None for nothing.
     """
 
     key: str
@@ -59,6 +61,7 @@ class CatalogContext:
     listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
     outdated: Callable[[], None] = field(default=lambda: None)
     completed: Callable[[Path], None] = field(default=lambda _directory: None)
+    exchange: Callable[[], ListingExchange | None] = field(default=lambda: None)
     written: Written = field(default_factory=Written)
 
 

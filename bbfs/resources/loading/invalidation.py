@@ -6,6 +6,7 @@ Invalidated contents stay in the caches: they are served if the source does not 
 from collections.abc import Callable, Iterable, Mapping
 
 from bbfs.model.values import Change, ChangeEvent
+from bbfs.resources.cache.tier import LISTING
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.source import Source
@@ -36,6 +37,7 @@ class Invalidation:
             if change.event == "missed":
                 self._loader.invalidate(source, None)
                 self._invalidate_all(source)
+            self._loader.relisted(source, announced=change.event == "listed")
             source.catalog.expire()
         elif change.event == "missed":
             self._expire(source, change.uri)
@@ -50,12 +52,15 @@ class Invalidation:
             if self._loader.dropped(source, told_of, uri):
                 if uri is None:
                     self._invalidate_all(source)
+                elif uri == LISTING:
+                    source.catalog.expire()
                 else:
                     self._invalidate(source, uri)
 
     def refresh(self, source: Source, path: Path) -> None:
         """Invalidate a path of a catalog and everything below it: the next use asks the source (S21)."""
         source.error = None
+        self._loader.relisted(source)
         source.catalog.forget(path)
         for record in source.overlay.expire(path) if source.overlay is not None else ():
             if not record.invalidated:  # what was written and not listed since

@@ -21,7 +21,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import Content, Loaded, Part, Unchanged
-from bbfs.resources.cache.tier import EVERYTHING, Cached
+from bbfs.resources.cache.tier import EVERYTHING, LISTING, Cached
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.flights import RequestSlot
 from bbfs.resources.loading.publish import Publisher
@@ -354,6 +354,11 @@ class ContentLoader:
         """Accept nothing from other machines that was requested before now."""
         if self._shared is not None:
             self._shared.invalidate(source, uri, announced=False)
+
+    def relisted(self, source: Source, *, announced: bool = False) -> None:
+        """Take no listing of another machine that was requested until now. announced: the source said so."""
+        if self._shared is not None:
+            self._shared.invalidate(source, LISTING, announced=announced)
 
     def dropped(self, source: Source, fingerprint: str, uri: str | None) -> bool:
         """Invalidate what another machine says to have changed (None: any resource of the source).

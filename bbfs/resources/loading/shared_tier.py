@@ -28,10 +28,11 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.values import DataSource, McpServer
-from bbfs.resources.cache.tier import Cached, SharedTier
+from bbfs.resources.cache.tier import LISTING, Cached, SharedTier
+from bbfs.resources.loading.shared_listing import SharedListing
 from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
-from bbfs.sources import CanLogIn
+from bbfs.sources import CanLogIn, CanShareListing
 from bbfs.sources.content.memory import MemoryContent
 
 MOST_INVALIDATED = 10_000
@@ -127,6 +128,14 @@ class SharedContents:
             return record.digest != found.version and found.fetched_at < record.fetched_at
         declared = record.metadata.size
         return len(found.parts) == 1 and declared not in (None, found.size) and not load.source.misstates_sizes
+
+    def listing(self, source: Source) -> SharedListing | None:
+        """Return what shares the next listing of a source; None if machines do not share it."""
+        if source.data.capabilities.write or not isinstance(source.handler, CanShareListing) or not self.has(source):
+            return None
+        key = source.fingerprint
+        newer_than = max(self._invalidated.get((key, LISTING), 0.0), self._invalidated_sources.get(key, 0.0))
+        return SharedListing(self._tier, source, newer_than, self._are_notified, self._nursery.start_soon, self._clock)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

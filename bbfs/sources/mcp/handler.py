@@ -39,7 +39,7 @@ from bbfs.model.values import (
 )
 from bbfs.model.versions import Expected
 from bbfs.sources import Services
-from bbfs.sources.abilities import LONGEST_QUERY
+from bbfs.sources.abilities import LONGEST_QUERY, ListingExchange
 from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
@@ -167,13 +167,20 @@ class McpHandler:
 
         If templates, tools or prompts cannot be listed, the resources still are.
         """
+        return await self._list(None)
+
+    async def list_through(self, exchange: ListingExchange) -> Listing:
+        """As `list`. The resources may come from another machine, as they may be a million; the others are a few."""
+        return await self._list(exchange)
+
+    async def _list(self, exchange: ListingExchange | None) -> Listing:
         problems: list[str | None] = []
         ttls: list[float | None] = []
         async with trio.open_nursery() as nursery:
             for name in ("resources/templates", *self._call_lists):
                 nursery.start_soon(self._list_other, name, problems, ttls)
             rows = Rows(self._base_prefix)
-            end = await self._resources(rows)
+            end = await self._resources(rows, exchange)
             later = min(TEMPLATES_LATER, self.source.policy.timeout / 4) if not isinstance(end, BbfsError) else 0
             nursery.cancel_scope.deadline = trio.current_time() + later
         if isinstance(end, BbfsError):
@@ -194,10 +201,10 @@ class McpHandler:
             if named is not None and self._tools_listed and named.tool not in {tool.name for tool in self._tools}:
                 yield f"option {option}: the server has no tool {named.tool!r}"
 
-    async def _resources(self, rows: Rows) -> End | BbfsError:
+    async def _resources(self, rows: Rows, exchange: ListingExchange | None) -> End | BbfsError:
         """Return a failure as a value: raised in a nursery it would become an exception group."""
         try:
-            return await self._manager.gather_resources(self._id, rows)
+            return await self._manager.gather_resources(self._id, rows, exchange)
         except BbfsError as error:
             return error
 

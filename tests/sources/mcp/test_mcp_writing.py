@@ -283,7 +283,7 @@ async def test_a_tool_that_is_missing_is_named() -> None:
     """Also by the listing, which 'bbfs doctor' and 'bbfs sources' show."""
 
     class Listed(Notes):
-        async def gather_resources(self, server_id: str, rows: Rows) -> End:
+        async def gather_resources(self, server_id: str, rows: Rows, exchange: object = None) -> End:
             return End(None, None)
 
         async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:

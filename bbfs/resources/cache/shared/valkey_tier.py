@@ -17,8 +17,9 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from bbfs.model.digest import digest_of
 from bbfs.model.values import Content, SharedCache
 from bbfs.resources.cache.shared import scripts
 from bbfs.resources.cache.shared.connection import USUAL_WAITS, Valkey, Waits
-from bbfs.resources.cache.tier import EVERYTHING, Cached, PartHeader
+from bbfs.resources.cache.tier import EVERYTHING, LISTING, LISTING_BYTES, Cached, PartHeader
 from bbfs.sources.content.memory import MemoryContent
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ SPARE = 60.0
 """Seconds that a content outlives its entry."""
 UNDELIVERED = 10_000
 """Invalidations that wait for a connection; beyond that, whole sources are invalidated."""
+ASKED_TOGETHER = 1 << 20
+"""Bytes of contents that one request asks for, if they are several."""
 THREAD_FROM = 1 << 20
 """Bytes from which digests are computed in a thread."""
 
@@ -135,13 +138,17 @@ class ValkeyTier:
         """
         _, text, age, ttl = answer
         headers = scripts.parse_parts(text)
-        if headers is not None and sum(header.size for header in headers) > self._settings.max_content:
+        if headers is not None and sum(header.size for header in headers) > self._largest(uri):
             return None  # the limit of the other machine is larger
         if headers:
             keys = [self._keys.content(header.digest) for header in headers]
-            found: Sequence[bytes | None] | None = await self.server.ask(lambda client: client.mget(keys))
-            if found is None:
-                return None
+            found: list[bytes | None] = []
+            for some in _together(headers):
+                asked = [self._keys.content(header.digest) for header in some]
+                answers: Sequence[bytes | None] | None = await self.server.ask(partial(_get, asked))
+                if answers is None:
+                    return None
+                found += answers
             contents = [content for content in found if content is not None]
             if len(contents) == len(keys):
                 digests = await _digests(contents)
@@ -157,6 +164,10 @@ class ValkeyTier:
         await self.server.ask(lambda client: client.delete([entry]))
         return None
 
+    def _largest(self, uri: str) -> int:
+        """Return how many bytes may be shared under a URI."""
+        return LISTING_BYTES if uri == LISTING else self._settings.max_content
+
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def put(self, source: str, uri: str, cached: Cached) -> None:
@@ -166,7 +177,7 @@ class ValkeyTier:
             return
         age = max(0.0, self._clock() - cached.fetched_at)
         life = min(cached.ttl + STALE_FOR, self._settings.longest) - age
-        fits = cached.parts and cached.size <= self._settings.max_content
+        fits = cached.parts and cached.size <= self._largest(uri)
         contents = {part.content.version: part.content for part in cached.parts}
         if not (fits and cached.ttl > age and life > 0 and self.server.up) or not all(
             [await self._put_content(digest, content, life) for digest, content in contents.items()]
@@ -295,6 +306,21 @@ class _Keys:
         """Return the keys of the entry, of its claim, and of the epoch of its source."""
         name = f"{source}:{blake2b(uri.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
         return [f"{self._prefix}entry:{name}", f"{self._prefix}loading:{name}", self.epoch(source)]
+
+
+def _together(headers: Sequence[PartHeader]) -> Iterator[Sequence[PartHeader]]:
+    """Yield the parts that one request asks for: large ones in requests of their own, each within the time of one."""
+    begun, size = 0, 0
+    for place, header in enumerate(headers):
+        if size and size + header.size > ASKED_TOGETHER:
+            yield headers[begun:place]
+            begun, size = place, 0
+        size += header.size
+    yield headers[begun:]
+
+
+async def _get(keys: Sequence[str], client: "Redis[bytes]") -> Sequence[bytes | None]:
+    return await client.mget(keys)
 
 
 async def _digests(contents: Sequence[bytes]) -> list[str]:

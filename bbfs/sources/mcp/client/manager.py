@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import trio
 
 from bbfs.model.calls import Progress
-from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation
+from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.uri import encodable
 from bbfs.model.values import (
@@ -27,6 +27,7 @@ from bbfs.model.values import (
     Policy,
     ResourceTemplate,
 )
+from bbfs.sources.abilities import ListingExchange
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.connection import PING_AFTER, Connection
 from bbfs.sources.mcp.client.decode import (
@@ -46,6 +47,7 @@ from bbfs.sources.mcp.client.decode import (
     ttl_seconds,
     weight,
 )
+from bbfs.sources.mcp.client.packed_pages import packed, unpacked
 from bbfs.sources.mcp.client.paging import Course, End, Taken
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
 from bbfs.sources.mcp.login.refresh import ClientSettings
@@ -181,13 +183,32 @@ class MCPManager:
         """Return the resources that the server lists, each URI once, in its order. Raises BbfsError."""
         return await self._list(server_id, "resources/list", "resources", resource_entry, lambda entry: entry.uri)
 
-    async def gather_resources(self, server_id: str, rows: Rows) -> End:
-        """Add the resources that the server lists to `rows`, page by page. Raises BbfsError."""
+    async def gather_resources(self, server_id: str, rows: Rows, exchange: ListingExchange | None = None) -> End:
+        """Add the resources that the server lists to `rows`, page by page. Raises BbfsError.
+
+        exchange: knows the pages if another machine has asked for them, and gets them otherwise.
+        """
 
         limit = self.connection(server_id).list_limit
         course = Course(server_id, "resources/list", limit, _BYTES_OF_ENTRY * limit, "list_limit")
         self._courses[server_id] = course
-        return await self._pages(server_id, course, "resources/list", "resources", lambda raw: add_resources(raw, rows))
+        ask = partial(self._pages, server_id, course, "resources/list", "resources")
+        if exchange is None:
+            return await ask(lambda raw: add_resources(raw, rows))
+        if (listed := await exchange.claim()) is not None:
+            try:
+                return await _recalled(course, rows, *listed)
+            except BbfsError as error:
+                log.warning("%s: a listing of another machine is of no use: %s", server_id, error)
+                rows.clear()
+                return await self.gather_resources(server_id, rows)
+        try:
+            end = await ask(lambda raw: add_resources(raw, rows), exchange)
+            if end.problem is None:
+                exchange.put(end.ttl)
+        finally:
+            exchange.give_up()
+        return end
 
     async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
         """Return the resource templates that the server lists. Raises BbfsError.
@@ -312,9 +333,18 @@ class MCPManager:
         return Entries(tuple(found.values()), end.ttl, end.problem)
 
     async def _pages(
-        self, server_id: str, course: Course, method: str, key: str, take: Callable[[Sequence[Any]], Taken]
+        self,
+        server_id: str,
+        course: Course,
+        method: str,
+        key: str,
+        take: Callable[[Sequence[Any]], Taken],
+        exchange: ListingExchange | None = None,
     ) -> End:
-        """Pass the entries of a listing to `take` as they come, within the bounds. Raises BbfsError."""
+        """Pass the entries of a listing to `take`, and to other machines, as they come, within the bounds.
+
+        Raises BbfsError.
+        """
         connection = self.connection(server_id)
         session = await connection.session()
         if key in ("tools", "prompts") and key not in session.server.capabilities:
@@ -324,7 +354,6 @@ class MCPManager:
                 await connection.interests.listing_answered_for()
             connection.interests.listed()
         cursor: str | int | None = None
-        at_once = _ENTRIES_FIRST
         for number in range(MAX_PAGES):
             try:
                 session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
@@ -343,14 +372,9 @@ class MCPManager:
                     log.info("%s: %s: given up after %d pages", server_id, method, number)
                 raise
             raw = page(result, key)
-            start = 0
-            while start < len(raw):
-                began = time.perf_counter()
-                if not course.take(take(raw[start : start + at_once])):
-                    break
-                start += at_once
-                at_once = _next_size(at_once, time.perf_counter() - began)
-                await trio.lowlevel.checkpoint()
+            await _taken(course, raw, take)
+            if exchange is not None:
+                await _shared(exchange, raw)
             course.turn(ttl_seconds(result) if session.modern else None)
             cursor = next_cursor(result)
             if cursor is None or course.ends_at(cursor):
@@ -358,6 +382,39 @@ class MCPManager:
         else:
             course.problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
         return course.end()
+
+
+async def _recalled(course: Course, rows: Rows, pages: Sequence[bytes], ttl: float) -> End:
+    """Add the entries of pages that another machine has asked for, as if the server had sent them. Raises BbfsError."""
+    for shared in pages:
+        raw = await trio.to_thread.run_sync(unpacked, shared, abandon_on_cancel=True)
+        await _taken(course, raw, lambda some: add_resources(some, rows))
+        course.turn(None)
+        if course.problem is not None:
+            break
+    return replace(course.end(), ttl=ttl)
+
+
+async def _shared(exchange: ListingExchange, raw: Sequence[Any]) -> None:
+    """Give a page to other machines; to none if it is beyond the bounds."""
+    try:
+        for shared in packed(raw):
+            exchange.add(shared)
+            await trio.lowlevel.checkpoint()
+    except TooLarge:
+        exchange.give_up()
+
+
+async def _taken(course: Course, raw: Sequence[Any], take: Callable[[Sequence[Any]], Taken]) -> None:
+    """Pass the entries of a page to `take` in pieces that hold up no other task, within the bounds."""
+    start, at_once = 0, _ENTRIES_FIRST
+    while start < len(raw):
+        began = time.perf_counter()
+        if not course.take(take(raw[start : start + at_once])):
+            break
+        start += at_once
+        at_once = _next_size(at_once, time.perf_counter() - began)
+        await trio.lowlevel.checkpoint()
 
 
 def _next_size(size: int, seconds: float) -> int:
