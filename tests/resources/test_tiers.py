@@ -502,6 +502,39 @@ async def test_a_program_that_writes_waits_for_one_transaction_of_the_index(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.semantics("S32.1")
+@pytest.mark.parametrize("disk_is", ["in time", "late", "not asked"])
+async def test_a_pending_write_is_dropped_in_the_thread_that_settles(
+    nursery: trio.Nursery, tmp_path: Path, disk_is: str
+) -> None:
+    threads, goes_on = list[tuple[str, int]](), threading.Event()
+
+    def drop() -> None:
+        threads.append(("drop", threading.get_ident()))
+
+    with closing(DiskCache(tmp_path / "contents", 1 << 20)) as disk:
+        tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 3.0)
+
+        def mark(*given: Any) -> bool:
+            threads.append(("mark", threading.get_ident()))
+            return (disk_is == "in time" or goes_on.wait(60)) and made(*given)
+
+        made, disk.mark = disk.mark, mark  # type: ignore[method-assign]
+        if disk_is != "not asked":
+            tier.overwrite(("s", "x://a"), Cached((), 2.0, 0.0))
+        await tier.settle(drop)
+        match disk_is:
+            case "in time":
+                (one, thread), (other, same) = threads
+                assert (one, other, thread) == ("drop", "mark", same)
+            case "late":  # then it is dropped for certain
+                assert [name for name, _ in threads] == ["drop", "mark", "drop"]
+            case _:
+                assert [name for name, _ in threads] == ["drop"]
+        goes_on.set()
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.semantics("S20.1")
 async def test_a_write_that_the_index_could_not_take_is_settled_by_the_next_one(
     nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -10,6 +10,8 @@ from dataclasses import replace
 from math import inf, nextafter
 from typing import Any
 
+import trio
+
 from bbfs.model.errors import (
     BbfsError,
     DeadlineExceeded,
@@ -345,10 +347,15 @@ class ContentLoader:
         for each in known:
             self.overwrite(source, each, now)
 
-    async def settle(self) -> None:
-        """Wait until nothing from before the changes so far is on disk, where the mount after a kill would find it."""
+    async def settle(self, also: Callable[[], None] | None = None) -> None:
+        """Wait until nothing from before the changes so far is on disk, where the mount after a kill would find it.
+
+        also: see `DiskTier.settle`.
+        """
         if self._disk is not None:
-            await self._disk.settle()
+            await self._disk.settle(also)
+        elif also is not None:
+            await trio.to_thread.run_sync(also)
 
     def distrust(self, source: Source, uri: str) -> None:
         """Accept nothing from other machines that was requested before now."""

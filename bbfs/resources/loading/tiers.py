@@ -7,7 +7,7 @@ awaits a task is alone.
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -203,21 +203,26 @@ class DiskTier:
                 self._forget_unwritten(key)
         self._overwritten_below.add((fingerprint, start))
 
-    async def settle(self) -> None:
+    async def settle(self, also: Callable[[], None] | None = None) -> None:
         """Have on the disk the times of the writes so far instead of what was before: a killed mount leaves that.
 
         The disk takes nothing earlier any more, also from another process whose load is under way, and from a batch
         that is being written: no program waits for the contents of other resources. Of the resources below a
         directory, only those of which the mount knows have a time.
+
+        also: blocking work of the caller, for the same thread, since a program waits for each thread. It is done
+        whatever becomes of the disk cache, and twice if that does not answer.
         """
         if not (self._overwritten or self._overwritten_below):
+            if also is not None:
+                await trio.to_thread.run_sync(also)
             return
         with trio.move_on_after(SETTLING_PATIENCE):
             async with self._marking:
                 overwritten, below = dict(self._overwritten), frozenset(self._overwritten_below)
-                if not (overwritten or below):
+                if not (overwritten or below) and also is None:
                     return
-                work = partial(self._disk.mark, overwritten, below, self._clock())
+                work = partial(self._mark, overwritten, below, also)
                 if await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads):
                     for key, at in overwritten.items():
                         if self._overwritten.get(key) == at:
@@ -225,7 +230,15 @@ class DiskTier:
                             self._forget_unwritten(key, only_times=True)
                     self._overwritten_below -= below
                     return
+        if also is not None:
+            await trio.to_thread.run_sync(also)
         log.warning("the disk cache does not answer: it has contents from before a change")
+
+    def _mark(self, overwritten: Mapping[Key, float], below: frozenset[Key], also: Callable[[], None] | None) -> bool:
+        """Do the work of `settle` in a thread. Return whether the index has all times."""
+        if also is not None:
+            also()
+        return not (overwritten or below) or self._disk.mark(overwritten, below, self._clock())
 
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
         """Write contents over the memory budget. Return them as files, or None if that fails.

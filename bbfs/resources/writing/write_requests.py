@@ -117,11 +117,12 @@ class WriteRequests:
         *,
         look: Callable[[], None] | None = None,
         look_every: float = inf,
+        settles: bool = False,
     ) -> T:
         """Await a request in a task of its own, with the source's timeout and time for its bytes.
 
         Once it has returned, no mount serves what was before, not even one that begins after a kill. look: called every
-        `look_every` seconds meanwhile.
+        `look_every` seconds meanwhile. settles: the request calls `settle` itself.
         """
         self._count += 1
         key, timeout = ("write", source.data.id, self._count), source.data.policy.timeout + size / SLOWEST
@@ -133,7 +134,8 @@ class WriteRequests:
                     break
                 if look is not None:
                     look()
-        await self._loader.settle()
+        if not settles:
+            await self._loader.settle()
         return value
 
     async def change(
@@ -163,6 +165,10 @@ class WriteRequests:
         for path in paths:
             source.catalog.outdate(path)
         self._changed(source, paths)
+
+    async def settle(self, also: Callable[[], None] | None) -> None:
+        """Have no mount serve what was before the changes so far. also: see `DiskTier.settle`."""
+        await self._loader.settle(also)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 

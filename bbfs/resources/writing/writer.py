@@ -217,14 +217,14 @@ class Writer:
         look = partial(self._end_if_dropped, given) if keep else None
         try:
             return await self._changes.do(
-                source, partial(self._hand_over, given), content.size, look=look, look_every=DROPPED_EVERY
+                source, partial(self._hand_over, given), content.size, look=look, look_every=DROPPED_EVERY, settles=True
             )
         except BbfsError as error:
             await self._unanswered(given, error)
             raise
 
     async def _hand_over(self, given: HandOver) -> HandedOver:
-        """Give a source a content, drop its pending write, and show it. Raise BbfsError."""
+        """Give a source a content, show it, and drop its pending write. Raise BbfsError."""
         source, item, keep = given.source, given.item, given.keep
         async with self._changes.turn(source, given.native_uri):
             try:
@@ -240,10 +240,9 @@ class Writer:
                 raise
             given.is_answered, (metadata, state) = True, answer
             log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
-            if keep:
-                await trio.to_thread.run_sync(self.pending.drop, item.id)
             record = self._changes.stored(source, metadata, given.content, given.path)
             record.shown = state.version if metadata.etag is None else None
+            await self._changes.settle(partial(self.pending.drop, item.id) if keep else None)
             return HandedOver(record, state)
 
     def _end_if_dropped(self, given: HandOver) -> None:
