@@ -56,7 +56,7 @@ class Opening:
 
     version: of the record, for which the inode stands. lease: how long its path leads to the record. key: what the
     content is kept under. All of it holds until `until` (seconds since the epoch) while nothing at all has changed
-    (`holds_for`); afterwards it can be `confirmed`.
+    (`holds_for`); afterwards `holds` looks at the record.
     """
 
     path: Path
@@ -68,10 +68,16 @@ class Opening:
     until: float = 0.0
     holds_for: int = -1
 
-    def confirmed(self, now: float, changes: int) -> bool:
-        """Return whether the record is still what was opened, and fresh. changes: the count of `KernelCache`."""
+    def holds(self, now: float, changes: int) -> bool:
+        """Return whether all of it is so at a time. changes: the count of `KernelCache`."""
+        if now >= self.lease.until:
+            return False
+        return (self.holds_for == changes and now < self.until) or self._confirmed(now, changes)
+
+    def _confirmed(self, now: float, changes: int) -> bool:
+        """Return whether the record is still what was opened, and fresh; note until when."""
         record = self.record
-        if now >= self.lease.until or record.inode_version != self.version or record.parts is not None or record.ahead:
+        if record.inode_version != self.version or record.parts is not None or record.ahead:
             return False
         if record.fetched_at is None or not record.fresh(now):
             return False

@@ -37,7 +37,7 @@ from bbfs.vfs.open_files import OpenFiles
 from bbfs.vfs.passthrough.folders import Passed, PassedFolders
 from bbfs.vfs.writing.hand_over import Drafts
 from bbfs.vfs.writing.name_changes import NameChanges
-from bbfs.vfs.xattrs import ExtendedAttributes, value_of
+from bbfs.vfs.xattrs import COPIED, ExtendedAttributes, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +305,8 @@ class FileSystem:
 
     def getxattr(self, ino: int, name: bytes, ended: Ended = ()) -> bytes | Wait:
         """Return the value of an extended attribute. Raise NoAttribute. Never waits for content (S12)."""
+        if name in COPIED and (record := self.open_files.known(ino)) is not None:
+            return self._attributes.copied(record, name)
         path = self.names.path(ino)
         if not path:
             return value_of(self.root_attributes, name.decode("utf-8", "replace"))
@@ -317,6 +319,8 @@ class FileSystem:
 
     def listxattr(self, ino: int, ended: Ended = ()) -> list[bytes] | Wait:
         """Return the names of the attributes to keep with a copy; all others answer by name as well (S11)."""
+        if (record := self.open_files.known(ino)) is not None:
+            return self._attributes.listed_of(record)
         path = self.names.path(ino)
         if not path:
             return [name.encode() for name in self.root_attributes]

@@ -114,10 +114,7 @@ class OpenFiles:
 
     def _open_again(self, ino: int, opening: Opening) -> int | None:
         """Return a handle as the last open of an inode got it; None if that may not be the present content."""
-        now, changes = self._manager.clock(), self._kernel.changes
-        if now >= opening.lease.until:
-            return None
-        if not ((opening.holds_for == changes and now < opening.until) or opening.confirmed(now, changes)):
+        if not opening.holds(self._manager.clock(), self._kernel.changes):
             return None
         content = self._manager.memory.get(opening.key)
         if content is None:
@@ -127,6 +124,11 @@ class OpenFiles:
         return self._handles.add(
             OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False)
         )
+
+    def known(self, ino: int) -> Record | None:
+        """Return the fresh record of a file as the last open has found it; None where that needs a walk."""
+        note = self._inodes.inode(ino).note
+        return note.record if note is not None and note.holds(self._manager.clock(), self._kernel.changes) else None
 
     def _loading(self, path: Path, record: Record, ended: Ended) -> Wait | None:
         """Load what has a name now. Return the wait for that, if any; an error is one of the retry."""

@@ -55,6 +55,8 @@ _NAMES = {
 KEPT = ("user.mime_type", "user.xdg.origin.url")
 """The attributes of a resource that a copy keeps: those that other programs define and read (freedesktop.org). They are
 listed, and `cp -a` asks twice for each that is listed."""
+COPIED = frozenset(name.encode() for name in KEPT)
+"""The same, as the kernel has them."""
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
@@ -119,21 +121,28 @@ class ExtendedAttributes:
     def listed(self, path: Path, node: Node) -> list[bytes]:
         """Return the names of the attributes that are listed: of a resource, those that a copy keeps."""
         record = _resource(path, node)
-        found = self.all(path, node) if record is None else self._kept(record)
-        return [name.encode() for name in found]
+        return [name.encode() for name in self.all(path, node)] if record is None else self.listed_of(record)
+
+    def listed_of(self, record: Record) -> list[bytes]:
+        """Return the names of the attributes of a resource that are listed."""
+        return [name.encode() for name in KEPT if self._text(record, name) is not None]
 
     def value(self, path: Path, node: Node, name: bytes) -> bytes:
         """Return the value of an attribute. Raise NoAttribute."""
-        asked = name.decode("utf-8", "replace")
-        record = _resource(path, node) if asked in KEPT else None
+        record = _resource(path, node) if name in COPIED else None
         # Programs that copy ask for these of every file, and a document takes longer than all else of the answer.
-        found = self.all(path, node) if record is None else self._kept(record)
-        return value_of(found, asked)
+        return value_of(self.all(path, node), _name(name)) if record is None else self.copied(record, name)
 
-    def _kept(self, record: Record) -> dict[str, bytes]:
-        """Return the attributes that a copy keeps, as `all` has them."""
-        texts = zip(KEPT, (record.metadata.mime_type, self._contents.origin(record)), strict=True)
-        return {name: _cut(text) for name, text in texts if text is not None}
+    def copied(self, record: Record, name: bytes) -> bytes:
+        """Return the value of an attribute of `COPIED`, as `all` has it. Raise NoAttribute."""
+        text = self._text(record, _name(name))
+        if text is None:
+            raise NoAttribute(_name(name))
+        return _cut(text)
+
+    def _text(self, record: Record, name: str) -> str | None:
+        """Return an attribute of `KEPT`."""
+        return record.metadata.mime_type if name == KEPT[0] else self._contents.origin(record)
 
     def all(self, path: Path, node: Node) -> dict[str, bytes]:
         """Return the attributes that answer by name."""
@@ -149,6 +158,10 @@ class ExtendedAttributes:
         source, below = self._tree.place(path)
         document = directory_document(source.catalog.templates(below))
         return attributes(document) if document else {}
+
+
+def _name(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
 
 
 def value_of(found: Mapping[str, bytes], name: str) -> bytes:

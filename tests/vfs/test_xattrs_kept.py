@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import trio
-from fakes import FlatSource, World
+from fakes import FlatSource, World, data_source, settled
 
-from bbfs.model.errors import NoAttribute
+from bbfs.model.errors import NoAttribute, NotFound
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.vfs.names import Wait
 from bbfs.vfs.xattrs import KEPT, LIMIT, ExtendedAttributes
@@ -61,6 +61,43 @@ async def test_what_a_copy_keeps_is_what_the_document_says(nursery: trio.Nursery
         assert isinstance(names, list)
         assert names == [name.encode() for name in KEPT if name in whole]
         assert [world.core.getxattr(ino, name) for name in names] == [whole[name.decode()] for name in names]
+
+
+@pytest.mark.semantics("S11.4", "S18")
+async def test_what_a_copy_keeps_of_an_opened_file_takes_no_walk_until_something_changes(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = data_source(listing_ttl=100.0, content_ttl=1000.0)
+    source = FlatSource(policy, contents={"x://a": b"1", "x://b": b"2"})
+    source.described["x://a"] = {"mime_type": "text/plain"}
+    async with World(nursery, source) as world:
+        ino = (await world.kernel.walk(ROOT + "a")).ino
+        await world.kernel.cat(ROOT + "a")
+        walks: list[Path] = []
+        cached = world.manager.tree.cached
+        monkeypatch.setattr(world.manager.tree, "cached", lambda path: walks.append(path) or cached(path))
+
+        def kept() -> list[bytes | Wait]:
+            names = world.core.listxattr(ino)
+            assert isinstance(names, list)
+            return [world.core.getxattr(ino, name) for name in names]
+
+        assert kept() == [b"text/plain", b"x://a"]
+        assert walks == []
+        source.described["x://a"] = {"mime_type": "text/html"}
+        source.announce()
+        await settled()
+        assert kept() == [b"text/html", b"x://a"]
+        source.announce("x://a")
+        walks.clear()
+        assert kept() == [b"text/html", b"x://a"]
+        assert len(walks) == 3
+        del source.contents["x://a"]
+        source.announce()
+        await settled()
+        for name in KEPT:
+            with pytest.raises(NotFound):
+                world.core.getxattr(ino, name.encode())
 
 
 @pytest.mark.semantics("S11")
