@@ -222,10 +222,11 @@ class ContentLoader:
                 load.asks = "shared"
                 if not source.data.capabilities.read or source.loads is None:
                     raise NotSupported(f"{source.data.id} cannot be read")
-                load.restart()
-                found = await self._from_others(load)
-                if found is not None:
-                    return self._publisher.take(load, found)
+                if self._shared is not None:
+                    load.restart()
+                    found = await self._from_others(load, self._shared)
+                    if found is not None:
+                        return self._publisher.take(load, found)
                 if source.watches is not None and not record.provisional:
                     source.watches.interested(record.metadata.native_uri)
                 self.loads += 1
@@ -236,8 +237,7 @@ class ContentLoader:
                 loaded = await self._revalidate(load) or await source.loads.load(record.metadata.native_uri)
             now = self._clock()
             ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
-            cached = Cached(loaded.parts, now, ttl, took=now - asked_at)
-            loaded = await self._fit(load, loaded, cached)
+            loaded = await self._fit(load, loaded, now, ttl, asked_at)
         except BbfsError as error:
             if isinstance(error, NotFound):
                 self._publisher.absent(load, asked_at)
@@ -250,14 +250,14 @@ class ContentLoader:
         contents = self._publisher.loaded(load, loaded, now, ttl)
         if load.may_be_kept and not loaded.once and _can_be_kept(loaded.parts):
             etag = loaded.metadata.etag if loaded.metadata is not None and loaded.is_versioned else None
-            cached = replace(cached, parts=loaded.parts, etag=etag, stale=load.invalidated)
+            cached = Cached(loaded.parts, now, ttl, etag, load.invalidated, now - asked_at)
             for tier in self._tiers:
                 tier.put(load, cached)
         return contents
 
-    async def _from_others(self, load: Load) -> Cached | None:
+    async def _from_others(self, load: Load, shared: SharedContents) -> Cached | None:
         """Return what another machine has loaded, or None: this machine has claimed the resource then."""
-        found = await self._shared.claim(load) if self._shared is not None else None
+        found = await shared.claim(load)
         self.from_others += found is not None
         load.source.loads_from["shared"] += found is not None
         if found is not None and self._disk is not None and load.may_be_kept:
@@ -288,14 +288,14 @@ class ContentLoader:
         same = found is not None and len(found.parts) == 1 and found.version == load.record.digest
         return found.parts[0] if found is not None and same else None
 
-    async def _fit(self, load: Load, loaded: Loaded, cached: Cached) -> Loaded:
+    async def _fit(self, load: Load, loaded: Loaded, now: float, ttl: float, asked_at: float) -> Loaded:
         """Move contents over the memory budget to disk (S15). Raises TooLarge where that fails."""
         size = sum(part.content.size for part in loaded.parts if isinstance(part.content, MemoryContent))
         if size <= self._memory:
             return loaded
         in_memory = all(part.link is None and isinstance(part.content, MemoryContent) for part in loaded.parts)
         if self._disk is not None and in_memory:
-            stored = await self._disk.put_now(load, cached)
+            stored = await self._disk.put_now(load, Cached(loaded.parts, now, ttl, took=now - asked_at))
             if stored is not None:
                 return replace(loaded, parts=stored.parts)
         raise TooLarge(

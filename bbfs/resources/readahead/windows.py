@@ -57,7 +57,7 @@ class _Layout:
     Of a large one, the first and the last file are looked for among the outermost entries only.
     """
 
-    __slots__ = ("entries", "files", "first", "index", "last")
+    __slots__ = ("entries", "files", "first", "has_files_only", "index", "last")
 
     def __init__(self, entries: WalkEntries | LargeEntries) -> None:
         self.entries: WalkEntries = entries
@@ -69,6 +69,7 @@ class _Layout:
         else:
             self.index = {name: place for place, (name, _) in enumerate(entries)}
             self.files -= sum(is_directory for _, is_directory in entries)
+        self.has_files_only = not isinstance(entries, LargeEntries) and self.files == size
         self.first = next((place for place in ends if not entries[place][1]), -1)
         self.last = next((size - 1 - place for place in ends if not entries[size - 1 - place][1]), -1)
 
@@ -86,6 +87,8 @@ class TreeOrder:
         self.opens_at = opens_at
         self._list = list_directory
         self._layouts: LRUCache[Path, _Layout] = LRUCache(directories)
+        self._latest: tuple[Path, _Layout] | None = None
+        """A layout of `_layouts`: a walk asks for that of its directory several times for each file."""
 
     def __contains__(self, path: Path) -> bool:
         layout = self._layout(path[:-1])
@@ -146,6 +149,8 @@ class TreeOrder:
         if layout is None or place is None:
             return False
         first = place + 1 if direction > 0 else place - count
+        if layout.has_files_only:
+            return 0 <= first <= layout.files - count
         following = layout.entries[max(0, first) : max(0, first) + count]
         return first >= 0 and len(following) == count and not any(is_directory for _, is_directory in following)
 
@@ -163,19 +168,24 @@ class TreeOrder:
             layout = self._layouts.get(path[:depth])
             if layout is not None and path[depth] not in layout.index:
                 del self._layouts[path[:depth]]
+                self._latest = None
 
     def forget(self, directory: Path) -> None:
         """Drop the layouts of a directory whose names have changed, and of those below."""
         for known in [known for known in self._layouts if known[: len(directory)] == directory]:
             del self._layouts[known]
+            self._latest = None
 
     def _layout(self, directory: Path) -> _Layout | None:
+        if self._latest is not None and self._latest[0] == directory:
+            return self._latest[1]
         layout = self._layouts.get(directory)
         if layout is None:
             entries = self._list(directory)
             if entries is None:
                 return None
             layout = self._layouts[directory] = _Layout(entries)
+        self._latest = directory, layout
         return layout
 
 

@@ -163,6 +163,8 @@ class Source:
     def written_at(self, native_uri: str) -> float:
         """Return the time before which a content of a resource may lack what the mount itself has written; else 0."""
         at = max(self._written.get(native_uri, 0.0), self._written_before)
+        if not self._written_below:
+            return at
         return max((at, *(since for start, since in self._written_below.items() if native_uri.startswith(start))))
 
     @contextmanager

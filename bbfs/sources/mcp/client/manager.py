@@ -234,8 +234,9 @@ class MCPManager:
         connection = self.connection(server_id)
         if not encodable(native_uri):
             raise NotFound("a URI that cannot be written in UTF-8")
-        with trio.move_on_after(_SUBSCRIBED_FIRST):  # else the answer may miss a change, and is asked for again
-            await connection.interests.answered_for(native_uri)
+        if connection.interests.is_asked_for(native_uri):
+            with trio.move_on_after(_SUBSCRIBED_FIRST):  # else the answer may miss a change, and is asked for again
+                await connection.interests.answered_for(native_uri)
         connection.interests.requested(native_uri)
         session, result = await connection.request("resources/read", {"uri": native_uri}, kind="read")
         ttl = ttl_seconds(result) if session.modern else None

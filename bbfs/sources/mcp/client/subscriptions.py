@@ -112,11 +112,15 @@ class Interests:
         while not self._connected:
             await self._answered.wait()
 
+    def is_asked_for(self, uri: str) -> bool:
+        """Return whether a connected server is asked for a URI right now, and has not answered."""
+        if not self._connected or self._asked is None or uri in self._asked or uri not in self._uris:
+            return False
+        return uri in self._asking or trio.current_time() >= self._due
+
     async def answered_for(self, uri: str) -> None:
         """Wait until a connected server has answered for a URI, if it is asked right now. Set a deadline."""
-        while self._connected and uri in self._uris and self._asked is not None and uri not in self._asked:
-            if uri not in self._asking and trio.current_time() < self._due:
-                return
+        while self.is_asked_for(uri):
             await self._answered.wait()
 
     def disconnected(self) -> None:
