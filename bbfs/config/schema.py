@@ -275,6 +275,9 @@ class SourceTable(ConfigTable):
     index: bool | None = None
     """`true`: put the texts that are read into the [local index](search.md#the-local-index). `false`: never index this
     source. Without it, bbfs indexes what `bbfs index` is asked for."""
+    pin: bool | None = None
+    """`true`: [keep all contents on disk](operations.md#reading-without-a-source), and load them again when they
+    change."""
     text: TextFiles | None = None
     """The [texts of documents](documents.md): `by-name` beside the documents, `listed` as well, or `off`."""
 

@@ -248,6 +248,7 @@ class _Loader:
             prompts=table.prompts is not False,
             shared=table.shared,
             index=table.index,
+            pin=table.pin is True,
             text=table.text or "by-name",
             **table.server_tools(),
         )

@@ -275,8 +275,7 @@ async def _serve(
         left_out = dict(config.left_out)
         state = state_of(manager, left_out, interrupts, lambda inode: files.names.path(inode))
         await _add_views(manager, config, state, left_out)
-        notifier = Notifier(adapter.device)
-        notifier.start()
+        (notifier := Notifier(adapter.device)).start()
         queue = Notifications(notifier.send)
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below)
         shown = Shown() if scratch is None else Shown(scratch)
@@ -294,7 +293,7 @@ async def _serve(
             reloading = Reloading(live, config, reread, left_out, service)
             nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
             served = manager, files.refresh, path, shown, reloading, auditor
-            await _control(Control(*served, state=partial(state, 0), is_lower=is_lower), files, nursery)
+            await _begin_requests(Control(*served, state=partial(state, 0), is_lower=is_lower), files, nursery)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
             if service.watchdog is not None:
@@ -310,8 +309,9 @@ async def _measure(config: Config, state: State, nursery: trio.Nursery) -> None:
         await nursery.start(import_module(_ENDPOINT).Endpoint(config.mount.metrics, partial(state, 0)).run)
 
 
-async def _control(control: Control, files: FileSystem, nursery: trio.Nursery) -> None:
-    """Begin to serve the control socket, and let programs find it."""
+async def _begin_requests(control: Control, files: FileSystem, nursery: trio.Nursery) -> None:
+    """Begin to serve the control socket, and let programs find it. Begin to keep what is pinned."""
+    nursery.start_soon(control.pins.run)
     address = await nursery.start(control.run)
     if address is not None:
         files.root_attributes[ATTRIBUTE] = os.fsencode(address)

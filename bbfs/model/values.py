@@ -144,6 +144,7 @@ class DataSource:
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.loading.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
+    pin: whether all its contents are kept on disk.
     text: whether the texts of documents are files beside them: found by their names only, or listed as well.
     base: the directory that relative paths among the options start from: the directory of the configuration file, or
         None for the directory that bbfs was started in.
@@ -167,6 +168,7 @@ class DataSource:
     remove: RemoveTool | None = None
     shared: bool | None = None
     index: bool | None = None
+    pin: bool = False
     text: TextFiles = "by-name"
     base: str | None = None
     base_prefix: str = field(init=False, repr=False, compare=False)

@@ -1,6 +1,7 @@
 """The sizes, versions and contents of resources: what is cached of them, and what their sources answer."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import trio
 from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreachable
 from bbfs.model.values import Content, Part, ResourceMetadata
 from bbfs.resources import documents
+from bbfs.resources.cache import pins
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog.record import AWAITED, JUST_NOW, Node, Path, Record
@@ -250,6 +252,28 @@ class Contents:
         )
         found = Cached(parts, record.fetched_at or 0.0, record.ttl, stale=record.invalidated)
         return found if found.version == record.digest else replace(found, etag=record.digest)
+
+    @property
+    def disk_bytes(self) -> int:
+        """The bound of the disk cache in bytes; 0 without one."""
+        return 0 if self._disk is None else self._disk.max_bytes
+
+    async def noted_pins(self, source: Source) -> set[Path]:
+        """Return the paths in the catalog of a source that users have pinned."""
+        if self._disk is None:
+            return set()
+        return {tuple(json.loads(text)) for text in await self._disk.run_on_disk(pins.paths, source.fingerprint)}
+
+    async def note_pin(self, source: Source, path: Path, *, is_pinned: bool) -> None:
+        """Note on disk that a path in the catalog of a source is pinned, or is not any more."""
+        if self._disk is not None:
+            seen = self._clock() if is_pinned else None
+            await self._disk.run_on_disk(pins.note_path, source.fingerprint, json.dumps(path), seen)
+
+    async def hold_on_disk(self, source: Source, uris: Collection[str]) -> None:
+        """Let the disk evict none of some resources of a source (`""`: of any), and whatever it likes of the others."""
+        if self._disk is not None:
+            await self._disk.run_on_disk(pins.hold, source.fingerprint, uris, self._clock())
 
     async def settle_on_disk(self) -> None:
         """Wait until the disk has what was loaded so far."""

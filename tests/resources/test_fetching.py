@@ -1,5 +1,8 @@
 """Contents that are kept on disk before a program asks for them."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,17 +10,21 @@ import pytest
 import trio
 
 from bbfs.model.errors import BbfsError, NotFound, Unreachable
+from bbfs.resources.cache import pins
 from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.pins import kept
 from bbfs.resources.commands import table
 from bbfs.resources.commands.answers import asked
-from tests.support.fakes import FlatSource, World, data_source, uris
+from bbfs.resources.offline.pins import Pins
+from bbfs.resources.source import Pinned
+from tests.support.fakes import Clock, FlatSource, World, data_source, until, uris
 
 DOCS = "mcp-server+docs"
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Any:
-    made = DiskCache(tmp_path / "contents", 1 << 30)
+    made = DiskCache(tmp_path / "contents", 1 << 30, Clock())
     yield made
     made.close()
 
@@ -129,3 +136,100 @@ async def test_a_source_without_a_place_on_disk_says_why(nursery: trio.Nursery, 
         assert (counts.files, memory.loads.total()) == (0, 0)
     async with World(nursery, docs) as world:
         assert (await fetched(world))[1] == ["docs: there is no disk cache ([cache] disk)"]
+
+
+# -- pins --------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def pinning(world: World) -> AsyncIterator[Pins]:
+    """The pins of a world at work."""
+    pins = Pins(world.manager, paced=0.01)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pins.run)
+        yield pins
+        nursery.cancel_scope.cancel()
+
+
+def pinned(world: World, name: str = "docs") -> Pinned | None:
+    return world.manager.roots.named(name).state_of_pins
+
+
+@pytest.mark.semantics("S42.2")
+async def test_a_pinned_source_is_loaded_and_loaded_again_when_it_changes(
+    nursery: trio.Nursery, disk: DiskCache
+) -> None:
+    docs = source()
+    docs.source = replace(docs.source, pin=True)
+    async with World(nursery, docs, disk=disk) as world, pinning(world):
+        size = sum(len(each) for each in docs.contents.values() if isinstance(each, bytes))
+        await until(lambda: pinned(world) == Pinned(3, size, 0))
+        assert docs.loads.total() == 3
+        docs.contents["x://d/0001"] = b"changed"
+        docs.announce("x://d/0001")
+        await until(lambda: docs.loads["x://d/0001"] == 2)
+        docs.contents["x://d/0003"] = b"new"
+        docs.announce()
+        await until(lambda: pinned(world) == Pinned(4, sum(map(len, docs.contents.values())), 0))  # type: ignore[arg-type]
+        docs.down = Unreachable("away")
+        world.manager.memory.clear()
+        world.clock.advance(365 * 86400)
+        assert await world.kernel.cat(f"{DOCS}/x/d/0001") == b"changed"  # whatever max_stale is
+
+
+@pytest.mark.semantics("S42.2")
+async def test_what_is_pinned_is_not_evicted(nursery: trio.Nursery, tmp_path: Path) -> None:
+    disk = DiskCache(tmp_path / "contents", 40 << 12, Clock())
+    docs = FlatSource(data_source(), contents={uri: uri.encode() for uri in uris(5, "x://pinned/")})
+    docs.contents |= {uri: uri.encode() for uri in uris(100, "x://other/")}
+    async with World(nursery, docs, disk=disk) as world, pinning(world) as pins:
+        await pins.set((DOCS, "x", "pinned"), is_pinned=True)
+        await until(lambda: pinned(world) == Pinned(5, 5 * 15, 0))
+        world.clock.advance(10)
+        await fetched(world, f"{DOCS}/x/other")
+        there = kept(disk, world.manager.roots.named("docs").fingerprint)
+        assert set(uris(5, "x://pinned/")) <= set(there)
+        assert len(there) <= 40
+        await pins.set((DOCS, "x", "pinned"), is_pinned=False)
+        await until(lambda: pinned(world) is None)
+        world.clock.advance(1000)
+        docs.announce()
+        await fetched(world, f"{DOCS}/x/other")
+        assert not set(uris(5, "x://pinned/")) <= set(kept(disk, world.manager.roots.named("docs").fingerprint))
+    disk.close()
+
+
+@pytest.mark.semantics("S42.2")
+async def test_the_next_mount_has_the_same_pins(nursery: trio.Nursery, disk: DiskCache) -> None:
+    docs = source()
+    async with World(nursery, docs, disk=disk) as world, pinning(world) as pins:
+        await pins.set((DOCS, "x", "d", "0001"), is_pinned=True)
+        await until(lambda: pinned(world) is not None)
+    async with World(nursery, source(), disk=disk) as world, pinning(world) as pins:
+        await until(lambda: pinned(world) == Pinned(1, len(b"content of x://d/0001"), 0))
+        with pytest.raises(BbfsError, match=r"is not pinned; pinned of docs: x/d/0001"):
+            await pins.set((DOCS, "x"), is_pinned=False)
+        await pins.set((DOCS, "x", "d", "0001"), is_pinned=False)
+        await until(lambda: pinned(world) is None)
+
+
+@pytest.mark.semantics("S42.2")
+async def test_what_is_not_there_is_counted_as_missing(nursery: trio.Nursery, disk: DiskCache) -> None:
+    docs = source()
+    docs.source = replace(docs.source, pin=True)
+    docs.contents["x://d/0001"] = BbfsError("broken")
+    async with World(nursery, docs, disk=disk) as world, pinning(world):
+        await until(lambda: pinned(world) == Pinned(3, 2 * len(b"content of x://d/0000"), 1))
+
+
+@pytest.mark.semantics("S42.2")
+def test_the_pins_of_a_source_that_no_mount_has_end(tmp_path: Path) -> None:
+    clock = Clock()
+    disk = DiskCache(tmp_path / "contents", 1 << 20, clock)
+    pins.note_path(disk, "docs", "[]", clock())
+    pins.hold(disk, "docs", [""], clock())
+    for days, expected in ((29.0, ["[]"]), (2.0, [])):
+        clock.advance(days * 86400)
+        disk.tidy()
+        assert pins.paths(disk, "docs") == expected
+    disk.close()

@@ -34,6 +34,7 @@ EXAMPLES: list[tuple[table.Request[Any], list[object]]] = [
     (table.Reload(), [table.SourcesChanged(("a",), (), ("b",), 3, ("a note",))]),
     (table.AddSources("[[sources]]", "/tmp", {"KEY": "1"}), [table.SourcesChanged(("a",))]),
     (table.Fetch(("a/b",), 3, 4), [table.Fetched(2, loaded=1, bytes=3), table.Problem("down")]),
+    (table.Pin(("a/b",), is_pinned=False), []),
     (table.RemoveSource("a"), [table.SourcesChanged(removed=("a",))]),
 ]  # fmt: skip
 
@@ -52,7 +53,7 @@ def test_a_message_says_all_of_a_request_and_of_its_answers(
 
 def test_every_request_has_an_example_and_somebody_who_answers_it() -> None:
     of_the_mount = {table.Describe, table.Refresh, table.NoteShown}
-    of_the_mount |= {table.Status, table.Reload, table.AddSources, table.RemoveSource}
+    of_the_mount |= {table.Pin, table.Status, table.Reload, table.AddSources, table.RemoveSource}
     assert {type(request) for request, _ in EXAMPLES} == {*ANSWERS, *of_the_mount} == set(table.REQUESTS.values())
 
 

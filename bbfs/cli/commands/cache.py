@@ -17,7 +17,7 @@ from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
 from bbfs.cli.progress import amount
 from bbfs.model.errors import BbfsError, NotFound
 from bbfs.resources.commands.requests import Problem
-from bbfs.resources.commands.requests.offline import Fetch, Fetched
+from bbfs.resources.commands.requests.offline import Fetch, Fetched, Pin
 from bbfs.resources.commands.requests.reading import Refresh
 
 if TYPE_CHECKING:
@@ -66,11 +66,14 @@ Examples:
   bbfs fetch docs                                    all of a source
   bbfs fetch ~/mnt/mcp-server+kb/knowledge/handbook  a part of it
   bbfs fetch ~/mnt --max-bytes 2GiB                  of all sources, but no more than this
+  bbfs fetch --pin docs/resource/guide               and keep it there, as it changes
+  bbfs fetch --unpin docs/resource/guide
 
 \b
 Contents go to the disk cache. While their source is down, programs read them there, until they have been expired for
 the option max_stale of the source. A content that is fresh on disk is not loaded again, so an interrupted fetch goes on
-where it was.
+where it was. What is pinned is never evicted, and is read for as long as its source is down; the option pin = true pins
+a whole source, and bbfs status tells how much is there.
 
 \b
 Exit status: 0 all is on disk but what a bound has left out; 1 something failed.
@@ -150,9 +153,20 @@ def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
 @click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True, shell_complete=complete_operand)
 @click.option("--max-bytes", type=SIZE, help="Load no more than this, such as 500MiB.")
 @click.option("--max-files", type=click.IntRange(min=0), help="Load no more files than this.")
+@click.option("--pin", is_flag=True, help="Keep them on disk from now on, and load them again when they change.")
+@click.option("--unpin", is_flag=True, help="Keep them so no more. This loads nothing.")
 @verbosity_options
-def fetch(verbosity: Verbosity, operands: tuple[str, ...], max_bytes: int | None, max_files: int | None) -> None:
+def fetch(
+    verbosity: Verbosity,
+    operands: tuple[str, ...],
+    max_bytes: int | None,
+    max_files: int | None,
+    pin: bool,
+    unpin: bool,
+) -> None:
     """Have a mount load the contents at and below each path, so that they can be read while their source is down."""
+    if pin and unpin:
+        raise click.UsageError("--pin keeps what --unpin lets go")
     failed = False
 
     async def one(trees: "Trees", target: Target) -> None:
@@ -160,6 +174,10 @@ def fetch(verbosity: Verbosity, operands: tuple[str, ...], max_bytes: int | None
         if target.tree.mount is None:
             raise NotFound("not at any mount; without one, 'bbfs cat' reads a source")
         path = "/".join(await target.tree.resolved(await target.located()))
+        if pin or unpin:
+            await target.tree.ask(Pin((path,), pin))
+        if unpin:
+            return
         counts = Fetched()
 
         def hear(answer: Fetched | Problem) -> None:

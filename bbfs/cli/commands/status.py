@@ -105,6 +105,10 @@ def _show(state: dict[str, Any]) -> None:
     click.echo()
     output.table([_HEADING, *map(_cells, state["sources"])], right=range(2, len(_HEADING)))
     for row in state["sources"]:
+        if (pinned := row.get("pinned")) is not None:
+            missing = f", {pinned['missing']} not on disk yet" if pinned["missing"] else ""
+            held = f"{counted(pinned['files'], 'file')} pinned, {size_text(pinned['bytes'])} on disk{missing}"
+            click.echo(f"{output.printable(row['id'])}: {held}")
         if row["problem"]:
             click.echo(f"{output.printable(row['id'])}: {output.printable(row['problem'])}")
     for name, why in state.get("left_out", {}).items():

@@ -43,6 +43,7 @@ from bbfs.resources.commands import table
 from bbfs.resources.commands.answers import ANSWERS, Answering
 from bbfs.resources.commands.put import joined
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.offline.pins import Pins
 from bbfs.serving.changes import ClientQueue
 from bbfs.vfs.xattrs import ExtendedAttributes
 
@@ -71,7 +72,7 @@ class Limits:
 
 
 class Control:
-    """The control socket of one mount. refresh: drops all cached state at and below a path.
+    """The control socket of one mount, and its pins. refresh: drops all cached state at and below a path.
 
     is_lower: a scratch is over the mount, so no client may change a source past it. shown: notes the versions that are
     shown for the scratches of clients. reloading: changes the sources. auditor: records the requests of clients. state:
@@ -99,11 +100,13 @@ class Control:
         self._auditor = auditor
         self._is_lower = is_lower
         self._clients = 0
+        self.pins = Pins(manager)
         self._answers: dict[type[table.Request[Any]], Answering] = {
             **ANSWERS,
             table.Refresh: self._refreshed,
             table.Describe: _described,
             table.NoteShown: self._noted,
+            table.Pin: self._pinned,
         }
         if state is not None:
             self._answers[table.Status] = partial(_stated, state)
@@ -180,6 +183,12 @@ class Control:
                 errors.append(error)
         for error in errors[:1]:
             raise error
+
+    async def _pinned(self, _: ResourceManager, request: table.Pin, __: table.Replies[Any]) -> None:
+        for path in map(table.names, request.paths):
+            if not path:
+                raise ProtocolViolation("expected the path of a source, or one below it")
+            await self.pins.set(path, is_pinned=request.is_pinned)
 
     async def _noted(self, _: ResourceManager, request: table.NoteShown, replies: table.Replies[table.Begun]) -> None:
         with self._shown.noted(Scratch.of(request.scratch)):

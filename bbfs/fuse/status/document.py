@@ -1,6 +1,7 @@
 """The state of the sources of a process as one JSON object. No source is asked for it."""
 
 import time
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -58,6 +59,7 @@ def _source(source: Source) -> dict[str, Any]:
             "seconds": round(progress.seconds, 3),
             "complete": progress.complete,
         },
+        "pinned": None if source.state_of_pins is None else asdict(source.state_of_pins),
         "waiting": source.waiters.count,
         "in_flight": slots.total - slots.free,
         "concurrency": slots.total,

@@ -20,6 +20,7 @@ from hashlib import blake2b
 from itertools import count
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 from cachetools import LRUCache
@@ -36,6 +37,7 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spools, name_file
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 Key = tuple[str, str]
 """Fingerprint of a source and native URI of a resource."""
@@ -121,12 +123,6 @@ class DiskCache:
         """Read from the index which resources of a source are cached, for `absent`."""
         with self._guarded():
             self._presence.look(source, self._index)
-
-    def kept(self, source: str) -> dict[str, int]:
-        """Return the bytes of the contents of each resource of a source that has some."""
-        with self._guarded():
-            return self._index.kept(source)
-        return {}
 
     def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
         """Return what is cached of a resource, verified, or None.
@@ -405,6 +401,7 @@ class DiskCache:
             self._unlink([*self._index.forget(lost), *(name for name in found if name not in sizes)])
 
     def _tidy_marks(self) -> None:
+        self.asked(lambda index: index.forget_pins(self._clock()), None)
         marks: list[Key] = []
         with self._guarded():
             marks = self._index.marks(self._clock() - MARK_KEPT)
@@ -426,6 +423,12 @@ class DiskCache:
             self._index.close()
 
     # -- what all of it uses -----------------------------------------------------------------------------------------
+
+    def asked(self, ask: Callable[[DiskIndex], T], otherwise: T) -> T:
+        """Return what the index answers in a transaction, or something else where it cannot be used."""
+        with self._guarded(), self._index.changing():
+            return ask(self._index)
+        return otherwise
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

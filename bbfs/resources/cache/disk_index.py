@@ -24,6 +24,8 @@ EXPIRED_AT_ONCE = 500
 """Resources marked as stale by one statement; SQLite may be built for 999 values in one."""
 GIVEN_BACK_AT_ONCE = 2_000
 """Free pages that one transaction gives back to the file system."""
+PINS_KEPT = 30 * 86400.0
+"""Seconds for which a source is pinned that no mount has."""
 _VERSION = 3
 _HAS_NO_PART = "NOT EXISTS (SELECT 1 FROM part WHERE part.source = resource.source AND part.uri = resource.uri)"
 _BLOCK = 4096
@@ -51,6 +53,17 @@ _ADDED = (
     "CREATE TRIGGER IF NOT EXISTS small_removed AFTER DELETE ON content BEGIN"
     " DELETE FROM small WHERE digest = OLD.digest; END",
 )
+_PINS = (
+    # Beside the schema: they are no cache, and a later version of the index keeps them.
+    "CREATE TABLE IF NOT EXISTS pinned_path (source TEXT, path TEXT, seen REAL NOT NULL, PRIMARY KEY (source, path))"
+    " WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS pin (source TEXT, uri TEXT, seen REAL NOT NULL, PRIMARY KEY (source, uri))"
+    " WITHOUT ROWID",
+)
+_IS_PINNED = (
+    "EXISTS (SELECT 1 FROM part JOIN pin ON pin.source = part.source AND pin.uri IN ('', part.uri)"
+    " WHERE part.digest = content.digest)"
+)
 
 
 def charge(size: int) -> int:
@@ -76,7 +89,7 @@ class DiskIndex:
     def __init__(self, path: Path) -> None:
         self._db = connect(str(path), _SCHEMA, _VERSION, shrinks=True)
         self._db.isolation_level = None  # transactions begin where `changing` says so
-        for statement in _ADDED:
+        for statement in (*_ADDED, *_PINS):
             self._db.execute(statement)
 
     def close(self) -> None:
@@ -222,7 +235,8 @@ class DiskIndex:
         """Drop a source. Return the contents that are gone."""
         rows = self._db.execute("SELECT DISTINCT digest FROM part WHERE source = ?", (source,)).fetchall()
         self._db.execute("DELETE FROM part WHERE source = ?", (source,))
-        self._db.execute("DELETE FROM resource WHERE source = ?", (source,))
+        for table in ("resource", "pin", "pinned_path"):
+            self._db.execute(f"DELETE FROM {table} WHERE source = ?", (source,))
         return self.collect(row[0] for row in rows)
 
     def collect(self, digests: Iterable[str]) -> list[str]:
@@ -245,13 +259,41 @@ class DiskIndex:
         self._db.executemany("UPDATE content SET used_at = ? WHERE digest = ? AND used_at < ?", rows)
 
     def oldest(self, count: int) -> list[tuple[str, int]]:
-        """Return the least recently used contents, with their bytes on disk."""
-        query = "SELECT digest, charge FROM content ORDER BY used_at LIMIT ?"
+        """Return the least recently used contents, with their bytes on disk, without those of pinned resources."""
+        query = f"SELECT digest, charge FROM content WHERE NOT {_IS_PINNED} ORDER BY used_at LIMIT ?"
         return self._db.execute(query, (count,)).fetchall()
 
     def has_bytes(self, digest: str) -> bool:
         """Return whether the bytes of a content are a row."""
         return self._db.execute("SELECT 1 FROM small WHERE digest = ?", (digest,)).fetchone() is not None
+
+    # -- pins --------------------------------------------------------------------------------------------------------
+
+    def paths(self, source: str) -> list[str]:
+        """Return the pinned paths of a source, in JSON."""
+        return [row[0] for row in self._db.execute("SELECT path FROM pinned_path WHERE source = ?", (source,))]
+
+    def note_path(self, source: str, path: str, seen: float | None) -> None:
+        """Note a pinned path, or drop it (seen: None). seen: when a mount last had its source."""
+        self._db.execute("DELETE FROM pinned_path WHERE source = ? AND path = ?", (source, path))
+        if seen is not None:
+            self._db.execute("INSERT INTO pinned_path VALUES (?, ?, ?)", (source, path, seen))
+
+    def has_pins(self, source: str) -> bool:
+        """Return whether resources of a source are not to be evicted."""
+        return self._db.execute("SELECT 1 FROM pin WHERE source = ? LIMIT 1", (source,)).fetchone() is not None
+
+    def hold(self, source: str, uris: Iterable[str], seen: float) -> None:
+        """Evict nothing of these resources of a source (`""`: of any), and whatever is there of its others."""
+        self._db.execute("DELETE FROM pin WHERE source = ?", (source,))
+        rows = ((source, as_text(uri), seen) for uri in dict.fromkeys(uris))
+        self._db.executemany("INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", rows)
+        self._db.execute("UPDATE pinned_path SET seen = ? WHERE source = ?", (seen, source))
+
+    def forget_pins(self, now: float) -> None:
+        """Drop the pins of sources that no mount has had for `PINS_KEPT` seconds."""
+        for table in ("pin", "pinned_path"):
+            self._db.execute(f"DELETE FROM {table} WHERE seen < ?", (now - PINS_KEPT,))
 
     def below(self, shard: str) -> dict[str, int]:
         """Return the contents in files whose digests begin with `shard`, with their sizes."""

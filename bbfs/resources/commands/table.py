@@ -31,7 +31,7 @@ from bbfs.resources.commands.requests import (
 )
 from bbfs.resources.commands.requests.finding import Grep, Hit, MayMatch, NoMatch, Search, Unlisted
 from bbfs.resources.commands.requests.live import AddSources, Reload, RemoveSource, SourcesChanged
-from bbfs.resources.commands.requests.offline import Fetch, Fetched
+from bbfs.resources.commands.requests.offline import Fetch, Fetched, Pin
 from bbfs.resources.commands.requests.reading import (
     Describe,
     Described,
@@ -53,7 +53,7 @@ from bbfs.resources.commands.requests.writing import Put, Remove, Retry, Stored
 __all__ = [
     "REQUESTS", "AddSources", "Begun", "CallTool", "Describe", "Described", "Entries", "Entry", "Event", "Fetch",
     "Fetched", "Grep", "Hit", "Index", "Line", "ListDirectory", "Match", "Matched", "MayMatch", "NoMatch", "Note",
-    "NoteShown", "Piece", "Problem", "Put", "Refresh", "Reload", "Remove", "RemoveSource", "Replies", "Request",
+    "NoteShown", "Piece", "Pin", "Problem", "Put", "Refresh", "Reload", "Remove", "RemoveSource", "Replies", "Request",
     "ResultPart", "Retry", "Search", "SourcesChanged", "State", "Status", "Stored", "Tools", "Unlisted", "Walked",
     "Watch", "answer_in", "answer_message", "message_of", "names", "request_in", "unheard",
 ]  # fmt: skip
@@ -62,7 +62,7 @@ REQUESTS: Mapping[Any, type[Request[Any]]] = {
     kind.name: kind
     for kind in (
         Search, Grep, Match, Index, ListDirectory, Describe, Refresh, Watch, NoteShown, Tools, CallTool, Put, Remove,
-        Retry, Status, Reload, AddSources, RemoveSource, Fetch,
+        Retry, Status, Reload, AddSources, RemoveSource, Fetch, Pin,
     )
 }  # fmt: skip
 

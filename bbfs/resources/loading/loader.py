@@ -82,7 +82,7 @@ class ContentLoader:
         """Return whether a stale resource may still be served while its source is down (S20)."""
         if record.fetched_at is None:
             return False
-        return self._clock() < record.fetched_at + record.ttl + source.data.policy.max_stale
+        return self._clock() < record.fetched_at + record.ttl + source.stale_for(record.path)
 
     async def contents(self, source: Source, record: Record) -> Sequence[Content]:
         """Return all contents of the resource that a record belongs to, by part. Raises BbfsError.
@@ -123,7 +123,7 @@ class ContentLoader:
             found = found or await tier.get(load)
         if found is None or not found.parts or found.fetched_at < load.source.written_at(load.key[1]):
             return None
-        if self._clock() >= found.fetched_at + found.ttl + load.source.data.policy.max_stale:
+        if self._clock() >= found.fetched_at + found.ttl + load.source.stale_for(load.record.path):
             return None
         record = load.record
         seen = record.fetched_at is None or found.fetched_at >= record.fetched_at

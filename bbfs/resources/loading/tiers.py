@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import trio
 
 from bbfs.model.values import Part
+from bbfs.resources.cache import pins
 from bbfs.resources.cache.disk import TIDY_EVERY, DiskCache, Key
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog.record import Record
@@ -23,6 +24,7 @@ from bbfs.resources.source import Source
 from bbfs.sources.content.memory import MemoryContent
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 BEHIND, LONGEST_BEHIND = 1.0, 5.0
 """Seconds without a load before the loaded contents are written in one go; and seconds after the first load, if loads
@@ -148,12 +150,16 @@ class DiskTier:
 
     async def kept(self, fingerprint: str) -> dict[str, int]:
         """Return the bytes that are cached of each resource of a source, by URI."""
-        work = partial(self._disk.kept, fingerprint)
-        kept = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+        kept = await self.run_on_disk(pins.kept, fingerprint)
         for (source, uri), cached in self._unwritten.items():
             if source == fingerprint and cached.parts:
                 kept[uri] = cached.size
         return kept
+
+    async def run_on_disk(self, work: Callable[..., T], *arguments: object) -> T:
+        """Return the result of a function of the disk cache, in a thread."""
+        work = partial(work, self._disk, *arguments)
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
     async def claim(self, load: Load) -> Cached | None:
         found = None if load.record.invalidated else await self.get(load)

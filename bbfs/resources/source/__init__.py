@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
@@ -48,6 +49,15 @@ MOVES_KEPT = 100
 _UNSIZED = 'stat fails, since only a load tells the size: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What is kept on disk since it is pinned: files, their bytes there, and how many of them are not there."""
+
+    files: int
+    bytes: int
+    missing: int
+
+
 @dataclass(slots=True)
 class Source:
     """A running data source: its handler, its catalog, its requests, and its state.
@@ -87,6 +97,9 @@ class Source:
     _written_before: float = 0.0
     overlay: Overlay | None = None
     judged_by_files: bool = False
+    pinned: set[tuple[str, ...]] = field(default_factory=set)
+    """The paths in the catalog that users have pinned."""
+    state_of_pins: Pinned | None = None
     ended: BbfsError | None = None
     """Why nothing is asked of the source any more, once it was removed."""
     place: str = field(init=False)
@@ -112,6 +125,18 @@ class Source:
         self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
         self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
+
+    @property
+    def has_pins(self) -> bool:
+        return self.data.pin or bool(self.pinned)
+
+    def is_pinned(self, path: tuple[str, ...]) -> bool:
+        """Return whether a path of the catalog is pinned, by itself or by one above it."""
+        return self.data.pin or any(path[: len(above)] == above for above in self.pinned)
+
+    def stale_for(self, path: tuple[str, ...]) -> float:
+        """Return the seconds after its expiry in which a content is served while the source is down."""
+        return inf if self.is_pinned(path) else self.data.policy.max_stale
 
     def require_there(self) -> None:
         """Raise Outdated if the source was removed."""

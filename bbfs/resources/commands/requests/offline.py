@@ -1,6 +1,7 @@
 """Requests that keep contents for the time when their sources are away."""
 
 from dataclasses import dataclass
+from typing import Never
 
 from bbfs.resources.commands.requests import Problem, Request
 
@@ -17,6 +18,14 @@ class Fetched:
     failed: int = 0
     left_out: int = 0
     bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Pin(Request[Never], name="pin"):
+    """Keep what is at and below some paths on disk, or do so no more (is_pinned: False)."""
+
+    paths: tuple[str, ...]
+    is_pinned: bool = True
 
 
 @dataclass(frozen=True)
