@@ -18,9 +18,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 
+import pyfuse3
 import trio
 
 from bbfs.fuse import notifier
+from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.directory_handles import DirectoryLocks
 
@@ -53,6 +55,12 @@ def devices() -> set[int]:
             if os.readlink(f"/proc/self/fd/{entry}") == DEVICE:
                 found.add(int(entry))
     return found
+
+
+def expire(inode: int) -> None:
+    """Have the kernel ask again for the attributes of an inode. It locks nothing for that."""
+    with suppress(OSError):  # forgotten meanwhile
+        pyfuse3.invalidate_inode(pyfuse3.InodeT(inode), attr_only=True)
 
 
 class Notifier:
@@ -127,7 +135,10 @@ class Notifier:
 
 
 class Notifications:
-    """The names of which the kernel has yet to be notified. What still waits at the end is dropped."""
+    """The names of which the kernel has yet to be notified. What still waits at the end is dropped.
+
+    Its bound and its length do not count names in passed folders: `Vouched` bounds these, and no other place has them.
+    """
 
     def __init__(self, send: Callable[[Names], Awaitable[None]]) -> None:
         """send: sends notifications of names to the kernel. It may raise OSError."""
@@ -154,12 +165,14 @@ class Notifications:
 
     def _add(self, parent: int, name: bytes) -> None:
         names = self._names.setdefault(parent, {})
-        self._count += name not in names
+        if parent < PASSED:
+            self._count += name not in names
         names[name] = None
 
     def _bound(self) -> None:
         if len(self) > MOST:
-            self._names, self._count, self._below = {}, 0, {(): None}
+            self._names = {each: names for each, names in self._names.items() if each >= PASSED}
+            self._count, self._below = 0, {(): None}
         self._filled.set()
 
     async def run(self, held_below: Callable[[Change], Iterator[Names]], locks: DirectoryLocks) -> None:
@@ -168,7 +181,7 @@ class Notifications:
         while True:
             await self._filled.wait()
             self._filled = trio.Event()
-            while self:
+            while self._names or self._below:
                 await self._send_few()
                 below, self._below = self._below, {}
                 if below:
@@ -208,7 +221,8 @@ class Notifications:
             del waiting[name]
         if not waiting:
             self._names.pop(directory, None)
-        self._count -= len(names)
+        if directory < PASSED:
+            self._count -= len(names)
         return [(directory, name) for name in names]
 
     async def _send_all(self, names: Names) -> None:

@@ -64,7 +64,8 @@ Asker: TypeAlias = Callable[[], Awaitable[Wanted]]
 class FileSystem:
     """One mounted tree over a ResourceManager.
 
-    invalidate, invalidate_below: notify the kernel of names that have changed, see `KernelCache`.
+    invalidate, invalidate_below: notify the kernel of names that have changed, see `KernelCache`. expire: has the
+    kernel ask again for the attributes of an inode, without waiting.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class FileSystem:
         manager: ResourceManager,
         invalidate: Callable[[int, bytes], None],
         invalidate_below: Callable[[Change], None],
+        expire: Callable[[int], None],
     ) -> None:
         self._manager = manager
         self._tree = manager.tree
@@ -97,7 +99,7 @@ class FileSystem:
         self.open_files = OpenFiles(manager, self.inodes, self.handles, self.names, self.drafts, self._kernel)
         self.name_changes = NameChanges(manager, self.inodes, self.names, self.drafts, self.open_files)
         self._drafts = self.names.drafts
-        self.passed = PassedFolders(manager)
+        self.passed = PassedFolders(manager, invalidate, expire)
         """The folders that are passed through: requests for their inodes do not come here."""
         self.names.passed = self.passed.roots
         self.is_unflushed = False
@@ -130,11 +132,18 @@ class FileSystem:
         """Invalidate everything at and below a path, in the kernel as well (S21). Raise NotFound for no source."""
         self._manager.refresh(path)
         self._kernel.appear(path)
+        for passed in self.passed.values():
+            if passed.vouched is not None and path[:1] in ((), (passed.prefix,)):
+                passed.vouched.end_all()
 
     def note_changes(self, passed: Passed) -> None:
         """Invalidate what programs have changed in a passed folder."""
-        while passed.folder.changes:
-            passed.written(self._manager, *passed.folder.changes.popleft())
+        changes, vouched = passed.folder.changes, passed.vouched
+        while changes:
+            directory, name = changes.popleft()
+            if vouched is not None:
+                vouched.note_own(directory, name)
+            passed.written(self._manager, directory, name)
 
     def forget(self, ino: int, references: int) -> None:
         """Drop references of the kernel to an inode."""

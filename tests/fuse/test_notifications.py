@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from bbfs.fuse.notifications import LATEST, MOST, Names, Notifications
+from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.directory_handles import DirectoryLocks
 
@@ -50,6 +51,23 @@ async def test_more_than_the_bound_become_all_that_the_kernel_holds(nursery: tri
     assert kernel.sent == [(2, b"held")]
     assert asked[0].paths == {()}
     assert asked[0].below
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.semantics("S40.8")
+async def test_names_in_passed_folders_are_sent_whatever_else_waits(nursery: trio.Nursery) -> None:
+    """Nothing but the queue has these names."""
+    kernel = Kernel()
+    notifications = Notifications(kernel.send)
+    passed = [(PASSED, str(number).encode()) for number in range(MOST + 1)]
+    for parent, name in passed:
+        notifications.invalidate(parent, name)
+    for number in range(MOST + 1):
+        notifications.invalidate(1, str(number).encode())
+    nursery.start_soon(notifications.run, nothing_held, DirectoryLocks())
+    with trio.fail_after(BOUND):
+        await kernel.got[passed[-1][1]].wait()
+    assert kernel.sent == passed
     nursery.cancel_scope.cancel()
 
 

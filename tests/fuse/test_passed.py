@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -24,10 +24,13 @@ from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated, Unreac
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.beneath import Root
+from bbfs.vfs.directory_handles import DirectoryLocks
 from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.names import SHORT
 from bbfs.vfs.passthrough.folder import Creator, PassedFolder
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.places import MayCrossMount
+from bbfs.vfs.passthrough.vouched import ASKED, LASTS, Bounds, Vouched
 
 CONTEXT = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022, uid=os.geteuid(), gid=os.getegid()))
 BOUND = 20.0
@@ -49,11 +52,25 @@ class Requests:
             )
             for number, root in enumerate(roots)
         ]
-        files = SimpleNamespace(passed=dict(enumerate(self.folders)), note_changes=self._note)
+        self.invalidated: list[bytes] = []
+        """Names of which the kernel was notified."""
+        self.folders = [replace(each, vouched=self._vouched(each)) for each in self.folders]
+        self.locks = DirectoryLocks()
+        files = SimpleNamespace(passed=dict(enumerate(self.folders)), note_changes=self._note, locks=self.locks)
         # No name of these tests is one that bbfs shows beside a folder.
         stored = cast(StoredRequests, None)
         owner = Ownership(0, 0, is_lower=is_lower)
-        self.requests = PassedRequests(cast(FileSystem, files), owner, Interrupts(), Shown(), stored)
+        self.shown = Shown()
+        self.requests = PassedRequests(cast(FileSystem, files), owner, Interrupts(), self.shown, stored)
+
+    def _vouched(self, passed: Passed) -> Vouched:
+        return Vouched(
+            passed.folder,
+            lambda _, name: self.invalidated.append(name),
+            lambda _: None,
+            lambda *_: None,
+            Bounds(quiet=0.0),
+        )
 
     def _note(self, passed: Passed) -> None:
         passed.folder.changes.clear()
@@ -105,6 +122,24 @@ async def test_every_request_is_answered_from_the_loop_and_from_threads(tmp_path
         assert room.size >= room.free >= room.available
     assert (tmp_path / "d" / "b").read_bytes() == b"text"
     assert made.changed
+
+
+@pytest.mark.semantics("S40.9")
+async def test_what_is_vouched_for_ends_with_a_scratch_over_the_mount(tmp_path: Path) -> None:
+    made = Requests(tmp_path)
+    requests, root = made.requests, made.root()
+    (tmp_path / "a").write_text("a")
+    with trio.fail_after(BOUND):
+        await requests.getattr(root, CONTEXT)
+        for _ in range(ASKED + 1):
+            found = await requests.lookup(root, b"a", CONTEXT)
+        found = await requests.lookup(root, b"a", CONTEXT)
+        assert found.entry_timeout == found.attr_timeout == LASTS
+        assert (await requests.lookup(root, b"absent", CONTEXT)).entry_timeout == LASTS
+        made.shown.began()
+        assert sorted(made.invalidated) == [b"a", b"absent"]
+        found = await requests.lookup(root, b"a", CONTEXT)
+        assert found.entry_timeout == found.attr_timeout == SHORT
 
 
 @pytest.mark.semantics("S7.3", "S7.4")
@@ -173,8 +208,10 @@ async def test_a_folder_that_hangs_costs_its_programs_a_time_out_and_others_noth
     made = Requests(tmp_path / "slow", tmp_path / "good", timeout=SOON)
     await made.requests.getattr(made.root(1), CONTEXT)
     over = Event()
+    locked: list[bool] = []
 
     def hang(*_: Any) -> Any:
+        locked.append(made.locks.locked(made.root()))
         over.wait(BOUND)
         raise FileNotFoundError(errno.ENOENT, "")
 
@@ -185,6 +222,9 @@ async def test_a_folder_that_hangs_costs_its_programs_a_time_out_and_others_noth
                 with pytest.raises(DeadlineExceeded):
                     await made.requests.lookup(made.root(), b"a", CONTEXT)
                 assert (await made.requests.getattr(made.root(1), CONTEXT)).st_ino == made.root(1)
+        assert locked
+        assert all(locked)  # no notification waits for the directory
+        assert not made.locks.locked(made.root())
     finally:
         over.set()
 

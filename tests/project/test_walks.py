@@ -19,6 +19,8 @@ from programs import run
 from repository import SERVERS, TESTS
 
 from bbfs.fuse.backings.passed import PassedRequests
+from bbfs.vfs.names import SHORT
+from bbfs.vfs.passthrough import vouched
 
 BOUND = 30.0
 BOUNDS = {"cold": 36, "warm": 8, "ls": 40, "overwrite": 56, "save by rename": 62, "remove": 42}
@@ -159,3 +161,26 @@ def test_the_kernel_asks_a_passed_folder_for_nothing_that_it_has_been_told(tmp_p
     made = [requests for requests in made if requests["release"]]  # the kernel sends it after the program has ended
     assert min(made, key=Counter.total) == Counter(lookup=1, create=1, getxattr=1, write=1, release=1)
     assert min(removed, key=Counter.total) == Counter(unlink=1)
+
+
+@pytest.mark.semantics("S40.8")
+@pytest.mark.timeout(90)
+@pytest.mark.usefixtures("fuse")
+def test_the_kernel_asks_a_passed_folder_for_nothing_that_is_vouched_for(tmp_path: Path) -> None:
+    """But for the folder itself, which may be replaced, names above, and listings, which it never keeps."""
+    below = tmp_path / "work" / "d"
+    below.mkdir(parents=True)
+    for number in range(20):
+        (below / str(number)).write_text("text")
+    walks = Walks(tmp_path, folder("work", tmp_path / "work", capabilities=WRITE))
+    there = walks.mount.path / "bb-filesystem+work+file" / "d"
+    stats = f"stat {there}/absent {there}/*"
+    try:
+        run("sleep", str(vouched.Bounds().quiet))  # what was changed a moment ago is not vouched for
+        for _ in range(vouched.ASKED):
+            run("sh", "-c", stats, status=1)
+        asked = walks.requests("sh", "-c", f"sleep {1.2 * SHORT}; {stats} || true")
+    finally:
+        walks.mount.stop()
+    assert asked.keys() <= {"lookup", "getattr", "opendir", "readdir", "releasedir"}
+    assert asked["lookup"] + asked["getattr"] < 10

@@ -412,6 +412,7 @@ class World:
             self.manager,
             lambda parent, name: self.told.append((parent, name)),
             lambda change: self.told.extend(name for names in self.core.held_below(change) for name in names),
+            lambda _: None,
         )
         self.files = Files(self.core)
         self.kernel = Kernel(self.files)

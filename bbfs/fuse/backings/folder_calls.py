@@ -7,8 +7,9 @@ own programs a time-out.
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from itertools import pairwise
 from math import inf
 from typing import Any, TypeVar
 
@@ -18,7 +19,10 @@ from pyfuse3 import FUSEError
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import DeadlineExceeded, ReadOnly
 from bbfs.sources.content.fd import most_for_programs
+from bbfs.vfs.directory_handles import DirectoryLocks
+from bbfs.vfs.passthrough.folder import PassedDirectory
 from bbfs.vfs.passthrough.folders import Passed
+from bbfs.vfs.passthrough.inodes import PassedInode
 from bbfs.vfs.passthrough.places import MayCrossMount
 from bbfs.vfs.writing.name_changes import HELD
 
@@ -53,11 +57,16 @@ class Handles:
 
 
 class FolderCalls:
-    """The calls of one mount. note_changes: called with a folder after a program has changed something in it."""
+    """The calls of one mount.
 
-    def __init__(self, note_changes: Callable[[Passed], None], interrupts: Interrupts) -> None:
+    note_changes: called with a folder after a program has changed something in it. locks: of the directories that the
+    kernel has locked for a call, so that no notification of their names waits, with all others behind it.
+    """
+
+    def __init__(self, note_changes: Callable[[Passed], None], interrupts: Interrupts, locks: DirectoryLocks) -> None:
         self._note_changes = note_changes
         self._interrupts = interrupts
+        self._locks = locks
 
     def change_names(
         self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object
@@ -95,10 +104,19 @@ class FolderCalls:
         self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object, most: float = inf
     ) -> T:
         within = min(passed.timeout, most)
-        with self._interrupts.watching(pid, until_gone=pid != 0):
+        with self._locks.held(*_locked(arguments)), self._interrupts.watching(pid, until_gone=pid != 0):
             with trio.move_on_after(within):
                 return await trio.to_thread.run_sync(
                     partial(call, *arguments), abandon_on_cancel=True, limiter=passed.limiter
                 )
             raise DeadlineExceeded(f"{passed.prefix}: no answer of the folder in {within:g} s")
         raise FUSEError(errno.EINTR)
+
+
+def _locked(arguments: tuple[object, ...]) -> Iterator[int]:
+    """Yield the directories that the kernel has locked for a call: that of each name, and one that is listed."""
+    for argument, following in pairwise((*arguments, None)):
+        if isinstance(argument, PassedDirectory):
+            yield argument.inode.number
+        elif isinstance(argument, PassedInode) and isinstance(following, bytes):
+            yield argument.number

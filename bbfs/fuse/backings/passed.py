@@ -34,10 +34,12 @@ from bbfs.fuse.backings.attributes import (
     require_settable,
 )
 from bbfs.fuse.backings.folder_calls import FolderCalls, Handles
+from bbfs.fuse.backings.passed_entries import PassedEntries
 from bbfs.fuse.backings.stored import StoredRequests
+from bbfs.fuse.notifications import expire
 from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.bases import Base
-from bbfs.fuse.scratch.shown import Shown, base_of, status_version
+from bbfs.fuse.scratch.shown import Shown, status_version
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NoAttribute, NotSupported, Outdated
 from bbfs.model.inode_number import PASSED, ROOT
@@ -46,8 +48,7 @@ from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
 from bbfs.sources.filesystem.beneath import AtMountPoint
 from bbfs.vfs.file_handles import WRITING
 from bbfs.vfs.filesystem import FileSystem
-from bbfs.vfs.names import SHORT
-from bbfs.vfs.passthrough.folder import Creator, PassedDirectory, PassedFile
+from bbfs.vfs.passthrough.folder import AT_ONCE, EXCHANGE, Creator, PassedDirectory, PassedFile
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
 
@@ -70,14 +71,21 @@ class PassedRequests(pyfuse3.Operations):
         super().__init__()
         self._folders = files.passed
         self._owner = owner
-        self._calls = FolderCalls(files.note_changes, interrupts)
+        self._calls = FolderCalls(files.note_changes, interrupts, files.locks)
         self._shown = shown
         self._stored = stored
         self._opened_paths: dict[int, str] = {}
         self._files: dict[int, tuple[Passed, PassedFile]] = {}
         self._directories: dict[int, tuple[Passed, PassedDirectory]] = {}
+        self._entries = PassedEntries(owner, shown)
+        shown.began = self._end_vouching
         self._handles = Handles()
         self._next = PASSED
+
+    def _end_vouching(self) -> None:
+        for passed in self._folders.values():
+            if passed.vouched is not None:
+                passed.vouched.end_all()
 
     @property
     def flushes(self) -> bool:
@@ -94,80 +102,46 @@ class PassedRequests(pyfuse3.Operations):
             passed.source.require_there()
         return passed, inode
 
-    def _entry(self, passed: Passed, inode: PassedInode, status: os.stat_result) -> EntryAttributes:
-        entry = EntryAttributes()
-        entry.st_ino = InodeT(inode.number)
-        entry.st_mode = pyfuse3.ModeT(status.st_mode)
-        entry.st_nlink = status.st_nlink
-        entry.st_uid = status.st_uid
-        entry.st_gid = status.st_gid
-        entry.st_rdev = status.st_rdev
-        entry.st_size = status.st_size
-        entry.st_blksize = status.st_blksize
-        entry.st_blocks = status.st_blocks
-        entry.st_atime_ns = status.st_atime_ns
-        entry.st_mtime_ns = status.st_mtime_ns
-        entry.st_ctime_ns = status.st_ctime_ns
-        entry.entry_timeout = entry.attr_timeout = SHORT  # other programs may change the folder
-        if passed.source.judged_by_files:
-            entry.attr_timeout = 0  # the kernel asks for the rights, and for lists of them, at each use
-        if self._owner.is_lower:
-            inode.tell(status)
-        return entry
-
-    async def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
-        entry = self._counted(passed, parent, name, status)
-        if self._shown.below:
-            await self._shown.note_all(self._noted(passed, parent, name, status))
-        return entry
-
-    def _counted(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
-        return self._entry(passed, passed.folder.counted(parent, name, status), status)
-
-    def _noted(
-        self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result
-    ) -> list[tuple[str, Base | None]]:
-        """Return what is noted of an entry that is shown to a program below a scratch."""
-        with suppress(OSError):  # the directory is gone
-            return [(passed.raw_path(parent, name), base_of(status))]
-        return []
-
     # -- names and attributes ----------------------------------------------------------------------------------------
 
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
+        at = self._entries.at(passed)
         try:
             status = await self._calls.call(passed, ctx.pid, passed.folder.lookup, parent, name)
         except AtMountPoint:
-            return await self._beside(passed, parent, name, ctx)
+            return await self._beside(passed, parent, name, ctx, at)
         except FUSEError as error:
             if error.errno != errno.ENOENT:
                 raise
             if self._shown.below:
                 with suppress(OSError):
                     await self._shown.note_absent(passed.raw_path(parent, name))
-            return await self._beside(passed, parent, name, ctx)
-        entry = await self._new(passed, parent, name, status)
+            return await self._beside(passed, parent, name, ctx, at)
+        entry = await self._entries.found(passed, parent, name, status, at)
         if self._owner.is_lower:
             self._inode(entry.st_ino)[1].tell(status, ctx.pid)
         return entry
 
-    async def _beside(self, passed: Passed, parent: PassedInode, name: bytes, ctx: RequestContext) -> EntryAttributes:
+    async def _beside(
+        self, passed: Passed, parent: PassedInode, name: bytes, ctx: RequestContext, at: int
+    ) -> EntryAttributes:
         """Return the entry of a name that a folder does not have, or may not look at: one that bbfs shows, or none."""
         may_be = name in _BESIDE or passed.folder.is_mount_point(parent, name)
         if may_be or (name.endswith(_TEXT) and is_document_name(os.fsdecode(name.removesuffix(_TEXT)))):
             return await self._stored.beside(_path(passed, parent), name, ctx)
-        absent = EntryAttributes()
-        absent.st_ino, absent.entry_timeout = InodeT(0), SHORT
-        return absent
+        return self._entries.absent(passed, parent, name, at)
 
     def forget_inode(self, inode: int, lookups: int) -> None:
         """Drop lookups of an inode by the kernel."""
         if (passed := self._folders.get(folder_of(inode))) is not None:
-            passed.folder.forget(inode, lookups)
+            gone = passed.folder.forget(inode, lookups)
+            if gone is not None and passed.vouched is not None:
+                passed.vouched.forgotten(gone)
 
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         passed, held = self._inode(inode)
+        at = self._entries.at(passed)
         try:
             status = await self._calls.call(passed, ctx.pid, passed.folder.getattr, held)
         except BbfsError:
@@ -179,7 +153,7 @@ class PassedRequests(pyfuse3.Operations):
                 await self._shown.note_status(passed.raw_path(held), status)
         if self._owner.is_lower:
             held.tell(status, ctx.pid)
-        return self._entry(passed, held, status)
+        return self._entries.attributes(passed, held, status, at)
 
     async def setattr(
         self,
@@ -193,7 +167,7 @@ class PassedRequests(pyfuse3.Operations):
         opened = self._files[fh][1] if fh is not None else None
         wanted = new_attributes(attr, fields)
         status = await self._calls.change(passed, ctx.pid, passed.folder.setattr, held, opened, wanted)
-        return self._entry(passed, held, status)
+        return self._entries.of(passed, held, status)
 
     async def readlink(self, inode: int, ctx: RequestContext) -> FileNameT:
         passed, held = self._inode(inode)
@@ -211,13 +185,13 @@ class PassedRequests(pyfuse3.Operations):
             status = os.fstat(opened.descriptor.number)
             if not flags & WRITING and held.sends_back(status, ctx.pid):
                 passed.folder.closed(opened)
-                _expire(inode)
+                expire(inode)
                 raise FUSEError(errno.ESTALE)
             # What changes faster than the kernel looks may be copied in part. The version that the look has noted stays
             # the base then, and `bbfs apply` finds a conflict.
             noted = None if held.lacks(status, ctx.pid) else status
         if not right:
-            _expire(inode)  # another program may have changed the size: reads end at the one that the kernel has
+            expire(inode)  # another program may have changed the size: reads end at the one that the kernel has
         return FileInfo(
             fh=await self._opened(passed, opened, noted, ctx.pid), keep_cache=right, direct_io=_appends(flags)
         )
@@ -248,9 +222,11 @@ class PassedRequests(pyfuse3.Operations):
             passed, ctx.pid, passed.folder.create, parent, name, flags, _creator(mode, ctx)
         )
         inode = passed.folder.counted(parent, name, status)
+        if passed.vouched is not None:
+            passed.vouched.made(parent, name, inode)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         handle = await self._opened(passed, PassedFile(inode, descriptor, writes), status, ctx.pid)
-        return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entry(passed, inode, status)
+        return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entries.of(passed, inode, status)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
         passed, opened = self._files[fh]
@@ -312,8 +288,9 @@ class PassedRequests(pyfuse3.Operations):
         folder, parent = passed.folder, opened.inode
         if passed.source.ended is not None:
             passed.source.require_there()
-        if start_id == 0:
+        if start_id == 0 and not self._entries.begin(passed, opened):
             await self._calls.call(passed, 0, folder.begin, opened)
+            self._entries.hold_ready(passed, opened)
         for position in range(start_id, _DOTS):
             name, number = ((b".", parent.number), (b"..", parent.places[-1][0].number if parent.places else ROOT))[
                 position
@@ -321,18 +298,28 @@ class PassedRequests(pyfuse3.Operations):
             if not pyfuse3.readdir_reply(token, FileNameT(name), _directory(number), position + 1):
                 return
         noted: list[tuple[str, Base | None]] = []
+        ready = self._entries.ready(passed, opened)
         for place in range(max(0, start_id - _DOTS), len(opened.names)):
+            held = None if ready is None else ready.entries[place]
+            if held is not None and held[1].lookups and not held[1].handles:  # the size of an open file is the true one
+                if not pyfuse3.readdir_reply(token, FileNameT(opened.names[place]), held[0], place + _DOTS + 1):
+                    break
+                held[1].is_vouched = True
+                held[1].lookups += 1
+                continue
             if place not in opened.looked_at:
-                await self._calls.call(passed, 0, folder.look_ahead, opened, place)
+                most = AT_ONCE if ready is None else 1
+                opened.at = self._entries.at(passed)
+                await self._calls.call(passed, 0, folder.look_ahead, opened, place, most)
             if place not in opened.ahead:
                 continue
             name, status = opened.names[place], opened.ahead[place]
             if status is None:
                 entry = self._stored.mount_point(_path(passed, parent), name)
             else:
-                entry = self._counted(passed, parent, name, status)
+                entry = self._entries.counted(passed, parent, name, status, opened.at)
                 if self._shown.below:
-                    noted += self._noted(passed, parent, name, status)
+                    noted += self._entries.noted(passed, parent, name, status)
             if not pyfuse3.readdir_reply(token, FileNameT(name), entry, place + _DOTS + 1):
                 if status is not None:
                     folder.forget(entry.st_ino, 1)
@@ -351,27 +338,31 @@ class PassedRequests(pyfuse3.Operations):
         passed, parent = self._inode(parent_inode)
         kind, creator = stat.S_IFMT(mode) or stat.S_IFREG, _creator(mode, ctx)
         status = await self._calls.change_names(passed, ctx.pid, passed.folder.mknod, parent, name, kind, creator)
-        return await self._new(passed, parent, name, status)
+        return await self._entries.made(passed, parent, name, status)
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
         status = await self._calls.change_names(passed, ctx.pid, passed.folder.mkdir, parent, name, _creator(mode, ctx))
-        return await self._new(passed, parent, name, status)
+        return await self._entries.made(passed, parent, name, status)
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, parent = self._inode(parent_inode)
         status = await self._calls.change_names(
             passed, ctx.pid, passed.folder.symlink, parent, name, target, _creator(0, ctx)
         )
-        return await self._new(passed, parent, name, status)
+        return await self._entries.made(passed, parent, name, status)
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         passed, parent = self._inode(parent_inode)
         await self._calls.change_names(passed, ctx.pid, passed.folder.unlink, parent, name)
+        if passed.vouched is not None:
+            passed.vouched.made(parent, name, None)
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         passed, parent = self._inode(parent_inode)
         await self._calls.change_names(passed, ctx.pid, passed.folder.rmdir, parent, name)
+        if passed.vouched is not None:
+            passed.vouched.made(parent, name, None)
 
     async def rename(
         self,
@@ -384,11 +375,13 @@ class PassedRequests(pyfuse3.Operations):
     ) -> None:
         passed, parent, to = self._both(parent_inode_old, parent_inode_new)
         await self._calls.change_names(passed, ctx.pid, passed.folder.rename, parent, name_old, to, name_new, flags)
+        if passed.vouched is not None:
+            passed.vouched.renamed(parent, name_old, to, name_new, exchanged=flags & EXCHANGE != 0)
 
     async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
         passed, held, parent = self._both(inode, new_parent_inode)
         status = await self._calls.change_names(passed, ctx.pid, passed.folder.link, held, parent, new_name)
-        return await self._new(passed, parent, new_name, status)
+        return await self._entries.made(passed, parent, new_name, status)
 
     def _both(self, number: int, other: int) -> tuple[Passed, PassedInode, PassedInode]:
         """Return two inodes of one folder. Raise CrossesSources."""
@@ -470,12 +463,6 @@ def _path(passed: Passed, inode: PassedInode) -> tuple[str, ...]:
         return passed.path(inode)
     except OSError as error:
         raise Outdated(f"inode {inode.number}") from error
-
-
-def _expire(inode: int) -> None:
-    """Have the kernel ask again for the attributes of an inode. It locks nothing for that."""
-    with suppress(OSError):  # forgotten meanwhile
-        pyfuse3.invalidate_inode(InodeT(inode), attr_only=True)
 
 
 def _creator(mode: int, ctx: RequestContext) -> Creator:

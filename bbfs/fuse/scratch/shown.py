@@ -29,18 +29,21 @@ log = logging.getLogger(__name__)
 class Shown:
     """Notes the versions that a daemon shows, for each scratch over its mount.
 
-    below: empty without such a scratch. Callers look at it first, so that a plain mount does nothing here.
+    below: empty without such a scratch. Callers look at it first, so that a plain mount does nothing here. began:
+    called when there is one more scratch over a mount that serves already.
     """
 
     def __init__(self, *scratches: Scratch) -> None:
         self.below = [_ShownBelow(each) for each in scratches]
         self._open: Counter[str] = Counter()
+        self.began: Callable[[], None] = lambda: None
 
     @contextmanager
     def noted(self, scratch: Scratch) -> Iterator[None]:
         """Note what is shown for one more scratch while the block runs. Raise OSError."""
         noted = _ShownBelow(scratch)
         self.below.append(noted)
+        self.began()
         try:
             yield
         finally:

@@ -9,6 +9,8 @@ import os
 import stat
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,13 +69,24 @@ class PassedFile:
 
 @dataclass(slots=True)
 class PassedDirectory:
-    """A directory that a program has open: its names as they were when it began to read them."""
+    """A directory that a program has open: its names as they were when it began to read them.
+
+    at: how much had happened when it was looked `ahead`. ready: made of its entries, which hold while the directory
+    stays as it is. Both are the caller's.
+    """
 
     inode: PassedInode
     descriptor: Descriptor
     names: list[bytes] = field(default_factory=list)
     ahead: dict[int, os.stat_result | None] = field(default_factory=dict)
     looked_at: range = range(0)
+    at: int = 0
+    ready: object = None
+
+    def restart(self, names: list[bytes]) -> None:
+        """Begin again with the names that the directory has now."""
+        self.names, self.looked_at = names, range(0)
+        self.ahead.clear()
 
 
 class PassedFolder(Places):
@@ -300,13 +313,12 @@ class PassedFolder(Places):
     def begin(self, opened: PassedDirectory) -> None:
         """Take the names of a directory as they are now."""
         names = map(os.fsencode, os.listdir(opened.descriptor.number))
-        opened.names = list(names) if self._hidden else [name for name in names if not name.startswith(b".")]
-        opened.looked_at = range(0)
+        opened.restart([*names] if self._hidden else [name for name in names if not name.startswith(b".")])
 
-    def look_ahead(self, opened: PassedDirectory, start: int) -> None:
+    def look_ahead(self, opened: PassedDirectory, start: int, most: int = AT_ONCE) -> None:
         """Learn the status of the next entries; None for the mount point. Those that are gone are left out."""
         opened.ahead.clear()
-        opened.looked_at = range(start, min(start + AT_ONCE, len(opened.names)))
+        opened.looked_at = range(start, min(start + most, len(opened.names)))
         at, mounted = opened.descriptor.number, self._mounted_names()
         own = self.mount_point_in(opened.inode)
         for place in opened.looked_at:
@@ -323,6 +335,16 @@ class PassedFolder(Places):
             if status.st_dev not in self._devices:
                 self._arrived_on(status.st_dev)
             opened.ahead[place] = status
+
+    def look_at_all(self, opened: PassedDirectory) -> Iterator[os.stat_result | None]:
+        """Yield the status of each entry; None for one that is gone, or is on another file system, or may be."""
+        at, mounted = opened.descriptor.number, self._mounted_names()
+        for name in opened.names:
+            status = None
+            if name not in mounted:
+                with suppress(OSError):
+                    status = os.stat(name, dir_fd=at, follow_symlinks=False)
+            yield status if status is not None and status.st_dev in self._devices else None
 
     # -- making and removing -----------------------------------------------------------------------------------------
 

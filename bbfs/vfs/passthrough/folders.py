@@ -1,7 +1,9 @@
 """The passed folders of a mount: each with its source, its threads, and its names as the source lists them."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -11,17 +13,23 @@ from bbfs.resources.source import Source
 from bbfs.sources.filesystem.handler import FilesystemHandler, native_uri_of, segment_of
 from bbfs.vfs.passthrough.folder import PassedFolder
 from bbfs.vfs.passthrough.inodes import MOST_FOLDERS, PassedInode
+from bbfs.vfs.passthrough.vouched import Vouched
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A passed folder. prefix: its directory at the mount's root. timeout: seconds for a call. limiter: its threads."""
+    """A passed folder.
+
+    prefix: its directory at the mount's root. timeout: seconds for a call. limiter: its threads. vouched: what the
+    kernel may keep; None if it may keep nothing for long.
+    """
 
     source: Source
     folder: PassedFolder
     prefix: str
     timeout: float
     limiter: trio.CapacityLimiter
+    vouched: Vouched | None = None
 
     def path(self, inode: PassedInode, *more: bytes) -> tuple[str, ...]:
         """Return a path from the mount's root as the source's listings have it. Raise OSError (ESTALE)."""
@@ -34,20 +42,36 @@ class Passed:
 
     def written(self, manager: ResourceManager, directory: PassedInode, name: bytes) -> None:
         """Let the manager know that a program has changed a name."""
-        if not self.source.catalog.is_empty:
-            try:
-                raw = (*self.folder.way(directory), name)
-            except OSError:
-                return  # the directory is gone, and its change has been noted
-            path = tuple(show_component(segment_of(each), literal=True) for each in raw)
-            manager.written(self.source, path, native_uri_of(raw))
+        _written(manager, self.source, self.folder, directory, name)
+
+
+def _written(
+    manager: ResourceManager, source: Source, folder: PassedFolder, directory: PassedInode, name: bytes
+) -> None:
+    if not source.catalog.is_empty:
+        try:
+            raw = (*folder.way(directory), name)
+        except OSError:
+            return  # the directory is gone, and its change has been noted
+        path = tuple(show_component(segment_of(each), literal=True) for each in raw)
+        manager.written(source, path, native_uri_of(raw))
 
 
 class PassedFolders(dict[int, Passed]):
-    """The folders that a mount passes through, by their numbers. One whose source was removed stays until `forget`."""
+    """The folders that a mount passes through, by their numbers. One whose source was removed stays until `forget`.
 
-    def __init__(self, manager: ResourceManager) -> None:
+    invalidate, expire: notify the kernel, see `Vouched`.
+    """
+
+    def __init__(
+        self, manager: ResourceManager, invalidate: Callable[[int, bytes], None], expire: Callable[[int], None]
+    ) -> None:
         super().__init__()
+        self._manager = manager
+        self._invalidate = invalidate
+        self._expire = expire
+        self._added: list[Vouched] = []
+        self._filled = trio.Event()
         self._next = 0
         for source in manager.sources.values():
             self.add(source)
@@ -66,12 +90,33 @@ class PassedFolders(dict[int, Passed]):
         self._next = (number + 1) % MOST_FOLDERS
         folder = PassedFolder(handler.root, number, hidden=handler.shows_hidden)
         limiter = trio.CapacityLimiter(policy.concurrency)
-        self[number] = Passed(source, folder, source.data.uri_prefix, policy.timeout, limiter)
+        vouched = None
+        if (
+            not source.judged_by_files and not self._manager.grants.is_lower
+        ):  # else the kernel asks at each use, or nearly
+            vouched = Vouched(folder, self._invalidate, self._expire, partial(_written, self._manager, source, folder))
+            self._added.append(vouched)
+            self._filled.set()
+        self[number] = Passed(source, folder, source.data.uri_prefix, policy.timeout, limiter, vouched)
+
+    async def vouch(self) -> None:
+        """Handle the events of all folders until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._filled = trio.Event()
+                added, self._added = self._added, []
+                for vouched in added:
+                    nursery.start_soon(vouched.run)
+                await self._filled.wait()
 
     def forget(self) -> None:
         """Forget the folders of removed sources of which the kernel holds no file."""
         for number, passed in list(self.items()):
-            if passed.source.ended is not None and not len(passed.folder.inodes):
+            if passed.source.ended is None:
+                continue
+            if passed.vouched is not None:
+                passed.vouched.close()
+            if not len(passed.folder.inodes):
                 del self[number]
 
     @property

@@ -4,6 +4,7 @@ An inode is a file of a folder: its device and inode number there, whatever its 
 table beside the event loop, so one lock guards what several steps change.
 """
 
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from os import stat_result
 from stat import S_IFMT
@@ -32,10 +33,23 @@ class PassedInode:
     places: where it was seen, the last one at the end; a directory has one. descriptor: of a directory, with O_PATH,
     for a while. handles: the descriptors of programs that have the file open, by handle. stamp: size, modification and
     change time for which the kernel's pages are those of the file; None while it may be written. told: what the
-    kernel was told of the file, below an overlay.
+    kernel was told of the file, below an overlay. asked: of a directory, how often the kernel has asked again. watched:
+    of a directory, what is vouched for in it. is_vouched: its attributes are vouched for.
     """
 
-    __slots__ = ("descriptor", "handles", "key", "lookups", "number", "places", "stamp", "told")
+    __slots__ = (
+        "asked",
+        "descriptor",
+        "handles",
+        "is_vouched",
+        "key",
+        "lookups",
+        "number",
+        "places",
+        "stamp",
+        "told",
+        "watched",
+    )
 
     def __init__(self, number: int, key: Key) -> None:
         self.number = number
@@ -46,6 +60,9 @@ class PassedInode:
         self.handles: dict[int, Descriptor] = {}
         self.stamp: tuple[int, int, int] | None = None
         self.told: Told | None = None
+        self.asked = 0
+        self.watched: Watched | None = None
+        self.is_vouched = False
 
     @property
     def opened(self) -> Descriptor | None:
@@ -68,6 +85,10 @@ class PassedInode:
         """Return whether an open has to be answered with ESTALE, so that the thread is told again."""
         return self.told is not None and self.told.sends_back((status.st_size, status.st_mtime_ns), thread)
 
+    def was_last_at(self, place: Place) -> bool:
+        """Return whether it was seen at a place and not elsewhere since."""
+        return bool(self.places) and self.places[-1] == place
+
     def is_at(self, place: Place, *, directory: bool) -> None:
         """Note a name of it."""
         places = self.places
@@ -81,6 +102,41 @@ class PassedInode:
         places.append(place)
         if len(places) > PLACES_KEPT:
             del places[0]
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """A directory that is watched. key: the identity that it had then. number: of the watch.
+
+    names, before: what the kernel was told of its names in this interval and in the one before; None for no file. used:
+    something was vouched for in this interval. listings: how often it was listed since its last change. ready: made of
+    the entries of the last listing, by the caller, until `ready_until` (seconds of time.monotonic).
+    """
+
+    directory: PassedInode
+    key: Key
+    number: int
+    names: dict[bytes, PassedInode | None] = field(default_factory=dict)
+    before: dict[bytes, PassedInode | None] = field(default_factory=dict)
+    used: bool = True
+    listings: int = 0
+    ready: object = None
+    ready_until: float = 0.0
+
+    def knows(self, name: bytes) -> bool:
+        """Return whether the kernel may keep a name."""
+        return name in self.names or name in self.before
+
+    def told(self, name: bytes) -> PassedInode | None:
+        """Return the inode that the kernel was told of for a name, or None."""
+        return self.names[name] if name in self.names else self.before.get(name)
+
+    def take(self, name: bytes) -> PassedInode | None:
+        """Return the same, and forget the name."""
+        inode = self.told(name)
+        self.names.pop(name, None)
+        self.before.pop(name, None)
+        return inode
 
 
 def key_of(status: stat_result) -> Key:

@@ -221,12 +221,14 @@ class Places:
         if self.direct and not _is_local_device(device):
             self.direct = False
 
-    def forget(self, number: int, lookups: int) -> None:
+    def forget(self, number: int, lookups: int) -> PassedInode | None:
+        """Take back lookups. Return the inode if no lookup holds it any more."""
         gone = self.inodes.forget(number, lookups)
         if gone is not None and gone.descriptor is not None:
             with self._lock:
                 self._open.pop(gone, None)
                 gone.descriptor = None
+        return gone
 
     def way(self, inode: PassedInode) -> tuple[bytes, ...]:
         """Return the names from the root to a file, as it was last seen. Raise ESTALE."""
