@@ -291,7 +291,7 @@ async def _serve(
             nursery.start_soon(_report, manager, service)
             await _measure(config, state, nursery)
             live = None if is_lower else _live(manager, composition, config, nursery, files)
-            reloading = Reloading(live, config, reread, left_out, service)
+            reloading = Reloading(live, config, reread, left_out, service, queue.emptied)
             nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
             served = manager, files.refresh, path, shown, reloading, auditor
             await _begin_requests(Control(*served, state=partial(state, 0), is_lower=is_lower), files, nursery)

@@ -34,6 +34,8 @@ LOOK_EVERY = 0.01
 """Seconds between two looks at directories that are in use, at least."""
 LATEST = 2.0
 """Seconds after which a name is sent although programs change names in its directory all the time."""
+EMPTIED_WITHIN = 2.0
+"""Seconds that a command waits for the kernel to be notified of what it has changed."""
 AT_ONCE = 200
 """Names that are sent before the queue is looked at."""
 
@@ -147,6 +149,7 @@ class Notifications:
         self._count = 0
         self._below: dict[tuple[str, ...], None] = {}
         self._filled = trio.Event()
+        self._emptied = trio.Event()
         self._locks = DirectoryLocks()
         self._kept_back: dict[int, float] = {}  # directories in use, with the time (trio's) until which names wait
 
@@ -174,11 +177,19 @@ class Notifications:
             self._names = {each: names for each, names in self._names.items() if each >= PASSED}
             self._count, self._below = 0, {(): None}
         self._filled.set()
+        if self._emptied.is_set():
+            self._emptied = trio.Event()
+
+    async def emptied(self) -> None:
+        """Wait until the kernel was notified of all that waits, for `EMPTIED_WITHIN` seconds at most."""
+        with trio.move_on_after(EMPTIED_WITHIN):
+            await self._emptied.wait()
 
     async def run(self, held_below: Callable[[Change], Iterator[Names]], locks: DirectoryLocks) -> None:
         """Send until cancelled, one by one changes first. held_below: see `KernelCache`."""
         self._locks = locks
         while True:
+            self._emptied.set()
             await self._filled.wait()
             self._filled = trio.Event()
             while self._names or self._below:

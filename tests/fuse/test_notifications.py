@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from bbfs.fuse.notifications import LATEST, MOST, Names, Notifications
+from bbfs.fuse.notifications import EMPTIED_WITHIN, LATEST, MOST, Names, Notifications
 from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.directory_handles import DirectoryLocks
@@ -149,3 +149,27 @@ async def test_a_name_is_sent_although_its_directory_is_in_use_all_the_time(
     await kernel.got[b"name"].wait()
     assert trio.current_time() - began >= LATEST
     nursery.cancel_scope.cancel()
+
+
+async def test_a_command_waits_until_the_kernel_was_notified(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    gate, sent = trio.Event(), list[Names]()
+
+    async def send(names: Names) -> None:
+        await gate.wait()
+        sent.append(names)
+
+    notifications = Notifications(send)
+    nursery.start_soon(notifications.run, nothing_held, DirectoryLocks())
+    await notifications.emptied()
+    began = trio.current_time()
+    notifications.invalidate(1, b"a")
+    await notifications.emptied()
+    assert not sent
+    assert trio.current_time() - began == EMPTIED_WITHIN  # a program holds the directory
+    nursery.start_soon(notifications.emptied)
+    gate.set()
+    await notifications.emptied()
+    assert sent == [[(1, b"a")]]
+    assert trio.current_time() - began == EMPTIED_WITHIN

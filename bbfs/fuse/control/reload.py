@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
@@ -28,6 +28,7 @@ class Reloading:
 
     live: the sources; None where they cannot be changed. config: the configuration of the mount. reread: reads it
     again. It blocks, and raises ConfigError. left_out: why servers are no sources, by name; it is kept up to date.
+    shown: waits until programs see the sources as they are then.
     """
 
     def __init__(
@@ -37,12 +38,14 @@ class Reloading:
         reread: Callable[[], Config] | None,
         left_out: dict[str, str],
         service: ServiceManager,
+        shown: Callable[[], Awaitable[None]],
     ) -> None:
         self._live = live
         self._config = config
         self._reread = reread
         self._left_out = left_out
         self._service = service
+        self._shown = shown
         self._turn = trio.Lock()
 
     def _changeable(self) -> LiveSources:
@@ -60,6 +63,7 @@ class Reloading:
             try:
                 config = await _in_thread(self._reread)
                 outcome = await live.configure(config)
+                await self._shown()
                 self._left_out.clear()
                 self._left_out.update(config.left_out)
             finally:
@@ -92,9 +96,9 @@ class Reloading:
     async def removed(self, _: ResourceManager, request: table.RemoveSource, replies: table.Replies[Any]) -> None:
         await self._answer(await self._changeable().remove(request.source), replies)
 
-    @staticmethod
-    async def _answer(outcome: table.SourcesChanged, replies: table.Replies[Any]) -> None:
+    async def _answer(self, outcome: table.SourcesChanged, replies: table.Replies[Any]) -> None:
         log.info("changed: %s", _said(outcome))
+        await self._shown()
         await replies.give(outcome)
 
 
