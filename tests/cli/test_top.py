@@ -17,7 +17,8 @@ from textual.widgets import DataTable, Static
 from bbfs.cli.commands.top import command
 from bbfs.cli.commands.top.rows import details, reading, source_rows
 from bbfs.cli.commands.top.screen import Shown, Top
-from bbfs.fuse.mountpoint import SilentMount
+from bbfs.fuse import mountpoint
+from bbfs.fuse.mountpoint import TYPE, Mount, MountError, SilentMount
 
 HOSTILE = "\x1b[31m[bold]away[/bold]\nnext \u202e"
 
@@ -163,6 +164,16 @@ def test_the_details_of_a_source_name_who_waits_for_it() -> None:
     assert "reads resource://guide from source (2.5 s)" in details(STATE, "docs")
     assert details(STATE, "gone") == ["the mount has no such source any more"]
     assert reading({**STATE, "reading": []}, 100)[1] == []
+
+
+def test_of_several_mounts_one_has_to_be_named(bbfs: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    for paths, said in (([], "nothing is mounted"), (["/m/a", "/m/b"], "several mounts: name one of /m/a, /m/b")):
+        found = [Mount(path, TYPE, 0, 0) for path in paths]
+        monkeypatch.setattr(mountpoint, "own_mounts", lambda found=found: found)
+        with pytest.raises(MountError, match=said):
+            command.chosen(None)
+    monkeypatch.setattr(mountpoint, "own_mounts", lambda: [Mount("/m/a", TYPE, 0, 0)])
+    assert command.chosen(None) == "/m/a"
 
 
 def test_without_the_extra_one_line_says_how_to_add_it(

@@ -45,8 +45,8 @@ def status(mount: str | None, as_json: bool) -> None:
     if mount is not None and mountpoint.mount_at(mount) is None:
         raise MountError(f"{mount} is not a mount point")
     paths = [mountpoint.canonical(mount)] if mount is not None else [each.path for each in mountpoint.own_mounts()]
-    asking = {_shown(path): Asking(path, partial(_document, _asked(path))) for path in paths}  # at once: some may hang
-    found = [_state(shown, each) for shown, each in sorted(asking.items())]
+    asking = {shown(path): Asking(path, partial(_document, _asked(path))) for path in paths}  # at once: some may hang
+    found = [_state(path, each) for path, each in sorted(asking.items())]
     if as_json:
         output.as_json(found)
     elif not found:
@@ -64,7 +64,7 @@ def _asked(path: str) -> str:
     return path if scratch is None else scratch.lower
 
 
-def _shown(path: str) -> str:
+def shown(path: str) -> str:
     """Return the mount as its user knows it: of one that is below a scratch, the mount of the scratch."""
     scratch = Scratch.above(path)
     return path if scratch is None else scratch.mounted_at() or path

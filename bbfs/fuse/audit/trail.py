@@ -127,7 +127,8 @@ class Trail:
         self.reads = reads
         self._sink = sink
         self._queue: queue.Queue[Record | None] = queue.Queue(queued)
-        self._dropped = 0
+        self._dropped = 0  # by the event loop alone
+        self._lost = 0  # by the writer alone: records of failed writes, less all that it has told
         self._is_failing = False
         self._thread = threading.Thread(target=self._write, name="audit", daemon=True)
         self._thread.start()
@@ -160,13 +161,13 @@ class Trail:
                 is_last = True
             except queue.Empty:
                 pass
-            dropped, self._dropped = self._dropped, 0
+            dropped = self._dropped + self._lost
             records = [each.fields() for each in found]
-            if dropped:
+            if dropped > 0:
                 now = datetime.now(UTC).isoformat(timespec="milliseconds")
                 records.append({"time": now, "operation": "dropped", "records": dropped})
-            if records and not self._is_written(records):
-                self._dropped += len(found) + dropped
+            if records:
+                self._lost += -dropped if self._is_written(records) else len(found)
 
     def _is_written(self, records: Sequence[dict[str, object]]) -> bool:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bbfs.cli import lazy, output
+from bbfs.cli.commands.status import shown
 from bbfs.cli.operands.access import pending_store
 from bbfs.cli.operands.location import asked
 from bbfs.fuse import mountpoint
@@ -45,21 +46,20 @@ def top(mount: str | None, every: float) -> None:
         raise ConfigError(f"bbfs top {needs('top')}")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("'bbfs top' is for a terminal; 'bbfs status --json' is for programs")
-    shown = _chosen(mount)
-    scratch = Scratch.mounted(shown)
-    sources = shown if scratch is None else scratch.lower
+    path = chosen(mount)
+    scratch = Scratch.mounted(path)
+    sources = path if scratch is None else scratch.lower
     screen = lazy.imported(_SCREEN)
-    screen.Top(output.printable(shown), partial(state_of, sources), pending, partial(log_of, shown), every).run()
+    screen.Top(output.printable(path), partial(state_of, sources), pending, partial(log_of, path), every).run()
 
 
-def _chosen(mount: str | None) -> str:
+def chosen(mount: str | None) -> str:
     """Return the mount that is meant. Raise MountError."""
     if mount is not None:
         if mountpoint.mount_at(mount) is None:
             raise MountError(f"{mount} is not a mount point")
         return mountpoint.canonical(mount)
-    lower = {Scratch.above(each.path): each.path for each in mountpoint.own_mounts()}
-    found = [path if scratch is None else scratch.mounted_at() or path for scratch, path in lower.items()]
+    found = [shown(each.path) for each in mountpoint.own_mounts()]
     if len(found) != 1:
         raise MountError(f"several mounts: name one of {', '.join(found)}" if found else "nothing is mounted")
     return found[0]
