@@ -211,7 +211,7 @@ def test_the_daemon_of_a_mount_calls(process: Process, mount: Callable[..., tupl
 def test_completion_offers_no_word_that_a_shell_reads_otherwise(evil: str, monkeypatch: pytest.MonkeyPatch) -> None:
     both = ("echo", evil)
     arguments = tuple(ToolArgument(name, "string\x1b", choices=both) for name in both)
-    monkeypatch.setattr(tools, "_known", lambda source: [Tool(name, arguments=arguments) for name in both])
+    monkeypatch.setattr(tools, "known_tools", lambda source: [Tool(name, arguments=arguments) for name in both])
     completion = ShellComplete(main, {}, "bbfs", "_BBFS_COMPLETE")
 
     def offered(*words: str, begun: str = "") -> list[tuple[str, str | None]]:
@@ -240,7 +240,7 @@ def test_completion_in_bash_reads_the_line_and_answers_what_follows_the_last_bre
 ) -> None:
     choices = ("text/html", "text/plain")
     page = Tool("page", arguments=(ToolArgument("format", "string", choices=choices),))
-    monkeypatch.setattr(tools, "_known", lambda source: [page])
+    monkeypatch.setattr(tools, "known_tools", lambda source: [page])
     monkeypatch.setattr(mountpoint, "own_mounts", list)
     config = tmp_path / "config/bbfs/config.toml"
     config.parent.mkdir(parents=True)

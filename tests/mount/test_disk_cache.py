@@ -1,24 +1,15 @@
 """What is on disk serves the next mount, a source that is down, and contents that memory has no room for."""
 
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from harness import Mounts, State, folder
-from programs import errno_of, python, run, shell, wait_until
+from programs import errno_of, run, shell, wait_until
 from scripted import ScriptedServer
 
 LONG = {"listing": "1h", "content": "1h"}
-
-
-def rss(pid: int) -> int:
-    """KiB of memory that a process has."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise AssertionError("no VmRSS")
 
 
 def kept(state: State) -> list[str]:
@@ -81,26 +72,6 @@ def test_a_listing_that_was_announced_to_be_outdated_is_asked_for_after_a_remoun
     first.stop()
     server.release_listing()
     assert run("ls", mounted(source, state=state) / "mcp-server+docs/test").text == "one\ntwo\n"
-
-
-@pytest.mark.semantics("S15.1")
-def test_a_content_over_the_memory_budget_is_served_from_disk_with_flat_memory(
-    mounted: Mounts, server: ScriptedServer
-) -> None:
-    size = 24 << 20
-    server.add("test://large", os.urandom(size >> 1).hex())
-    mount = mounted(server.source("docs", ttl=LONG), tables={"cache": {"memory": "1 MiB"}})
-    path = mount / "mcp-server+docs/test/large"
-    hashed = run("sha256sum", path, timeout=40).text.split()[0]
-    expected = python("import json,hashlib; print(hashlib.sha256(json.load(open(sys.argv[1]))['resources'][0]['-contents'][0]['text'].encode()).hexdigest())", server.directory / "script.json")  # fmt: skip  # noqa: E501
-    assert hashed == expected.text.strip()
-    before = rss(mount.pid)
-    for _ in range(3):
-        run("dd", f"if={path}", "of=/dev/null", "bs=64k", "iflag=direct", timeout=40)
-        assert rss(mount.pid) < before + (size >> 10) // 4
-    assert server.reads() == 1
-    middle = python("f = open(sys.argv[1], 'rb'); f.seek(9_999_999); print(f.read(4).decode())", path).text
-    assert len(middle) == 5
 
 
 @pytest.mark.semantics("S15.2")

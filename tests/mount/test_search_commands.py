@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from harness import Mount, Mounts, folder
 from programs import Program, bbfs, run, wait_until
-from vectors import static_model
 
 from bbfs.resources.search.index.store import IndexStore
 
@@ -33,10 +32,7 @@ def mount(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> M
     (root / "binary").write_bytes(b"certificate\0\n")
     (root / "latin").write_bytes("certificate f\xfcr\n".encode("latin-1"))
     (root / "link").symlink_to("guide")
-    model = static_model(tmp_path_factory.mktemp("model"))
-    made = module_mounted(
-        folder("notes", root), tables={"mount": {"agents": True}, "embeddings": {"folder": str(model)}}
-    )
+    made = module_mounted(folder("notes", root), tables={"mount": {"agents": True}})
     made.bbfs("index", "notes")
     return made
 
@@ -172,25 +168,6 @@ def test_what_cannot_be_searched_is_said(mount: Mount, tmp_path: Path) -> None:
     assert b"No such option" in mount.bbfs("grep", "-z", "a", here, status=2).err
 
 
-def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Path) -> None:
-    (tmp_path / "tls.md").write_text("# Renewing\n\nRenew the certificate with certbot.\n")
-    (tmp_path / "other.md").write_text("nothing\n")
-    mount = mounted(folder("notes", tmp_path, index=True))
-    here = mount / "bb-filesystem+notes+file"
-    run("cat", here / "tls.md", here / "other.md")
-
-    def found(query: str) -> list[str]:
-        return mount.bbfs("search", "-l", query, here, status=None).text.splitlines()
-
-    wait_until(lambda: found("renew certificate") == [f"{here}/tls.md"], "the text that was read is indexed", 30)
-    answer = json.loads(mount.bbfs("search", "--json", "certbot", here).text)
-    assert [(hit["where"], hit["title"]) for hit in answer] == [("Renewing", "tls.md")]
-    (tmp_path / "tls.md").write_text("# Renewing\n\nAsk the operators.\n")
-    wait_until(lambda: found("certbot") == [], "the old words are not found", 30)
-    run("cat", here / "tls.md")
-    wait_until(lambda: found("operators") == [f"{here}/tls.md"], "the new words are", 30)
-
-
 def test_an_index_run_that_is_killed_goes_on_without_a_duplicate_or_a_hole(tmp_path: Path) -> None:
     count = 1500
     root = tmp_path / "texts"
@@ -218,9 +195,3 @@ def test_an_index_run_that_is_killed_goes_on_without_a_duplicate_or_a_hole(tmp_p
     said = run(*command, env=env, timeout=60).text
     assert said == f"bb-filesystem+texts+file: {count - before} documents indexed, {before} unchanged\n"
     assert documents() == count
-
-
-def test_the_index_finds_by_meaning_what_has_none_of_the_words(mount: Mount) -> None:
-    (found,) = json.loads(mount.bbfs("search", "--json", "-n", "1", "--mode", "meaning", "expired").out)
-    assert "certificate" in found["snippet"]
-    assert mount.bbfs("search", "--mode", "words", "expired", status=1).out == b""

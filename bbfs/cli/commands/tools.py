@@ -70,7 +70,7 @@ this directory. Exit status 3: the tool itself reports an error, which goes to s
 # -- completion --------------------------------------------------------------------------------------------------------
 
 
-def _known(source: str) -> list[Tool]:
+def known_tools(source: str) -> list[Tool]:
     """Return the tools of a mounted source. Completion starts no server."""
 
     async def work(opened: "Trees") -> list[Tool]:
@@ -85,12 +85,12 @@ def _known(source: str) -> list[Tool]:
 
 
 def _complete_tool(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    tools = _known(str(ctx.params.get("source", "")))
+    tools = known_tools(str(ctx.params.get("source", "")))
     return _offered(((tool.name, _summary(tool)) for tool in tools), begun)
 
 
 def _complete_pair(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    tools = {tool.name: tool for tool in _known(str(ctx.params.get("source", "")))}
+    tools = {tool.name: tool for tool in known_tools(str(ctx.params.get("source", "")))}
     tool = tools.get(str(ctx.params.get("tool")))
     arguments = () if tool is None else tool.arguments
     key, equals, _ = begun.partition("=")

@@ -307,15 +307,6 @@ async def test_bytes_that_are_no_unicode_are_replaced(manager: MCPManager, odd: 
     assert text(await manager.load_resource("odd", "odd://b")) == "a\ufffdb"
 
 
-async def test_invalid_entries_cost_only_themselves(manager: MCPManager, odd: MakeOdd) -> None:
-    manager.add("odd", odd("invalid-entry").server, PATIENT)
-    listing = await manager.list_resources("odd")
-    assert [(entry.uri, entry.name) for entry in listing.entries] == [("odd://a", "a"), ("odd://b", "odd://b")]
-    assert listing.entries[0].size is None
-    assert listing.entries[0].modified_ns == 1795255200 * 10**9
-    assert listing.problem == "3 invalid entries left out"
-
-
 @pytest.mark.semantics("S25")
 async def test_templates_that_are_left_out_are_told(manager: MCPManager, odd: MakeOdd) -> None:
     manager.add("odd", odd("many-templates", "60").server, PATIENT)
@@ -324,29 +315,6 @@ async def test_templates_that_are_left_out_are_told(manager: MCPManager, odd: Ma
     assert templates.problem == (
         "templates of more than 1000 expressions, where those with slashes in values count tenfold: 10 of 60 left out"
     )
-
-
-@pytest.mark.semantics("S25")
-async def test_repeated_cursor_ends_the_listing(manager: MCPManager, odd: MakeOdd) -> None:
-    manager.add("odd", odd("repeated-cursor").server, PATIENT)
-    listing = await manager.list_resources("odd")
-    assert len(listing.entries) == 3
-    assert "repeats a page cursor" in (listing.problem or "")
-    assert manager.connection("odd").counts["list"] == 2
-
-
-@pytest.mark.semantics("S25")
-async def test_endless_listing_is_bounded(manager: MCPManager, odd: MakeOdd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.sources.mcp.client.manager.MAX_PAGES", 50)
-    manager.add("odd", odd("endless-cursor").server, PATIENT)
-    listing = await manager.list_resources("odd")
-    assert len(listing.entries) == 50
-    assert listing.problem == "the server has more than 50 pages: the listing is incomplete"
-
-
-async def test_declared_sizes_are_passed_on(manager: MCPManager, odd: MakeOdd) -> None:
-    manager.add("odd", odd("wrong-size").server, PATIENT)
-    assert [entry.size for entry in (await manager.list_resources("odd")).entries] == [100_000, 1, None]
 
 
 async def test_large_answer(manager: MCPManager, odd: MakeOdd) -> None:

@@ -25,7 +25,7 @@ from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.options import configure
 from bbfs.sources.storage.s3.answers import region_of
-from bbfs.sources.storage.s3.signing import Account, Accounts
+from bbfs.sources.storage.s3.signing import PAUSE, Account, Accounts
 
 PAGE = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
 ROLE = "/latest/meta-data/iam/security-credentials/"
@@ -221,13 +221,14 @@ async def test_keys_that_hold_are_used_while_they_cannot_be_renewed(
 ) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
     monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
-    monkeypatch.setattr("bbfs.sources.storage.s3.signing._PAUSE", 0)
-    accounts = Accounts(configure(source(endpoint=loopback.url)))
+    now = 1000.0
+    accounts = Accounts(configure(source(endpoint=loopback.url)), clock=lambda: now)
     first = await accounts.current()
     assert await accounts.current() is first
+    now += PAUSE
     monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 7200)
     assert (await accounts.current()).keys.access_key == "AKIA2"
-    monkeypatch.setattr("bbfs.sources.storage.s3.signing._PAUSE", 60)
+    now += PAUSE
     monkeypatch.setattr(RefreshableCredentials, "_mandatory_refresh_timeout", 7200)
     loopback.is_broken = True
     asked = len(loopback.requests)

@@ -258,34 +258,6 @@ def invalid_entry(server: Server, request: Request) -> bool:
     return True
 
 
-@oddity("endless-cursor")
-def endless_cursor(server: Server, request: Request) -> bool:
-    """Every page has a next one."""
-    if request["method"] != "resources/list":
-        return False
-    page = int((request.get("params") or {}).get("cursor", "0"))
-    server.answer_list(request, [{"uri": f"odd://page/{page}", "name": "p"}], nextCursor=str(page + 1))
-    return True
-
-
-@oddity("repeated-cursor")
-def repeated_cursor(server: Server, request: Request) -> bool:
-    if request["method"] == "resources/list":
-        server.answer_list(request, nextCursor="again")
-        return True
-    return False
-
-
-@oddity("wrong-size")
-def wrong_size(server: Server, request: Request) -> bool:
-    """Declares sizes that the contents do not have: too large, too small, none."""
-    if request["method"] == "resources/list":
-        sizes = zip(URIS, (100_000, 1, 0), strict=True)
-        server.answer_list(request, [{"uri": uri, "name": uri[-1], "size": size} for uri, size in sizes])
-        return True
-    return False
-
-
 @oddity("huge-line")
 def huge_line(server: Server, request: Request) -> bool:
     """Answers reads with as many bytes as the argument says."""

@@ -166,23 +166,6 @@ def closes_input(server: Server, request: Request) -> bool:
     return True
 
 
-@oddity("modern")
-def modern(server: Server, request: Request) -> bool:
-    """A server of protocol 2026-07-28 that adds the text of the argument to all its results, as fields in JSON."""
-    plain = server.send_raw
-
-    def send_raw(data: bytes) -> None:
-        plain(data.replace(b'"result": {', b'"result": {' + (server.argument or "").encode() + b", "))
-
-    server.send_raw = send_raw
-    if request["method"] == "server/discover":
-        server.answer(request, {"supportedVersions": ["2026-07-28"], "capabilities": {"resources": {}}})
-    else:
-        server.plain(request)
-    del server.send_raw
-    return True
-
-
 @oddity("twice")
 def twice(server: Server, request: Request) -> bool:
     """Lists each resource on two pages, and twice on each; where they differ, the first counts."""

@@ -1,8 +1,8 @@
 """Odd servers over Streamable HTTP, one a path, in one process: `python unruly_http.py` prints the URL they begin with.
 
 `URL/ODDITY` lists `odd://a`, `odd://b` and `odd://c`, each with its URI as content, and does at a read of `odd://a`
-what the function of that name says; `URL/ODDITY/always` does it at every request. It needs nothing but the standard
-library, has no sessions, and knows the handshake era only.
+what the function of that name says. It needs nothing but the standard library, has no sessions, and knows the handshake
+era only.
 """
 
 import gzip
@@ -30,9 +30,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        name, _, always = self.path.removeprefix("/").partition("/")
-        if always or (request["method"] == "resources/read" and request["params"]["uri"] == "odd://a"):
-            oddities[name](self, request)
+        if request["method"] == "resources/read" and request["params"]["uri"] == "odd://a":
+            oddities[self.path.removeprefix("/")](self, request)
         elif "id" not in request:
             self.reply(202, b"")
         else:

@@ -8,7 +8,7 @@ under a deadline. Here botocore sends no request for data: the backend does, wit
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ from bbfs.serving.extras import needs
 from bbfs.sources.http.proxies import proxy_of_environment
 from bbfs.sources.storage.options import Configured
 
-_PAUSE = 60.0
+PAUSE = 60.0
 """Seconds until botocore is asked again after it found no credentials, or could not renew those that still hold."""
 _DEFAULT_REGION = "us-east-1"
 _CONFIGURATION = ("ProfileNotFound", "PartialCredentialsError", "NoRegionError")
@@ -53,9 +53,10 @@ class Account:
 
 
 class Accounts:
-    """Finds and renews the account of one source. Raises ConfigError where botocore is missing."""
+    """Finds and renews the account of one source. Raises ConfigError where botocore is missing. clock: in seconds."""
 
-    def __init__(self, configured: Configured) -> None:
+    def __init__(self, configured: Configured, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         where = f"sources[{configured.source.id}]"
         self._options, self._auth = configured.options, configured.auth
         if (self._auth.access_key is None) != (self._auth.secret_key is None):
@@ -84,7 +85,7 @@ class Accounts:
                 with trio.fail_after(self._timeout):
                     await trio.to_thread.run_sync(self._look, abandon_on_cancel=True, limiter=self._limiter)
             except (trio.TooSlowError, BbfsError) as error:
-                self._ask_again = time.monotonic() + _PAUSE
+                self._ask_again = self._clock() + PAUSE
                 if not self._is_current():
                     if isinstance(error, BbfsError):
                         raise
@@ -112,7 +113,7 @@ class Accounts:
     def _is_current(self) -> bool:
         if self._account is None:
             return False
-        is_paused = time.monotonic() < self._ask_again
+        is_paused = self._clock() < self._ask_again
         if self._account.credentials is None:
             return is_paused or self._options.anonymous
         ends_within = getattr(self._account.credentials, "refresh_needed", None)
@@ -130,7 +131,7 @@ class Accounts:
         except _failures() as error:
             raise self._translated(error) from None
         self._account = replace(found, keys=keys)
-        self._ask_again = time.monotonic() + _PAUSE
+        self._ask_again = self._clock() + PAUSE
 
     def _session(self) -> Any:
         session = import_module("botocore.session").Session(profile=self._options.profile)
