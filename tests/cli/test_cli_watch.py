@@ -22,7 +22,7 @@ Mount = Callable[..., tuple[Path, ForkedDaemon]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
 Until = Callable[..., None]
 Watch = Callable[..., "subprocess.Popen[bytes]"]
-BOUND = 30
+BOUND = 60.0
 
 
 @pytest.fixture(autouse=True)

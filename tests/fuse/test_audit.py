@@ -19,7 +19,7 @@ from bbfs.fuse.audit.trail import Record, Trail, trail
 from bbfs.model.errors import BbfsError, ConfigError, Denied
 from bbfs.resources.commands.table import CallTool, Put, Search
 
-BOUND = 10.0
+BOUND = 60.0
 
 
 def record(path: str = "notes/a", outcome: str = "ok") -> Record:

@@ -17,7 +17,7 @@ from bbfs.fuse import waiting_programs
 from bbfs.fuse.waiting_programs import Interrupts, has_open, wants_out
 
 PID = 4242
-BOUND = 10.0
+BOUND = 60.0
 ORDINARY = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPROF, signal.SIGVTALRM)
 
 

@@ -13,7 +13,7 @@ from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.directory_handles import DirectoryLocks
 
-BOUND = 10.0
+BOUND = 60.0
 
 
 def nothing_held(change: Change) -> Iterator[Names]:

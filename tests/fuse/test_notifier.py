@@ -82,7 +82,6 @@ def blocked() -> set[int]:
 
 
 @pytest.mark.semantics("S22", "S26.1")
-@pytest.mark.timeout(150)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees in which function of the kernel a thread waits")
 @pytest.mark.parametrize("request_is", ["read", "unread"])
 def test_a_killed_daemon_frees_the_program_that_its_notification_waits_for(point: Path, request_is: str) -> None:
@@ -136,7 +135,6 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.timeout(150)
 def test_a_mount_whose_daemon_never_agreed_on_the_protocol_is_dead(point: Path) -> None:
     command = [sys.executable, "-c", UNGREETED, point]
     daemon = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

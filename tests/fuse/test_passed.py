@@ -33,8 +33,8 @@ from bbfs.vfs.passthrough.places import MayCrossMount
 from bbfs.vfs.passthrough.vouched import ASKED, LASTS, Bounds, Vouched
 
 CONTEXT = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022, uid=os.geteuid(), gid=os.getegid()))
-BOUND = 20.0
-SOON = 0.05
+BOUND = 60.0
+SOON = 0.5
 
 
 class Requests:

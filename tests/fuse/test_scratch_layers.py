@@ -518,7 +518,6 @@ async def test_the_version_that_an_open_has_is_noted_until_its_close(scratch: Sc
     assert Notes.of(scratch).bases["seen"].version == {"etag": "3"}
 
 
-@pytest.mark.timeout(60)
 async def test_a_locked_directory_of_the_upper_layer_holds_no_other_request_up(
     scratch: Scratch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -959,7 +958,6 @@ STEPS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.chmod
 
 
 @pytest.mark.semantics("S39.5")
-@pytest.mark.timeout(120)
 def test_a_kill_at_any_step_of_applying_loses_nothing_and_it_goes_on(tmp_path: Path, scratch: Scratch) -> None:
     kinds_of_changes(scratch)
     pristine = tmp_path / "pristine"

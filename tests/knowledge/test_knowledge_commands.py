@@ -207,7 +207,6 @@ def watching(home: Path, database: Path, notes: Path) -> Iterator["subprocess.Po
             program.kill()
 
 
-@pytest.mark.timeout(120)
 def test_import_watches(watching: "subprocess.Popen[str]", database: Path, notes: Path) -> None:
     assert watching.stdout is not None
     assert watching.stdout.readline() == "2 added, 0 updated, 0 unchanged, 0 removed\n"

@@ -9,16 +9,10 @@ from programs import Program
 from saves import QUICK, table
 from scripted import ScriptedServer
 
-TIMEOUT = 60
-"""Seconds for one test on a mount, its own set-up included."""
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     left: list[pytest.Item] = []
     for item in items:
-        if here in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIMEOUT))
         given: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
         if {"place", "pattern"} <= given.keys() and (given["place"], given["pattern"]) not in QUICK:
             left.append(item)

@@ -12,7 +12,7 @@ from harness import Mount, Mounts
 from pets_server import PetsServer
 from programs import run, shell
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+pytestmark = pytest.mark.semantics("S32", "S33")
 
 WRITE = [
     "putNote", "deleteNote", "PUT /plain/{name}", "DELETE /plain/{name}", "PATCH /patched/{name}", "POST /chosen",

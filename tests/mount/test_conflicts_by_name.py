@@ -9,7 +9,7 @@ from harness import Mount, Mounts
 from journal_server import Faults, JournalServer, JournalStore, WebDav
 from programs import errno_of, run
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.semantics("S32.9")]
+pytestmark = pytest.mark.semantics("S32.9")
 SAVE = "(open(sys.argv[1] + '.tmp', 'w').write('mine'), os.rename(sys.argv[1] + '.tmp', sys.argv[1]))"
 NAME = "r0.txt"
 

@@ -23,7 +23,6 @@ sys.stdin.read()
 
 
 @pytest.mark.semantics("S27", "S40.6")
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("opened", ["passed", "read-only"])
 def test_a_program_that_opens_everything_leaves_the_rest_to_others(
     mounted: Mounts, tmp_path: Path, opened: str

@@ -57,7 +57,6 @@ def bbfs(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
 
 
 @pytest.mark.semantics("S33.11")
-@pytest.mark.timeout(60)
 def test_a_command_keeps_any_name(bbfs: Commands, tmp_path: Path) -> None:
     local = tmp_path / "local.txt"
     local.write_text("meant\n")
@@ -69,7 +68,6 @@ def test_a_command_keeps_any_name(bbfs: Commands, tmp_path: Path) -> None:
 
 
 @pytest.mark.semantics("S32")
-@pytest.mark.timeout(60)
 def test_resources_are_copied_moved_and_removed(bbfs: Commands, tmp_path: Path) -> None:
     local = tmp_path / "local.txt"
     local.write_text("local\n")
@@ -85,7 +83,6 @@ def test_resources_are_copied_moved_and_removed(bbfs: Commands, tmp_path: Path) 
     bbfs("rm", "pad/absent", status=1)
 
 
-@pytest.mark.timeout(60)
 def test_an_operand_means_the_same_to_put_and_cp(bbfs: Commands, tmp_path: Path) -> None:
     local = tmp_path / "pad" / "local.txt"
     local.parent.mkdir()
@@ -100,7 +97,6 @@ def test_an_operand_means_the_same_to_put_and_cp(bbfs: Commands, tmp_path: Path)
     assert "a local file is ./mine/local.txt" in said
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("way", ["mount", "direct"])
 def test_a_resource_may_be_new_with_the_directories_above_it(way: str, mounted: Mounts, tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
@@ -120,7 +116,6 @@ def test_a_resource_may_be_new_with_the_directories_above_it(way: str, mounted: 
         assert (tmp_path / "root" / "a" / name / "new").read_text() == Path(__file__).read_text()
 
 
-@pytest.mark.timeout(60)
 def test_a_new_name_below_the_working_directory_is_one_of_the_mount(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(source(tmp_path))
     bbfs = Commands(mount.environ())
@@ -131,7 +126,6 @@ def test_a_new_name_below_the_working_directory_is_one_of_the_mount(mounted: Mou
         assert stored(tmp_path, f"sub/{command}") == Path(__file__).read_text()
 
 
-@pytest.mark.timeout(60)
 def test_a_directory_of_this_machine_takes_a_copy_under_its_name(bbfs: Commands, tmp_path: Path) -> None:
     bbfs.directory = tmp_path / "here"
     bbfs.directory.mkdir()
@@ -141,7 +135,6 @@ def test_a_directory_of_this_machine_takes_a_copy_under_its_name(bbfs: Commands,
         assert (tmp_path / "here" / to / "note.md").read_text() == "one\n"
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("way", ["mount", "direct"])
 def test_what_is_not_written_is_refused_before_its_user_edits_it(way: str, mounted: Mounts, tmp_path: Path) -> None:
     """Without a mount, a memory of its own takes nothing either: what a command puts there would end with it."""
@@ -166,7 +159,6 @@ def test_what_is_not_written_is_refused_before_its_user_edits_it(way: str, mount
     assert not (tmp_path / "edited").exists()
 
 
-@pytest.mark.timeout(60)
 def test_a_resource_is_edited_in_the_users_editor(bbfs: Commands, tmp_path: Path) -> None:
     bbfs.environ |= {"EDITOR": "sed -i s/one/edited/"}
     bbfs("edit", "pad/note.md")
@@ -177,7 +169,6 @@ def test_a_resource_is_edited_in_the_users_editor(bbfs: Commands, tmp_path: Path
 
 
 @pytest.mark.semantics("S32")
-@pytest.mark.timeout(60)
 def test_an_edit_that_is_not_saved_is_a_pending_write_or_a_file(bbfs: Commands, tmp_path: Path) -> None:
     editor = tmp_path / "editor.py"
     editor.write_text(f"""
@@ -207,7 +198,6 @@ MemoryFile({str(tmp_path / "pad.file")!r}, 1 << 30).change(
 
 
 @pytest.mark.semantics("S32.1")
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("way", ["mount", "direct"])
 def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
     way: str, mounted: Mounts, tmp_path: Path
@@ -268,7 +258,6 @@ sys.exit("saved")
 
 
 @pytest.mark.semantics("S32.1")
-@pytest.mark.timeout(60)
 def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dropped(
     mounted: Mounts, tmp_path: Path
 ) -> None:
@@ -291,7 +280,6 @@ def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dro
 
 
 @pytest.mark.semantics("S32.1")
-@pytest.mark.timeout(60)
 def test_all_that_is_pending_is_compared_handed_over_and_dropped_at_once(mounted: Mounts, tmp_path: Path) -> None:
     bbfs = Commands(mounted(source(tmp_path), expected=["somebody else"]).environ())
     note = Path(bbfs.environ["BBFS_MOUNT"]) / PAD / "note.md"
@@ -312,7 +300,6 @@ def test_all_that_is_pending_is_compared_handed_over_and_dropped_at_once(mounted
 
 
 @pytest.mark.semantics("S2.2")
-@pytest.mark.timeout(60)
 def test_a_uri_leads_to_no_name_that_an_editor_keeps_beside(mounted: Mounts, tmp_path: Path) -> None:
     """Else a pending write would be compared with the editor's copy, and not with what the source has."""
     mount = mounted(source(tmp_path, ttl=TTL), expected=["somebody else has changed it"])
@@ -326,7 +313,6 @@ def test_a_uri_leads_to_no_name_that_an_editor_keeps_beside(mounted: Mounts, tmp
 
 
 @pytest.mark.semantics("S32")
-@pytest.mark.timeout(60)
 def test_a_mount_shows_what_is_handed_over_beside_it(mounted: Mounts, tmp_path: Path) -> None:
     """Without being told, it would serve the content that it has for an hour."""
     mount = mounted(source(tmp_path, ttl="1h"), expected=["somebody else has changed it"])
@@ -342,7 +328,6 @@ def test_a_mount_shows_what_is_handed_over_beside_it(mounted: Mounts, tmp_path: 
 
 
 @pytest.mark.semantics("S33.10")
-@pytest.mark.timeout(60)
 def test_an_unmount_names_what_only_the_mount_had(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(source(tmp_path), expected=["the mount ended before"])
     run("cp", mount / "bb-memory+pad+memory/note.md", mount / "bb-memory+pad+memory/x.part")

@@ -202,7 +202,6 @@ def digests(root: Path, *, with_time: bool) -> dict[str, object]:
     return found
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("kind", ["folders", "servers"])
 def test_a_tool_gives_on_a_mount_what_it_gives_on_a_plain_copy(

@@ -23,7 +23,7 @@ from repository import SERVERS
 from bbfs.knowledge.addresses import document_uri
 from bbfs.knowledge.database.store import Store
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+pytestmark = pytest.mark.semantics("S32", "S33")
 
 KNOWLEDGE = "mcp-server+kb/resource/knowledge"
 

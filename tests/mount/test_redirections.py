@@ -21,7 +21,6 @@ os.close(file)
 
 
 @pytest.mark.semantics("S32")
-@pytest.mark.timeout(60)
 def test_a_row_whose_name_the_kernel_has_dropped_is_written_once(mounted: Mounts, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         connection.executescript("CREATE TABLE t (id integer PRIMARY KEY, a text); INSERT INTO t VALUES (7, 'seven')")

@@ -15,7 +15,7 @@ from harness import Mount, Mounts
 from killable import NAME, Killable, killable
 from programs import Program, run
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S22", "S23", "S32")]
+pytestmark = pytest.mark.semantics("S22", "S23", "S32")
 KINDS = ("mcp-http", "webdav", "sftp", "s3")
 OLD, NEW = b"old\n", b"%07d" % 7 * 40_000
 READ = 100_000
@@ -47,7 +47,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Killable]
 def mount(sources: list[Killable], module_mounted: Mounts) -> Mount:
     for each in sources:
         each.put(OLD)
-    return module_mounted(*({**each.table(), "timeout": "2s"} for each in sources), expected=EXPECTED)
+    return module_mounted(*({**each.table(), "timeout": "6s"} for each in sources), expected=EXPECTED)
 
 
 class Saves:

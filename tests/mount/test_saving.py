@@ -18,7 +18,7 @@ from programs import PACKAGES, Program, errno_of, run, shell, wait_until
 from bbfs.sources.memory.file import LOCKED_WITHIN, MemoryFile
 
 DIRECTORY = "bb-memory+pad+memory"
-pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+pytestmark = pytest.mark.semantics("S32", "S33")
 
 
 def pad(tmp_path: Path, *, capabilities: tuple[str, ...] = ("read", "list", "write")) -> SourceTable:

@@ -14,7 +14,7 @@ from harness import Mount, Mounts
 from object_stores import Relay, closing
 from programs import Program, conflicts_of, errno_of, run, shell, wait_until
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+pytestmark = pytest.mark.semantics("S32", "S33")
 LOST = ("cannot be reached", "connection broke", "not written", "no answer", "ended", "down", "refused", "connection")
 CHANGED = ("somebody else has",)
 COPY = "exec(\"with open(sys.argv[1], 'wb', 0) as f: f.write(open(sys.argv[2], 'rb').read())\")"

@@ -12,7 +12,7 @@ from object_stores import KEY, SECRET, Relay, S3Server, closing
 from programs import conflicts_of, errno_of, run, shell, wait_until
 
 DIRECTORY = "bb-storage+store+s3/data"
-pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+pytestmark = pytest.mark.semantics("S32", "S33")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError
 from bbfs.resources.commands.table import CallTool, Put, Remove, Retry
 
-BOUND = 20.0
+BOUND = 60.0
 WRITABLE = ("-o", "notes.capabilities=read,list,write")
 SOURCE = "bb-filesystem+notes+file"
 UNPRIVILEGED = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all")
@@ -62,10 +62,10 @@ class Place:
         if by:
             done = subprocess.run(
                 [*by, sys.executable, "-m", "bbfs", *map(str, words)], env=environ, stdin=subprocess.DEVNULL,
-                capture_output=True, encoding="utf-8", errors="replace", timeout=BOUND * 2, check=False,
+                capture_output=True, encoding="utf-8", errors="replace", timeout=BOUND, check=False,
             )  # fmt: skip
         else:
-            forked = bbfs(*words, env=environ, status=None, timeout=BOUND * 2)
+            forked = bbfs(*words, env=environ, status=None, timeout=BOUND)
             said = (each.decode(errors="replace") for each in (forked.out, forked.err))
             done = CompletedProcess([*map(str, words)], forked.status, *said)
         assert status is None or done.returncode == status, (done.returncode, done.stdout, done.stderr)
@@ -133,7 +133,6 @@ def place(overlays: None, tmp_path: Path) -> Iterator[Place]:
         made.state.remove()
 
 
-@pytest.mark.timeout(120)
 def test_the_page_is_as_it_is_written(place: Place) -> None:
     root = place.folder.parent
     (place.folder / "list").write_text("buy bread\n")
@@ -151,7 +150,7 @@ def test_the_page_is_as_it_is_written(place: Place) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
-            timeout=BOUND * 2,
+            timeout=BOUND,
             check=False,
         )
         return done.stdout.replace(str(root), "~")
@@ -298,7 +297,7 @@ class Stopped:
 
     def go_on(self) -> int:
         self.process.send_signal(signal.SIGCONT)
-        return self.process.wait(BOUND * 2)
+        return self.process.wait(BOUND)
 
 
 def stopped_before(place: Place, step: str, *words: str | Path) -> Stopped:
@@ -318,7 +317,6 @@ def stopped_before(place: Place, step: str, *words: str | Path) -> Stopped:
 
 
 @pytest.mark.semantics("S39.8")
-@pytest.mark.timeout(120)
 def test_while_changes_are_applied_the_mount_point_is_covered(place: Place) -> None:
     """What a program writes meanwhile fails: it reaches neither the directory below nor, after a kill, another one."""
     place.mount(*WRITABLE)
@@ -344,7 +342,6 @@ def test_while_changes_are_applied_the_mount_point_is_covered(place: Place) -> N
 
 
 @pytest.mark.semantics("S39")
-@pytest.mark.timeout(120)
 def test_a_link_in_the_way_to_the_mount_point_leads_no_mount_elsewhere(place: Place) -> None:
     """The owner of a directory above exchanges it while the overlay is unmounted."""
     above, victim = place.folder.with_name("above"), place.folder.with_name("victim")
@@ -933,7 +930,7 @@ def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> Non
             )
             for name in ("a", "b")
         ]
-        seen = [each.communicate(timeout=BOUND * 2)[0].split() for each in both]
+        seen = [each.communicate(timeout=BOUND)[0].split() for each in both]
         assert seen == [["a", "one", "plans", "two"], ["b", "one", "plans", "two"]]
         assert sorted(os.listdir(lower / SOURCE)) == ["one", "plans", "two"]
     finally:

@@ -29,7 +29,6 @@ def mount(mounted: Mounts, tmp_path: Path) -> Mount:
 
 
 @pytest.mark.semantics("S36")
-@pytest.mark.timeout(150)
 def test_a_search_asks_the_daemon_of_the_mount(mount: Mount) -> None:
     done = mount.bbfs("search", "--json", "issued certificate", mount / HERE / "tls")
     hits = json.loads(done.out)

@@ -15,7 +15,6 @@ BY_NAME, LISTED = "bb-filesystem+notes+file", "bb-filesystem+listed+file"
 
 
 @pytest.mark.semantics("S38", "S9", "S14", "S23")
-@pytest.mark.timeout(150)
 def test_programs_read_the_texts_of_documents(mounted: Mounts, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()

@@ -31,7 +31,6 @@ def plain(text: str) -> str:
     return re.sub(r"(user\.bbfs\.etag=).*", r'\1"…"', text)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.semantics("S1", "S2", "S9", "S11", "S14")
 def test_the_tour_is_as_it_is_written(servers: Servers, mounted: Mounts) -> None:
     mount = mounted(*servers.sources())
@@ -44,7 +43,6 @@ def test_the_tour_is_as_it_is_written(servers: Servers, mounted: Mounts) -> None
     play(DOCS / "tour.md", output)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.semantics("S22", "S23")
 def test_a_killed_database_a_stalled_store_and_a_failing_api_harm_no_other(servers: Servers, mounted: Mounts) -> None:
     expected = ["ledger", "measured", "pets", "postgres"]
@@ -84,7 +82,6 @@ def others_are_well(mount: Mount) -> None:
     assert run("ls", mount / "bb-notion+work+x-notion").text
 
 
-@pytest.mark.timeout(120)
 async def test_bbfs_serve_describes_lists_and_loads_every_type(
     servers: Servers, mounted: Mounts, tmp_path: Path
 ) -> None:

@@ -119,7 +119,6 @@ def _modules(walk: Walk) -> set[str]:
     return {module for module, _ in walk}
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("fuse")
 def test_a_cat_an_ls_and_a_save_walk_through_few_modules_and_ask_once(tmp_path: Path) -> None:
     rounds = [Walks.of_two_sources(tmp_path).all() for _ in range(ROUNDS)]
@@ -141,7 +140,6 @@ def test_a_cat_an_ls_and_a_save_walk_through_few_modules_and_ask_once(tmp_path: 
     assert repeats == {}
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("fuse")
 def test_the_kernel_asks_a_passed_folder_for_nothing_that_it_has_been_told(tmp_path: Path) -> None:
     """The kernel itself asks for `security.capability` before each write. It checks the rights in a directory, whose

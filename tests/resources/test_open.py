@@ -57,7 +57,6 @@ class Closing(FlatSource):
         await trio.to_thread.run_sync(self.stuck, abandon_on_cancel=True)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.semantics("S26")
 @pytest.mark.parametrize(
     "step",

@@ -99,7 +99,6 @@ def test_pending_writes_take_an_earlier_directory_from_others(tmp_path: Path, ca
 
 
 @pytest.mark.semantics("S32")
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_file_among_pending_writes_hangs_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
     store = PendingStore(tmp_path / "pending")

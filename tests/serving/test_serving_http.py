@@ -26,7 +26,7 @@ from bbfs.serving.http import ListenError, token_of_file
 MOST_FILES = 1024
 SLOW_CLIENTS = 1100
 UNREAD = 200
-BOUND = 30.0
+BOUND = 60.0
 GREETING = {
     "jsonrpc": "2.0",
     "id": 1,

@@ -13,7 +13,7 @@ from repository import SERVERS
 
 PROGRAM = SERVERS / "notion.py"
 TOKEN = "ntn_the_secret"
-BOUND = 20.0
+BOUND = 60.0
 
 
 def id_of(name: str) -> str:

@@ -26,7 +26,7 @@ from bbfs.vfs.file_handles import Attributes
 
 CONTENT_TTL, LISTING_TTL = 10.0, 30.0
 URIS = ("x://a", "x://b", "x://d/a", "x://d/e/a", "y://a")
-BOUND = 20.0
+BOUND = 60.0
 
 
 class Loop:

@@ -43,7 +43,7 @@ from bbfs.sources.filesystem import handler as filesystem
 from bbfs.sources.filesystem.content import AHEAD, FileContent
 from bbfs.sources.filesystem.handler import FilesystemHandler
 
-BOUND = 20.0
+BOUND = 60.0
 
 
 def make(root: Path | str, mount_point: Path | str | None = None, **options: object) -> FilesystemHandler:

@@ -15,7 +15,7 @@ from bbfs.model.values import McpServer
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport.stdio import Stdio
 
-BOUND = 30.0
+BOUND = 60.0
 STUBBORN = """
 import os, signal, sys
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

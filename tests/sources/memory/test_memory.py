@@ -19,7 +19,7 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory import file as memory_file
 from bbfs.sources.memory.handler import MemoryHandler
 
-BOUND = 20
+BOUND = 60.0
 
 
 def handler(**config: Any) -> MemoryHandler:

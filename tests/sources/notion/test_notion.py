@@ -28,7 +28,7 @@ from bbfs.sources import CanClose, CanFind, CanStat, Services
 from bbfs.sources.notion import workspace as workspaces
 from bbfs.sources.notion.handler import NotionHandler
 
-BOUND = 20
+BOUND = 60.0
 SCOPE = "x-notion://"
 
 

@@ -31,7 +31,7 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.notion.handler import NotionHandler
 from bbfs.testing import ANY_STATE, HOSTILE
 
-BOUND = 20
+BOUND = 60.0
 SCOPE = "x-notion://"
 RULES = "Handbook/Rules.md"
 TASK = "Handbook/Tasks/Task%201.md"

@@ -295,7 +295,7 @@ async def test_a_server_that_stalls_or_is_gone_is_told_apart_and_comes_back(serv
     relay = Relay(server[1])
     with closing(relay):
         place = (f"127.0.0.1:{relay.port}",)
-        async with opened(source_of(server, relay.port, timeout=2.0)) as handler:
+        async with opened(source_of(server, relay.port, timeout=4.0)) as handler:
             assert (await handler.list_directory(place)).resources
             relay.stall()
             with trio.fail_after(30), pytest.raises(DeadlineExceeded):
