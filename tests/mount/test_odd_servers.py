@@ -33,6 +33,8 @@ def unruly(name: str, oddity: str, *arguments: object, **options: Any) -> Source
 
 def answering(name: str, script: dict[str, Any], **options: Any) -> SourceTable:
     """A server that answers methods as told; see `answers` in tests/support/servers/unruly.py."""
+    if None in script.values():
+        options["timeout"] = TIMEOUT
     return unruly(name, "answers", json.dumps(script), **options)
 
 
@@ -94,15 +96,14 @@ def mount(module_mounted: Mounts) -> Mount:
     scripts = {f"greeting-{name}": script for name, script in (TOLERATED | REFUSED).items()}
     scripts |= {f"list-{name}": {"resources/list": {"result": answer}} for name, (answer, _) in LISTINGS.items()}
     scripts |= {"refuses": {"*": error(-32601)}, "fails": {"*": error(-32603)}}
-    hung = {"greets": {"*": None}}
-    hung |= {f"templates-{name}": {**COMPLETING, TEMPLATES: answer} for name, answer in WITHOUT_TEMPLATES.items()}
-    hung |= {f"completion-{name}": {**TEMPLATED, COMPLETE: answer} for name, (answer, _) in COMPLETIONS.items()}
+    scripts |= {"greets": {"*": None}}
+    scripts |= {f"templates-{name}": {**COMPLETING, TEMPLATES: answer} for name, answer in WITHOUT_TEMPLATES.items()}
+    scripts |= {f"completion-{name}": {**TEMPLATED, COMPLETE: answer} for name, (answer, _) in COMPLETIONS.items()}
     return module_mounted(
         unruly("plain", "none"),
         *(unruly(name, name) for name in FRAMES),
         *(unruly(name, name, timeout=TIMEOUT) for name in UNUSABLE),
         *(answering(name, script) for name, script in scripts.items()),
-        *(answering(name, script, timeout=TIMEOUT) for name, script in hung.items()),
         unruly("leaves", "exits-when-greeted"),
         unruly("twice", "twice"),
         unruly("pages-same", "new-cursors", "same"),

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import trio
-from odd_servers import ManualClock, until
+from odd_servers import until
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
-from bbfs.model.values import Change, Loaded, McpServer, Policy
+from bbfs.model.values import Loaded, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
@@ -211,62 +211,6 @@ async def test_server_that_accepts_and_says_nothing(manager: MCPManager, short: 
             manager.add(path, http(f"http://127.0.0.1:{port}/{path}"), short)
             with trio.fail_after(60), pytest.raises(Unreachable, match="within"):
                 await manager.list_resources(path)
-
-
-@pytest.mark.semantics("S22")
-async def test_hung_read_is_cancelled_cleanly(manager: MCPManager, serve: Serve) -> None:
-    async with serve("odd_http.py", "hung") as url:
-        manager.add("web", http(url), PATIENT)
-        await manager.list_resources("web")
-        with trio.move_on_after(0.1) as scope:
-            await manager.load_resource("web", "odd://a")
-        assert scope.cancelled_caught
-        assert text(await manager.load_resource("web", "odd://b")) == PLAIN
-
-
-@pytest.mark.semantics("S18", "S24")
-@pytest.mark.parametrize(
-    ("transport", "options", "asked"),
-    [("http", (), "listen"), ("http", ("--handshake-only",), "subscribe"), ("sse", (), "listen")],
-    ids=str,
-)
-async def test_server_that_goes_and_comes_back(
-    manager: MCPManager,
-    serve: Serve,
-    clock: ManualClock,
-    tmp_path: Path,
-    transport: str,
-    options: tuple[str, ...],
-    asked: str,
-) -> None:
-    """What was subscribed is subscribed again, and the gap is told of."""
-    events: list[Change] = []
-    item = "test://items/0000.txt"
-
-    def subscribed(counters: Path) -> bool:
-        return counters.exists() and f"{asked} {item}" in counters.read_text().splitlines()
-
-    first, second = tmp_path / "first", tmp_path / "second"
-    async with serve("resources.py", "--transport", transport, *options, "--counters", first) as url:
-        manager.add("web", http(url), PATIENT)
-        manager.connection("web").changes.subscribe(events.append)
-        manager.connection("web").interests.add(item)
-        before = await manager.list_resources("web")
-        await until(lambda: subscribed(first))
-    with trio.fail_after(60), pytest.raises(Unreachable):
-        await manager.list_resources("web")
-    assert manager.connection("web").state.state == "down"
-    assert manager.connection("web").state.reason
-    assert events == []
-    port = url.split(":")[2].split("/")[0]
-    arguments = ("--transport", transport, "--port", port, *options, "--counters", second)
-    async with serve("resources.py", *arguments):
-        clock.now += 60
-        assert await manager.list_resources("web") == before
-        assert Change("web", "missed") in events
-        await until(lambda: subscribed(second))
-        await manager.load_resource("web", "test://control/touch")
-        await until(lambda: Change("web", "changed", item) in events)
 
 
 async def test_an_event_stream_that_ends_ends_the_connection(manager: MCPManager) -> None:

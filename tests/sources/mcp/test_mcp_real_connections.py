@@ -56,17 +56,6 @@ async def test_idle_session_over_http_is_deleted(manager: MCPManager, serve: Ser
         assert output.count("initialize") == 2
 
 
-@pytest.mark.semantics("S24")
-async def test_eager_server_process_is_started_again(manager: MCPManager, odd: MakeOdd) -> None:
-    server = odd("crash-idle")
-    manager.add("odd", with_options(server.server, start="eager"), PATIENT)
-    await until(lambda: manager.connection("odd").state.state == "up")
-    assert server.lines("resources/") == []
-    await manager.load_resource("odd", "odd://a")
-    await until(lambda: len(server.pids) == 2 and manager.connection("odd").state.state == "up")
-    await until(lambda: not exists(server.pids[0]))
-
-
 # -- cancellation ------------------------------------------------------------------------------------------------------
 
 
@@ -112,31 +101,6 @@ async def test_a_read_under_way_holds_up_no_end(nursery: trio.Nursery, serve: Se
 
 
 # -- event streams -----------------------------------------------------------------------------------------------------
-
-
-@ERAS
-@pytest.mark.semantics("S18")
-async def test_stream_that_drops_is_opened_again(manager: MCPManager, serve: Serve, era: tuple[str, ...]) -> None:
-    output: list[str] = []
-    events: list[Change] = []
-    async with serve("streams.py", *era, output=output) as url:
-        manager.add("web", McpServer("http", url=url), PATIENT)
-        manager.connection("web").changes.subscribe(events.append)
-        await manager.list_resources("web")
-        await until(lambda: "stream" in output)
-        manager.connection("web").interests.add("odd://a")
-        listening = 2 if era else 1  # a wider stream replaces the first: for a moment, both are told of a change
-        await until(lambda: output.count("stream") == listening)
-        await control(url, "changed")
-        told = {Change("web", "listed"), Change("web", "changed", "odd://a")}
-        await until(lambda: set(events) == told)
-        await control(url, "drop")
-        await until(lambda: output.count("stream") == listening + 1)
-        await until(lambda: MISSED in events)
-        await control(url, "changed")
-        await until(lambda: set(events[events.index(MISSED) + 1 :]) == told)
-        assert events.count(MISSED) == 1
-        assert "initialize" not in output[output.index("resources/list") :]
 
 
 @pytest.mark.semantics("S18", "S24")

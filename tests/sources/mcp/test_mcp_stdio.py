@@ -233,29 +233,6 @@ async def test_pauses_double_up_to_a_minute(
     assert len((await manager.list_resources("odd")).entries) == 3
 
 
-@pytest.mark.semantics("S24")
-async def test_long_life_forgives_earlier_failures(manager: MCPManager, odd: MakeOdd, clock: ManualClock) -> None:
-    server = odd("crash-idle")
-    manager.add("odd", server.server, PATIENT)
-    for life in range(4):
-        await manager.load_resource("odd", "odd://a")
-        clock.now += 60
-        await until(lambda: manager.connection("odd").state.state == "down")
-        assert len(server.pids) == life + 1
-
-
-@pytest.mark.semantics("S24")
-async def test_siblings_of_a_crashing_server_are_untouched(manager: MCPManager, odd: MakeOdd) -> None:
-    good, bad = odd("none"), odd("crash-after", 0)
-    manager.add("good", good.server, PATIENT)
-    manager.add("bad", bad.server, PATIENT)
-    await manager.list_resources("good")
-    with pytest.raises(Unreachable):
-        await manager.load_resource("bad", "odd://a")
-    assert text(await manager.load_resource("good", "odd://a")) == "content of odd://a\n"
-    assert len(good.pids) == 1
-
-
 @pytest.mark.parametrize("command", ["/nonexistent/server", "", "/etc/hostname"])
 async def test_command_that_cannot_start(manager: MCPManager, command: str) -> None:
     manager.add("odd", McpServer("stdio", command=command, args=("--token=hush-hush",)), PATIENT)

@@ -9,7 +9,6 @@ import argparse
 import json
 import socket
 import struct
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
@@ -29,7 +28,6 @@ ODDITIES = (
     "not-json",  # 200 with JSON that is none
     "huge",  # an answer of as many bytes as the argument says
     "forgets",  # has forgotten the session, once
-    "hung",
     "event-cut",  # an event stream that ends without an answer
     "elsewhere",  # redirects to another origin
 )
@@ -120,9 +118,6 @@ class Odd(BaseHTTPRequestHandler):
     def odd_forgets(self, message: Any) -> None:
         self.server.sessions.clear()
         self.error(message, -32600, "Session not found", 404)
-
-    def odd_hung(self, message: Any) -> None:
-        threading.Event().wait()
 
     def odd_event_cut(self, message: Any) -> None:
         self.reply(200, b": nothing comes\n\n", "text/event-stream")

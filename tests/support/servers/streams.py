@@ -5,7 +5,6 @@ Standard library only. It prints its URL, then a line for everything that happen
 lists `odd://a`; reads of `odd://hung` are not answered. `POST /control/ACTION` makes it act:
 
     changed   announce that `odd://a` and the listing have changed, on every stream
-    drop      break off all event streams
     forget    forget all sessions, and break off their streams
 """
 
@@ -147,8 +146,8 @@ def notification(method: str, params: Any) -> Any:
 class StreamServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int, modern: bool) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+    def __init__(self, modern: bool) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
         self.modern = modern
         self.sessions: set[str] = set()
         self.streams: list[queue.SimpleQueue[Any]] = []
@@ -162,9 +161,8 @@ class StreamServer(ThreadingHTTPServer):
                 for stream in self.streams:
                     stream.put(("notifications/resources/updated", {"uri": "odd://a"}))
                     stream.put(("notifications/resources/list_changed", {}))
-            case "drop" | "forget":
-                if action == "forget":
-                    self.sessions.clear()
+            case "forget":
+                self.sessions.clear()
                 streams, self.streams = self.streams, []
                 for stream in streams:
                     stream.put(None)
@@ -173,9 +171,8 @@ class StreamServer(ThreadingHTTPServer):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--modern", action="store_true")
-    parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
-    with StreamServer(options.port, options.modern) as server:
+    with StreamServer(options.modern) as server:
         say(f"http://127.0.0.1:{server.server_port}/mcp")
         server.serve_forever()
 
