@@ -19,6 +19,7 @@ NAMES = {
     "docs",
     "fuzz",
     "locks",
+    "packaging",
     "pyproject.toml",
     "scripts",
     "systemd",
