@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from harness import Mount, Mounts
+from plain_client import Reference, read_everything
 from programs import python, shell
-from reference import Reference, read_everything
 from thirdparty_servers import missing, serve
 
 from bbfs.fuse import mounting
