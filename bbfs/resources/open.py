@@ -77,7 +77,7 @@ class Composition:
 def compose(config: Config, mount_point: str | None = None, *, lasting: bool = False) -> Composition:
     """Build the handlers of a configuration. Raise ConfigError.
 
-    Call it before mounting: a handler may look at the mount point now, but not later. lasting: whether the process runs
+    Nothing looks at the mount point itself: this process may serve it already. lasting: whether the process runs
     for long. Only then does it use the shared cache; a single command would end before the cache is connected.
     """
     mcp: Any = None

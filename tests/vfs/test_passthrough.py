@@ -351,7 +351,7 @@ def test_the_mount_point_in_the_folder_is_not_touched(tmp_path: Path) -> None:
     root = tmp_path / "folder"
     (root / "sub" / "mnt").mkdir(parents=True)
     (root / "sub" / "mnt" / "below").write_bytes(b"never seen")
-    kernel = PlainKernel(passed(root, MountPoint.before_mounting(str(root / "sub" / "mnt"))))
+    kernel = PlainKernel(passed(root, MountPoint.named(str(root / "sub" / "mnt"))))
     parent = kernel.find("sub")
     with pytest.raises(AtMountPoint):
         kernel.folder.lookup(parent, b"mnt")

@@ -86,7 +86,7 @@ class DocumentReader:
         self._root: Root | None = None
         if urlsplit(url).scheme == "file":
             folder = os.fsencode(os.path.dirname(unquote(urlsplit(url).path)))
-            there = MountPoint.before_mounting(mount_point) if mount_point is not None else None
+            there = MountPoint.named(mount_point) if mount_point is not None else None
             if there is not None and there.holds(os.path.realpath(folder)):
                 raise there.refusal(folder)
             self._root = Root(folder, there)

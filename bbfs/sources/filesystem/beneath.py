@@ -148,10 +148,14 @@ class MountPoint:
     name: bytes
 
     @classmethod
-    def before_mounting(cls, path: str) -> "MountPoint":
-        """Return the mount point at `path`. Call this before anything is mounted there. Raise ConfigError."""
-        real = os.path.realpath(os.fsencode(path))
-        parent, name = os.path.split(real)
+    def named(cls, path: str) -> "MountPoint":
+        """Return the mount point at `path`, whose last name is no link. Raise ConfigError.
+
+        Something may be mounted there already, by this process, as at a reload: only its parent is looked at.
+        """
+        parent, name = os.path.split(os.path.abspath(os.fsencode(path)))
+        parent = os.path.realpath(parent)
+        real = os.path.join(parent, name)
         if not name:
             raise ConfigError(f"{path} is the root of the file system: local folders would all lie below the mount")
         try:

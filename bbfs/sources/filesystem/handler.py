@@ -81,7 +81,7 @@ class FilesystemHandler:
         refuse_auth(source)
         self._options = parse_options(FilesystemOptions, source)
         root = os.fsencode(self._options.root)
-        mount_point = MountPoint.before_mounting(services.mount_point) if services.mount_point is not None else None
+        mount_point = MountPoint.named(services.mount_point) if services.mount_point is not None else None
         if mount_point is not None and mount_point.holds(root):
             raise ConfigError(f"sources[{source.id}].config.root: {mount_point.refusal(root)}")
         self.root = Root(root, mount_point)

@@ -40,6 +40,7 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem import beneath
 from bbfs.sources.filesystem import content as file_content
 from bbfs.sources.filesystem import handler as filesystem
+from bbfs.sources.filesystem.beneath import MountPoint
 from bbfs.sources.filesystem.content import AHEAD, FileContent
 from bbfs.sources.filesystem.handler import FilesystemHandler
 
@@ -865,3 +866,9 @@ async def test_the_home_directory_and_relative_roots(tmp_path: Path, monkeypatch
     handler = make("notes")
     monkeypatch.chdir("/")
     assert await names(handler) == ["a"], "a root must not move with the working directory"
+
+
+def test_nothing_looks_at_the_mount_point_itself(tmp_path: Path) -> None:
+    """A reload makes handlers while this process serves the mount: it would wait for itself."""
+    (tmp_path / "mnt").symlink_to(tmp_path / "elsewhere")
+    assert MountPoint.named(str(tmp_path / "mnt")).path == os.fsencode(tmp_path / "mnt")
