@@ -35,6 +35,8 @@ from bbfs.fuse.neighbours import Neighbours
 from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
+from bbfs.fuse.service import handover
+from bbfs.fuse.service.handover import Handover
 from bbfs.fuse.service.sd_notify import ServiceManager
 from bbfs.fuse.service.watchdog import SelfCheck, feed
 from bbfs.fuse.status.files import State, StatusHandler
@@ -103,17 +105,32 @@ def mount(
     ready: Callable[[], None] | None = None,
     scratch: Scratch | None = None,
     reread: Callable[[], Config] | None = None,
+    is_restartable: bool = False,
 ) -> int:
     """Mount and serve until an ending signal or an unmount. Return the exit status.
 
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
     process once the mount answers. scratch: the mount is the lower layer of its overlay. So every file and directory
     shows the owner's permission to write, and the versions that are shown are noted. reread: returns the configuration
-    again, for a reload; it runs in a thread. Raise MountError and ConfigError before anything is mounted.
+    again, for a reload; it runs in a thread. is_restartable: a signal has bbfs start again under the mount, see
+    `handover`. Raise MountError and ConfigError before anything is mounted.
     """
+    told = ready or (lambda: None)
+    serve = partial(_mount, config, background=background, told=told, scratch=scratch, reread=reread)
+    received = Handover.received()
+    if received is not None:
+        path = mountpoint.canonical(mount_point)
+        try:
+            return serve(MountPoint(path, received.device), handed=received)
+        except handover.Refused as error:
+            mounting.detach(path)
+            log.warning("%s is mounted again, since the mount of the daemon before cannot be kept: %s", path, error)
+        except BaseException:
+            with suppress(MountError):  # the reason for the end is what counts
+                mounting.detach(path)
+            raise
     with mounting.prepared(mount_point) as place:
-        told = ready or (lambda: None)
-        return _mount(config, place, background=background, told=told, scratch=scratch, reread=reread)
+        return serve(place, handed=Handover() if is_restartable else None)
 
 
 def _mount(
@@ -124,8 +141,9 @@ def _mount(
     told: Callable[[], None],
     scratch: Scratch | None,
     reread: Callable[[], Config] | None,
+    handed: Handover | None,
 ) -> int:
-    """Mount at a prepared place; as `mount`."""
+    """Mount at a prepared place; as `mount`. Raise Refused if the mount that is handed over cannot be kept."""
     path = place.path
     service = ServiceManager(os.environ)
     allow_many()
@@ -133,36 +151,63 @@ def _mount(
         config = _without_writes(config)
     composition = compose(config, path, lasting=True)
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
-    others = notifications.devices()
-    try:
-        pyfuse3.init(cast(pyfuse3.Operations, adapter), place.target, options(config, composition.handlers))
-    except RuntimeError as error:
-        raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
-    mount = mountpoint.mount_at(path)
-    if mount is None or not mount.is_bbfs:
-        adapter.unmount()
-        raise MountError(f"{path} has been exchanged for another directory meanwhile")
-    (adapter.device,) = notifications.devices() - others
+    chosen, target = options(config, composition.handlers), place.target
+    if handed is not None and handed.prepare(chosen, is_able=scratch is None and not background):
+        adapter.handed_over, adapter.device = path, handed.device
+        target = f"/dev/fd/{handed.device}"
+    _connect(adapter, path, target, chosen)
     if background:
         forked = _fork(path, told)
         if isinstance(forked, int):
             return forked
         told = forked
-    gc.collect()  # now, while no request waits
-    sys.setswitchinterval(THREADS_TAKE_TURNS)
-    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
+    _set_up_interpreter()
     early: list[int] = []
     is_deaf = not background and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # see nohup(1)
     for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
     hang_ups = None if is_deaf else Terminal()
     try:
+        if handed is not None:
+            handed.greet(adapter.device, partial(_greeted, adapter))
         with trail(config.mount) as records:
-            told_of = reread, hang_ups, records
+            told_of = reread, hang_ups, records, handed
             trio.run(_serve, config, composition, path, adapter, service, told, early, scratch, *told_of)
+        if handed is not None and handed.is_wanted:
+            handed.start_next()
     finally:
         adapter.unmount()
     return 0
+
+
+def _connect(adapter: "_Adapter", path: str, target: str, chosen: set[str]) -> None:
+    """Mount at `target`, or take the connection of the mount at `path` that it names. Raise MountError."""
+    others = notifications.devices()
+    try:
+        pyfuse3.init(cast(pyfuse3.Operations, adapter), target, chosen)
+    except RuntimeError as error:
+        raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
+    mount = mountpoint.mount_at(path)
+    if mount is None or not mount.is_bbfs:
+        adapter.unmount()
+        raise MountError(f"{path} has been exchanged for another directory meanwhile")
+    if adapter.handed_over is None:
+        (adapter.device,) = notifications.devices() - others
+
+
+def _set_up_interpreter() -> None:
+    """Set what lasts as long as the daemon."""
+    gc.collect()  # now, while no request waits
+    sys.setswitchinterval(THREADS_TAKE_TURNS)
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
+
+
+async def _greeted(adapter: "_Adapter") -> None:
+    """Serve the kernel until it has greeted the daemon."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_loop, adapter, nursery.cancel_scope)
+        await adapter.greeted.wait()
+        nursery.cancel_scope.cancel()
 
 
 def keep_freed_buffers() -> None:
@@ -196,6 +241,8 @@ class _Adapter:
         self._mounted = True
         self.device = -1
         """The descriptor of `/dev/fuse`."""
+        self.handed_over: str | None = None
+        """The path of the mount, if another daemon has made it."""
         self.greeted = trio.Event()
         """Set when the kernel has greeted the daemon. It has the answer when a task that waits for this goes on."""
 
@@ -208,6 +255,8 @@ class _Adapter:
         if self._mounted:
             self._mounted = False
             pyfuse3.close(unmount=True)
+            if self.handed_over is not None:  # libfuse does not know where it is
+                mounting.detach(self.handed_over)
 
     def needed(self, record: logging.LogRecord) -> bool:
         """Return whether a log record of pyfuse3 should be kept.
@@ -267,6 +316,7 @@ async def _serve(
     reread: Callable[[], Config] | None,
     terminal: Terminal | None,
     records: Trail | None,
+    handed: Handover | None,
 ) -> None:
     interrupts, is_lower = Interrupts(), scratch is not None
     places, others = (store_path(), index_path()), config.mount.allow_other
@@ -295,13 +345,15 @@ async def _serve(
             nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
             served = manager, files.refresh, path, shown, reloading, auditor
             await _begin_requests(Control(*served, state=partial(state, 0), is_lower=is_lower), files, nursery)
+            await handover.begin(handed, files, ended, nursery)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
-            if service.watchdog is not None:
-                nursery.start_soon(feed, service, service.watchdog, SelfCheck(path))
-        service.tell(STOPPING="1", STATUS="unmounting")
-        await _end(adapter, files, notifier)
-    log.info("unmounted %s", path)
+            nursery.start_soon(feed, service, SelfCheck(path))
+        if handed is not None and handed.is_wanted:
+            handed.keep(files, notifier)
+        else:
+            await _end(adapter, files, notifier, service)
+            log.info("unmounted %s", path)
 
 
 async def _measure(config: Config, state: State, nursery: trio.Nursery) -> None:
@@ -318,8 +370,9 @@ async def _begin_requests(control: Control, files: FileSystem, nursery: trio.Nur
         files.root_attributes[ATTRIBUTE] = os.fsencode(address)
 
 
-async def _end(adapter: _Adapter, files: FileSystem, notifier: Notifier) -> None:
+async def _end(adapter: _Adapter, files: FileSystem, notifier: Notifier, service: ServiceManager) -> None:
     """Unmount before the sources close, so that no request comes meanwhile, and keep what only the mount has."""
+    service.tell(STOPPING="1", STATUS="unmounting")
     files.open_files.unwatch()
     notifier.end()
     adapter.unmount()

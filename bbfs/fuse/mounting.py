@@ -124,6 +124,13 @@ def unmount(path: str) -> bool:
     return in_use
 
 
+def detach(path: str) -> None:
+    """Unmount lazily, without a look at the mount: this process serves it, or nobody does. Raise MountError."""
+    said = _unmount(path, lazily=True)
+    if said and mountpoint.mount_at(path) is not None:
+        raise MountError(f"{path} could not be unmounted: {said}")
+
+
 def _unmount(path: str, *, lazily: bool) -> str:
     """Unmount what is at a canonical path, in a process that may hang. Return why that failed, or an empty text.
 

@@ -128,6 +128,11 @@ class Notifier:
         if self._started is not None:
             self._started[0].close()
 
+    def kill(self) -> None:
+        """Kill the process: at the end of a daemon it would answer what the next one is to be asked."""
+        if self._started is not None:
+            self._started[1].kill()
+
     def reap(self) -> None:
         """Wait a moment for the end of the process."""
         if self._started is not None:

@@ -180,14 +180,23 @@ class OpenDirectories:
         self._changes: dict[int, int] = {}
         """How much had changed in the mount, by handle, when its names were taken."""
         self._kept: LRUCache[int, OpenDirectory] = LRUCache(KEPT, getsizeof=OpenDirectory.size)
-        self._next = 1
+        self.next = 1
+        """The handle of the next open."""
         self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # stands for entries without lookup counts
 
     def __len__(self) -> int:
         return len(self._opened)
 
     def __getitem__(self, handle: int) -> OpenDirectory:
-        return self._opened[handle]
+        """Return an open directory. Raise Outdated for one that the daemon before had."""
+        try:
+            return self._opened[handle]
+        except KeyError:
+            raise Outdated(f"the directory of the handle {handle} is not open") from None
+
+    def begin_at(self, handle: int) -> None:
+        """Give directories handles from this one up: the ones below are those of another daemon."""
+        self.next = max(self.next, handle)
 
     def end(self, is_below: Callable[[Path], bool]) -> None:
         """Let the open directories below some paths end: their source was removed."""
@@ -212,7 +221,7 @@ class OpenDirectories:
         if handle not in self._begun:
             self._begun.add(handle)
             return
-        ino = self._inodes.held(self._opened[handle].path, DIRECTORY_VERSION)
+        ino = self._inodes.held(self[handle].path, DIRECTORY_VERSION)
         current = self._current(ino) if ino is not None else None
         if current is not None:
             self._opened[handle], self._changes[handle] = current, self._kernel.changes
@@ -242,8 +251,8 @@ class OpenDirectories:
         return self._added(opened)
 
     def _added(self, opened: OpenDirectory) -> int:
-        handle = self._next
-        self._next = handle + 1
+        handle = self.next
+        self.next = handle + 1
         self._opened[handle], self._changes[handle] = opened, self._kernel.changes
         return handle
 
@@ -253,7 +262,7 @@ class OpenDirectories:
         The position of the next entry is the place in the list, from 1 up. The caller counts a lookup of the inode of
         each entry that it takes. An inode without `lookups` is no longer held: take the rest from `readdir`.
         """
-        opened, now = self._opened[handle], self._clock()
+        opened, now = self[handle], self._clock()
         if self._handles or now >= opened.lease.until:
             return None
         if opened.ready_for == self._kernel.changes and now < opened.ready_until:
@@ -274,7 +283,7 @@ class OpenDirectories:
         file for a new one. The attributes are good until the next entry is asked for. A caller that has no room for an
         entry gives its reference back with `forget`. `.` and `..` come first and count nothing.
         """
-        opened = self._opened[handle]
+        opened = self[handle]
         if opened.is_ended:
             raise Outdated("/".join(opened.path))
         for position, (name, found) in enumerate(self._dots(opened.path)):
@@ -332,7 +341,8 @@ class OpenDirectories:
         return found
 
     def releasedir(self, handle: int) -> None:
-        del self._opened[handle], self._changes[handle]
+        if self._opened.pop(handle, None) is not None:
+            del self._changes[handle]
         self._begun.discard(handle)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bbfs.model.errors import Outdated
 from bbfs.model.values import Content
 from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.record import Lease, Path, Record, content_key
@@ -133,21 +134,26 @@ class FileHandles:
         self._files: dict[int, OpenFile] = {}
         self._by_inode: dict[int, list[int]] = {}
         self._by_path: dict[Path, list[int]] | None = None
-        self._next = 1
+        self.next = 1
+        """The handle of the next open."""
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __getitem__(self, handle: int) -> OpenFile:
-        return self._files[handle]
+        """Return an open file. Raise Outdated for one that the daemon before had, and this one could not open."""
+        try:
+            return self._files[handle]
+        except KeyError:
+            raise Outdated(f"the file of the handle {handle} is not open") from None
 
     def __iter__(self) -> Iterator[OpenFile]:
         return iter(self._files.values())
 
     def add(self, opened: OpenFile) -> int:
         """Add an open file and return its handle."""
-        handle = self._next
-        self._next = handle + 1
+        handle = self.next
+        self.next = handle + 1
         self._files[handle] = opened
         others = self._by_inode.get(opened.ino)
         if others is None:
@@ -158,8 +164,9 @@ class FileHandles:
         return handle
 
     def remove(self, handle: int) -> OpenFile:
-        """Remove an open file and return it."""
-        opened = self._files.pop(handle)
+        """Remove an open file and return it. Raise Outdated, as above."""
+        opened = self[handle]
+        del self._files[handle]
         ino = opened.ino
         handles = self._by_inode[ino]
         if len(handles) == 1:
@@ -168,6 +175,20 @@ class FileHandles:
             handles.remove(handle)
         self._by_path = None
         return opened
+
+    def numbered(self) -> Iterator[tuple[int, int]]:
+        """Yield the handle and the inode of each open file."""
+        return ((handle, opened.ino) for handle, opened in self._files.items())
+
+    def begin_at(self, handle: int) -> None:
+        """Give new files handles from this one up: the ones below are those of another daemon."""
+        self.next = max(self.next, handle)
+
+    def renumber(self, handle: int, to: int) -> None:
+        """Give an open file another handle, which no file has."""
+        opened = self.remove(handle)
+        self._files[to] = opened
+        self._by_inode.setdefault(opened.ino, []).append(to)
 
     def holds(self, ino: int) -> bool:
         """Return whether an inode is open."""

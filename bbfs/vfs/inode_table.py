@@ -137,6 +137,20 @@ class InodeTable:
             self.retold.add(ino)
         return ino
 
+    def counted(self) -> Iterator[tuple[int, tuple[str, ...], str, int]]:
+        """Yield number, path, version and lookups of each inode that the kernel holds, but for the root."""
+        for table, again in zip(self._held, self._again, strict=True):
+            for ino, held in table.items():
+                if isinstance(held, tuple):
+                    yield ino, held[0], held[1], 1 + again.get(ino, 0)
+                elif ino != ROOT:
+                    yield ino, held.key.path, held.key.version, held.lookups
+
+    def hold(self, ino: int, path: tuple[str, ...], version: str, lookups: int) -> None:
+        """Hold an inode as the table of another daemon did (`counted`). Nothing else may be held yet."""
+        self._held[ino % _TABLES][ino] = Inode(InodeKey(path, version), lookups)
+        self._numbers[self._key(path, version)] = ino
+
     def show(self, ino: int, path: tuple[str, ...], version: str) -> bool:
         """As `remember`, in little time and memory, where `ino` is the hash and the number. False, and nothing is
         done, where something else has that number: `remember` then.

@@ -200,6 +200,28 @@ class Boot:
         require(self._pid() == pid, "the daemon is the same")
         return "the new source is there, by the same daemon"
 
+    def a_restart_keeps_the_mount(self) -> str:
+        pid, number = self._pid(), next(each for each in self._numbers())
+        words = ["sh", "-c", "exec 3<hello.txt; head -c 2 <&3; read _; head -c 4 <&3; cat hello.txt"]
+        using = subprocess.Popen(
+            words, cwd=FILE.parent, user="nobody", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        began = time.monotonic()
+        run(self._bbfs, "service", "restart", "--system", "docs")
+        until("the next daemon", lambda: "handing the mount over" in self._said() and reads())
+        said, _ = using.communicate("\n", PATIENCE)
+        require(said == "hello\nhello\n", f"a program goes on: {said!r}")
+        require(self._pid() == pid and number in self._numbers(), "the same process and the same mount")
+        return f"a program with a working directory and an open file goes on, after {time.monotonic() - began:.1f} s"
+
+    def _said(self) -> str:
+        return run("journalctl", "-b", "-u", UNIT)
+
+    def _numbers(self) -> list[str]:
+        """Return the ids of the mounts there."""
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [line.split()[0] for line in lines if line.split()[4] == str(POINT)]
+
     def a_user_has_a_mount_too(self) -> str:
         run("loginctl", "enable-linger", "me")
         uid = run("id", "-u", "me").strip()
@@ -239,6 +261,7 @@ STEPS = (
     Boot.a_stale_mount_is_cleared_at_the_start,
     Boot.stop_while_a_program_uses_the_mount,
     Boot.reload_takes_a_new_configuration,
+    Boot.a_restart_keeps_the_mount,
     Boot.a_user_has_a_mount_too,
     Boot.uninstall_leaves_nothing,
 )

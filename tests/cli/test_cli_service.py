@@ -58,7 +58,9 @@ def test_a_unit_is_written_once_and_systemd_reads_it(
     point = tmp_path / "mnt"
     first = bbfs("service", "install", "--user", "docs", point)
     assert (first.exit_code, told()) == (0, ["--user --no-ask-password daemon-reload"])
-    assert lines(unit, "ExecStart") == [f"{Path(sys.executable).parent}/bbfs mount --config {config} {point}"]
+    assert lines(unit, "ExecStart") == [
+        f"{Path(sys.executable).parent}/bbfs mount --restartable --config {config} {point}"
+    ]
     assert unit.stat().st_mode & 0o777 == 0o644
     written = unit.read_text()
     second = bbfs("service", "install", "--user", "docs", point)
@@ -81,7 +83,7 @@ def test_a_dry_run_prints_the_unit_and_does_nothing(bbfs: Run, told: Callable[[]
     assert shown.exit_code == 0
     assert "\nLoadCredential=kb:/etc/bbfs/kb.token\n" in shown.stdout
     assert "\nUser=bbfs\n" in shown.stdout
-    assert "mount --allow-other --config /etc/bbfs/docs.toml /mnt/bbfs/docs\n" in shown.stdout
+    assert "mount --restartable --allow-other --config /etc/bbfs/docs.toml /mnt/bbfs/docs\n" in shown.stdout
     assert bbfs("service", "uninstall", "--user", "docs", "--dry-run").exit_code == 0
     assert (told(), unit.exists()) == ([], False)
 
@@ -131,6 +133,15 @@ def test_a_link_is_not_followed(bbfs: Run, told: Callable[[], list[str]], config
     unit.symlink_to("/dev/null")  # as `systemctl mask` does
     assert bbfs("service", "install", "--user", "docs").exit_code == 1
     assert os.readlink(unit) == "/dev/null"
+
+
+def test_a_restart_is_a_signal_to_the_daemon(
+    bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path
+) -> None:
+    assert bbfs("service", "restart", "--user", "docs").exit_code == 1
+    bbfs("service", "install", "--user", "docs")
+    assert bbfs("service", "restart", "--user", "docs").exit_code == 0
+    assert told()[1:] == ["--user --no-ask-password kill --kill-who=main --signal=USR2 bbfs-docs.service"]
 
 
 def test_a_unit_is_removed_once(bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path) -> None:

@@ -33,7 +33,8 @@ async def test_only_a_mount_that_answers_feeds_the_watchdog(
         manager.bind(str(tmp_path / "notify"))
         manager.setblocking(False)
         with trio.move_on_after(31.0):  # three checks of a watchdog of thirty seconds
-            await feed(ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify")}), 30.0, Answers(*said))
+            environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000000"}
+            await feed(ServiceManager(environ), Answers(*said))
         fed = 0
         while True:
             try:

@@ -1,44 +1,18 @@
 """The daemon under a service manager: what it tells a stand-in for systemd's notification socket."""
 
 import os
-import select
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trio
 from harness import Mount, Mounts, State, config_text, folder, mount_command
+from notify_socket import PATIENCE, NotifySocket
 
 from bbfs.fuse.service.watchdog import SelfCheck
-
-PATIENCE = 15.0
-
-
-class NotifySocket:
-    """Stands in for the service manager: collects the fields that a daemon sends."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(str(path))
-
-    def expect(self, field: str) -> dict[str, str]:
-        """The next message that has the field. Raises AssertionError after a while."""
-        deadline = time.monotonic() + PATIENCE
-        while (left := deadline - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[0]:
-            lines = self._socket.recv(4096).decode().splitlines()
-            message = dict(line.split("=", 1) for line in lines)
-            if field in message:
-                return message
-        raise AssertionError(f"no message with {field} within {PATIENCE:g} s")
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 @pytest.fixture

@@ -149,7 +149,9 @@ def test_the_same_mount_point_is_cleared_made_mounted_and_cleared(unit: str):
     assert re.fullmatch(rf"-\+?fusermount3 -quz {mount_point}", before[0])  # "-": there is usually nothing to clear
     assert before[1].endswith(f" {mount_point}")
     start = dict(found)["ExecStart"]
-    assert re.fullmatch(rf"/usr/bin/env bbfs mount (--allow-other )?--config %E/bbfs/%i\.toml {mount_point}", start)
+    assert re.fullmatch(
+        rf"/usr/bin/env bbfs mount --restartable (--allow-other )?--config %E/bbfs/%i\.toml {mount_point}", start
+    )
     assert ("--allow-other" in start) is (unit == SYSTEM)
     assert dict(found)["ExecStopPost"] == before[0]
 

@@ -164,3 +164,18 @@ class InodeTableMachine(RuleBasedStateMachine):
 
 TestInodeTable = InodeTableMachine.TestCase
 TestInodeTable.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_another_table_takes_over_what_is_held() -> None:
+    before, after = InodeTable(), InodeTable()
+    shown = before.hashed(("d", "a"), "1")
+    assert before.show(shown, ("d", "a"), "1")
+    assert before.show(shown, ("d", "a"), "1")
+    told = [before.remember(("d",), "dir"), before.remember(("d",), "dir"), before.remember(("d", "b"), "2")]
+    for inode in before.counted():
+        after.hold(*inode)
+    assert sorted(after.counted()) == sorted(before.counted())
+    assert after.get(shown) == (("d", "a"), "1")
+    assert after.remember(("d", "b"), "2") == told[-1]
+    assert not after.forget(shown, 1)
+    assert after.forget(shown, 1)

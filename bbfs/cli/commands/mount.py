@@ -143,6 +143,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @click.option("--background", is_flag=True, help="Return once mounted; not 0 if that failed.")
 @click.option("--scratch", metavar="DIR", type=DIRECTORY, help="Let programs write; DIR keeps it, no source has it.")
 @click.option("--read-only", is_flag=True, help="Refuse every write, whatever the sources grant.")
+@click.option("--restartable", is_flag=True, help="On SIGUSR2, start bbfs again and keep the mount, if none writes.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the mount.")
 @click.option("--agents", is_flag=True, help="Describe the sources in AGENTS.md at the root, too.")
 @click.option("--uid", type=_USER_ID, help="The owner of the files, if not you.")
@@ -158,6 +159,7 @@ def mount(
     mount_point: str,
     background: bool,
     scratch: str | None,
+    restartable: bool,
     cache: int | None,
     log: LogChoice,
     **given: Any,
@@ -197,7 +199,9 @@ def mount(
         status = _with_scratch(config, mount_point, scratch, background=background, ready=ready)
     else:
         with _named(mount_point):
-            status = lazy.daemon.mount(config, mount_point, background=background, ready=ready, reread=reread)
+            status = lazy.daemon.mount(
+                config, mount_point, background=background, ready=ready, reread=reread, is_restartable=restartable
+            )
     click.get_current_context().exit(status and 32)
 
 

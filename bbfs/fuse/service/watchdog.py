@@ -57,12 +57,15 @@ class SelfCheck:
             self._asking.kill()
 
 
-async def feed(service: ServiceManager, watchdog: float, check: SelfCheck) -> None:
-    """Feed the watchdog as long as this loop turns and the mount answers.
+async def feed(service: ServiceManager, check: SelfCheck) -> None:
+    """Feed the watchdog, if there is one, as long as this loop turns and the mount answers.
 
-    watchdog: seconds after which the service manager kills a daemon that has not fed it. A check begins after a third
-    of the time and may take another third, so one late answer kills no daemon.
+    A check begins after a third of the time of the watchdog and may take another third, so one late answer kills no
+    daemon.
     """
+    watchdog = service.watchdog
+    if watchdog is None:
+        return
     try:
         while True:
             await trio.sleep(watchdog / 3)

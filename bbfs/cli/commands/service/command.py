@@ -29,6 +29,10 @@ Examples:
 A unit that this command has not written, or that somebody has changed since, is left alone: 'systemctl edit' makes a
 drop-in beside it.
 """
+_RESTART_EXAMPLES = """\b
+Examples:
+  pipx upgrade bbfs && bbfs service restart docs
+"""
 _LIST_EXAMPLES = """\b
 Examples:
   bbfs service list
@@ -196,6 +200,25 @@ def uninstall(name: str, is_user: bool, dry_run: bool) -> None:
     path.unlink()
     _reload(scope)
     output.message(f"{path} is removed")
+
+
+@service.command(epilog=_RESTART_EXAMPLES, short_help="Start bbfs again, and keep the mount.")
+@click.argument("name")
+@_scope
+def restart(name: str, is_user: bool) -> None:
+    """Start the bbfs that is installed now under the mount of the unit bbfs-NAME.service.
+
+    Programs keep what they have open there, and wait for a second or two. Where a source may be written, or Linux is
+    older than 6.9, the mount goes on as it is: 'systemctl restart' unmounts it and mounts again.
+    """
+    units.require_name(name)
+    scope: Scope = "user" if is_user else "system"
+    path = units.path_of(scope, name)
+    if not os.path.lexists(path):
+        raise BbfsError(f"{path}: there is no such unit")
+    unit = _require_ours(path, scope)
+    systemd.systemctl(scope, "kill", "--kill-who=main", "--signal=USR2", unit.unit)
+    output.message(f"{unit.unit} starts bbfs again; if the mount cannot be kept, it goes on, and its log says why")
 
 
 @service.command("list", epilog=_LIST_EXAMPLES, short_help="Show the units.")

@@ -116,8 +116,9 @@ Environment=PATH={PATHS}
         return f"# Only this service can read them, as ${{credential:NAME}} in its configuration.\n{lines}"
 
     def _commands(self) -> str:
-        mount = f"{self.program} mount {'--allow-other ' if self.scope == 'system' else ''}"
+        mount = f"{self.program} mount --restartable {'--allow-other ' if self.scope == 'system' else ''}"
         start = f"ExecStart={mount}--config {self.config} {self.mount_point}\n"
+        start = f"# SIGUSR2 ('bbfs service restart') has it start again and keep the mount, if nothing writes.\n{start}"
         start += f"# SIGHUP has it read the configuration again; what programs have open stays open.\n{_RELOAD}"
         clear = f"fusermount3 -quz {self.mount_point}\n"
         if self.scope == "user":

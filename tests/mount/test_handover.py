@@ -1,0 +1,207 @@
+"""A restart that keeps the mount: what programs have open in it goes on, under the next daemon."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import SourceTable, State, config_text, folder, mount_command
+from notify_socket import PATIENCE, NotifySocket
+from programs import wait_until
+from scripted import ScriptedServer
+
+from bbfs.fuse.service import handover
+
+LARGE = 8 << 20
+PROGRAM = """
+import os, sys
+os.chdir(sys.argv[1])
+file = open("large", "rb", buffering=0)
+directory = os.open(".", os.O_RDONLY)
+before = os.fstat(file.fileno()).st_ino
+print(file.read(4).decode(), flush=True)
+sys.stdin.readline()
+file.seek(-4, 2)
+print(file.read(4).decode(), os.fstat(file.fileno()).st_ino == before, flush=True)
+print(open("small").read(), os.stat("small", dir_fd=directory).st_size, sorted(os.listdir()), flush=True)
+"""
+READER = """
+import os, sys
+done = 0
+while not os.path.exists(sys.argv[2]):
+    with open(sys.argv[1], "rb") as file:
+        file.seek(done * 4096 % (8 << 20))
+        assert len(file.read(4096)) == 4096
+    done += 1
+print(done)
+"""
+
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 9), reason="the kernel sends no request again"
+)
+
+
+class Daemon:
+    """A daemon of one folder that can be started again, and its directory in the mount. others: more sources."""
+
+    def __init__(self, root: Path, *others: SourceTable, **options: object) -> None:
+        self.state = State()
+        self.notes = root / "notes"
+        self.notes.mkdir()
+        (self.notes / "large").write_bytes(b"head" + bytes(LARGE - 8) + b"tail")
+        (self.notes / "small").write_text("small")
+        self.point, config = root / "mnt", root / "config.toml"
+        self.config = config
+        config.write_text(config_text([folder("notes", self.notes, **options), *others], {}))
+        self.there = self.point / "bb-filesystem+notes+file"
+        self.manager = NotifySocket(root / "notify")
+        self.log = root / "log"
+        command = [*mount_command()[:-1], "--restartable", "--config", str(config), str(self.point)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                env=self.state.environ() | {"NOTIFY_SOCKET": str(self.manager.path)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def await_ready(self) -> None:
+        """Wait until the daemon serves, which is the same process after a restart."""
+        assert self.manager.expect("READY")["MAINPID"] == str(self.process.pid), self.log.read_text()
+
+    def started(self) -> str:
+        """Return when the daemon began, as the mount says it."""
+        command = ["timeout", "-s", "KILL", "20", "cat", str(self.point / ".bbfs/status.json")]
+        found = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
+        return str(json.loads(found.stdout)["started"])
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            assert self.process.wait(PATIENCE) == 0, self.log.read_text()
+            assert not os.path.ismount(self.point)
+        finally:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+            subprocess.run(["umount", "-l", str(self.point)], check=False, capture_output=True, timeout=PATIENCE)
+            self.manager.close()
+            self.state.remove()
+
+
+@pytest.fixture
+def daemon(fuse: None, tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path)
+    try:
+        made.await_ready()
+        yield made
+    finally:
+        made.end()
+
+
+def program(*words: str | Path) -> subprocess.Popen[str]:
+    command = ["timeout", "-s", "KILL", "60", sys.executable, "-c", *map(str, words)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.semantics("S26.3")
+def test_a_program_keeps_its_files_and_its_directory_over_a_restart(daemon: Daemon) -> None:
+    using = program(PROGRAM, daemon.there)
+    assert using.stdout is not None
+    assert using.stdout.readline() == "head\n"
+    began = [daemon.started()]
+    for _ in range(2):  # the second time by a daemon that has got the mount itself
+        daemon.process.send_signal(handover.SIGNAL)
+        daemon.await_ready()
+        began.append(daemon.started())  # its file may have the number of another content by the daemon before
+    assert began == sorted(began)
+    said, complaint = using.communicate("go on\n", PATIENCE)
+    assert complaint == ""
+    assert said == "tail True\nsmall 5 ['large', 'small']\n"
+
+
+@pytest.mark.semantics("S26.3")
+def test_a_program_that_reads_all_the_time_sees_no_error(daemon: Daemon, tmp_path: Path) -> None:
+    reading = [program(READER, daemon.there / "large", tmp_path / "enough") for _ in range(3)]
+    for _ in range(2):
+        daemon.process.send_signal(handover.SIGNAL)
+        daemon.await_ready()
+    (tmp_path / "enough").touch()
+    for each in reading:
+        said, complaint = each.communicate(timeout=PATIENCE)
+        assert complaint == ""
+        assert int(said) > 0
+
+
+@pytest.mark.semantics("S26.3")
+def test_a_program_that_waits_for_a_source_waits_for_the_next_daemon(fuse: None, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "server")
+    server.add("resource://slow", "at last", size=7)
+    server.hang("resource://slow")
+    daemon = Daemon(tmp_path, server.source("docs"))
+    try:
+        daemon.await_ready()
+        waiting = subprocess.Popen(
+            ["timeout", "-s", "KILL", "60", "cat", str(daemon.point / "mcp-server+docs/resource/slow")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(lambda: server.reads("resource://slow") > 0, "the first daemon asks the server")
+        daemon.process.send_signal(handover.SIGNAL)
+        daemon.await_ready()
+        wait_until(lambda: server.reads("resource://slow") > 1, "the next one asks again")
+        server.release("resource://slow")
+        assert waiting.communicate(timeout=PATIENCE) == ("at last", "")
+    finally:
+        daemon.end()
+
+
+@pytest.mark.semantics("S26.3")
+def test_a_file_that_has_changed_meanwhile_is_stale_and_its_name_leads_to_the_new_one(daemon: Daemon) -> None:
+    using = program(PROGRAM, daemon.there)
+    assert using.stdout is not None
+    assert using.stdout.readline() == "head\n"
+    (daemon.notes / "large").write_bytes(b"another")
+    daemon.process.send_signal(handover.SIGNAL)
+    daemon.await_ready()
+    _, complaint = using.communicate("go on\n", PATIENCE)
+    assert "Stale file handle" in complaint
+    command = ["timeout", "-s", "KILL", "20", "cat", str(daemon.there / "large")]
+    assert subprocess.run(command, capture_output=True, timeout=PATIENCE).stdout == b"another"
+
+
+@pytest.mark.semantics("S26.3")
+def test_a_mount_with_other_options_is_made_again(daemon: Daemon) -> None:
+    using = program(PROGRAM, daemon.there)
+    assert using.stdout is not None
+    assert using.stdout.readline() == "head\n"
+    writable = folder("notes", daemon.notes, capabilities=["list", "read", "write"])
+    daemon.config.write_text(config_text([writable], {}))
+    daemon.process.send_signal(handover.SIGNAL)
+    daemon.await_ready()
+    assert "its options are others now" in daemon.log.read_text() or "can be written" in daemon.log.read_text()
+    _, complaint = using.communicate("go on\n", PATIENCE)
+    assert re.search("Software caused connection abort|endpoint is not connected", complaint)
+    command = ["timeout", "-s", "KILL", "20", "sh", "-c", f"echo new > {daemon.there}/new"]
+    assert subprocess.run(command, timeout=PATIENCE).returncode == 0
+    assert (daemon.notes / "new").read_text() == "new\n"
+
+
+def test_a_mount_that_can_be_written_is_not_handed_over(fuse: None, tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, capabilities=["list", "read", "write"])
+    try:
+        daemon.await_ready()
+        daemon.process.send_signal(handover.SIGNAL)
+        until = "the mount cannot be handed over: something in it can be written"
+        with subprocess.Popen(["tail", "-n", "+1", "-F", daemon.log], stdout=subprocess.PIPE, text=True) as tail:
+            assert tail.stdout is not None
+            assert any(until in line for line in tail.stdout)
+            tail.kill()
+        assert daemon.started()
+    finally:
+        daemon.end()
