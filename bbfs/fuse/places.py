@@ -10,14 +10,21 @@ import platformdirs
 
 from bbfs.serving.private_files import own_directory
 
+LONGEST = 70
+"""Bytes of the path of a directory for sockets, whose own paths have at most 107 (unix(7))."""
 _NO_NAME = re.compile(r"[^\w.-]")
 
 
 def runtime_directory() -> str:
-    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
+    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError.
+
+    Without XDG_RUNTIME_DIR it is one for temporary files; where the path of that is too long for a socket, in /tmp.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
         directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
+    if len(os.fsencode(directory)) > LONGEST and not os.environ.get("XDG_RUNTIME_DIR"):
+        directory = f"/tmp/bbfs-{os.getuid()}"
     own_directory(directory)
     return directory
 

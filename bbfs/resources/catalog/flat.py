@@ -18,7 +18,7 @@ from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.resources.catalog.templates import Templated, Unlisted
-from bbfs.sources import CanList, CanShareListing
+from bbfs.sources import CanList, CanShareListing, ListingExchange
 
 T = TypeVar("T")
 
@@ -321,7 +321,7 @@ class FlatCatalog(Catalog):
         for _ in range(CHASES):
             expiries, writes, began = self._expiries, self._writes, self._context.clock()
             try:
-                listing = self.written.over(await self._listed(), began)
+                listing = self.written.over(await _listed(self._handler, self._context.exchange()), began)
                 await self._install(listing, self._context.clock(), confirmed=True)
                 self._began_at = began
                 if writes != self._writes:  # it may have been made before a name was written that this mount shows
@@ -335,12 +335,6 @@ class FlatCatalog(Catalog):
         self._lease.end()
         self._ttl = 0.0  # it changes faster than it can be listed
         self._context.outdated()
-
-    async def _listed(self) -> Listing:
-        exchange = self._context.exchange()
-        if exchange is not None and isinstance(self._handler, CanShareListing):
-            return await self._handler.list_through(exchange)
-        return await self._handler.list()
 
     async def _is_recalled(self) -> None:
         """Wait for a listing that is being read from disk."""
@@ -392,6 +386,13 @@ class FlatCatalog(Catalog):
             whole = replace(listing, resources=self._held.rows)
             self._is_stored_outdated = False
             self._context.listed(at, whole, changes)
+
+
+async def _listed(handler: CanList, exchange: ListingExchange | None) -> Listing:
+    """Return the listing of a source, perhaps what another machine knows of it. Raise BbfsError."""
+    if exchange is not None and isinstance(handler, CanShareListing):
+        return await handler.list_through(exchange)
+    return await handler.list()
 
 
 def _at_or_below(resource: Path, path: Path) -> bool:
