@@ -1,5 +1,4 @@
-"""The contents on disk: small ones in an index, others in files named by their digest. All processes of a user share
-them.
+"""The contents on disk: small ones in an index, others in files named by digest. A user's processes share them.
 
 A new file takes ten times the processor time of a row. Losing any of it costs requests only. No file is synced to the
 disk; instead a read verifies the digest, and drops a content that a crash has torn. Files are added and removed within
@@ -28,7 +27,7 @@ from cachetools import LRUCache
 from bbfs.model.digest import DIGEST_BYTES, digest_of
 from bbfs.model.values import Content, Part
 from bbfs.resources.cache.disk_index import DiskIndex, Presence, SourceUsage, charge
-from bbfs.resources.cache.sqlite import set_aside
+from bbfs.resources.cache.sqlite import is_damage, set_aside
 from bbfs.resources.cache.tier import Cached
 from bbfs.serving.private_files import own_directory
 from bbfs.sources.content.fd import Descriptor, of_program, read_at
@@ -104,9 +103,9 @@ class DiskCache:
     def _open(self) -> DiskIndex:
         try:
             return DiskIndex(self._index_path)
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if not is_damage(error):
+                raise
             set_aside(self._index_path, error)
             return DiskIndex(self._index_path)
 
@@ -436,12 +435,13 @@ class DiskCache:
         with self._lock:
             try:
                 yield
-            except sqlite3.OperationalError as error:
-                self._complain("the disk cache cannot be used now", error)
             except sqlite3.ProgrammingError:
                 pass  # closed: a thread was late while the daemon ends
-            except sqlite3.DatabaseError as error:
-                self._replace_index(error)
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                if is_damage(error):
+                    self._replace_index(error)
+                else:
+                    self._complain("the disk cache cannot be used now", error)
 
     def _complain(self, what: str, error: Exception) -> None:
         """Log an error, at most once in `COMPLAINED_EVERY` seconds: a full disk fails for every content."""
@@ -450,7 +450,7 @@ class DiskCache:
             self._complained = now
             log.warning("%s: %s", what, error)
 
-    def _replace_index(self, error: sqlite3.DatabaseError) -> None:
+    def _replace_index(self, error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
         """Replace a damaged index. The files stay until they are put again or tidied away."""
         with self._reopening():
             set_aside(self._index_path, error)

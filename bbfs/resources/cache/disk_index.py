@@ -127,7 +127,10 @@ class DiskIndex:
     def find(
         self, source: str, uri: str
     ) -> tuple[list[tuple[PartHeader, bytes | None]], float, float, str | None, bool] | None:
-        """Return the fields of a resource's `Cached`; instead of parts, their headers, with the bytes that are rows."""
+        """Return the fields of a resource's `Cached`; instead of parts, their headers, with the bytes that are rows.
+
+        The size of a content that the index has lost is -1.
+        """
         key = (source, as_text(uri))
         with self._reading():
             row = self._db.execute(
@@ -136,8 +139,9 @@ class DiskIndex:
             if row is None:
                 return None
             parts = self._db.execute(
-                "SELECT digest, size, native_uri, mime_type, content_type, name, bytes"
-                " FROM part JOIN content USING (digest) LEFT JOIN small USING (digest)"
+                # Without a join that leaves parts out: where a content is lost, the rest is not the resource.
+                "SELECT digest, coalesce(size, -1), native_uri, mime_type, content_type, name, bytes"
+                " FROM part LEFT JOIN content USING (digest) LEFT JOIN small USING (digest)"
                 " WHERE source = ? AND uri = ? ORDER BY position",
                 key,
             ).fetchall()

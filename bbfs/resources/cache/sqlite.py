@@ -37,7 +37,7 @@ def connect(path: str, schema: Sequence[str], version: int, *, shrinks: bool = F
                     for statement in schema:
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {version}")
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         db.close()
         raise
     return db
@@ -49,6 +49,14 @@ def set_aside(path: Path, error: Exception) -> None:
     path.replace(path.with_suffix(".broken"))
     for companion in ("-wal", "-shm"):  # they would damage the next database
         path.with_name(path.name + companion).unlink(missing_ok=True)
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether an error shows a damaged database, and not one that cannot be used for now.
+
+    `sqlite3` has no code for text that is not UTF-8: an OperationalError in a row, a UnicodeDecodeError in a message.
+    """
+    return not isinstance(error, sqlite3.OperationalError) or "decode to UTF-8" in str(error)
 
 
 def as_text(uri: str) -> str:

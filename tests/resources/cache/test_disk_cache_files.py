@@ -335,6 +335,39 @@ def test_a_damaged_index_is_begun_anew(
     disk.close()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE part SET digest = CAST(x'ff' AS TEXT) WHERE uri = 'a'",
+        "UPDATE sqlite_master SET sql = CAST(x'ff' AS TEXT) WHERE name = 'small'",
+    ],
+    ids=["row", "schema"],
+)
+def test_text_of_the_index_that_is_not_utf8_is_damage(
+    directory: Path, opens: Callable[..., DiskCache], caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    with closing(opens(directory, 1 << 20)) as disk:
+        disk.put([entry("a", b"1")])
+    with index_of(directory) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(damage)
+    with closing(opens(directory, 1 << 20)) as disk:
+        assert read(disk, "a") is None
+        assert "set aside" in caplog.text
+        assert disk.put([entry("a", b"2")])
+        assert read(disk, "a") == [b"2"]
+
+
+def test_a_resource_of_which_the_index_has_lost_a_content_is_not_served(disk: DiskCache, directory: Path) -> None:
+    disk.put([entry("a", b"first", b"second")])
+    with index_of(directory) as db:
+        db.execute("DELETE FROM content WHERE digest = ?", (digest_of(b"second"),))
+    assert disk.read("s 1", "a", 1) is None
+    assert read(disk, "a") is None
+    assert disk.put([entry("a", b"first", b"second")])
+    assert read(disk, "a") == [b"first", b"second"]
+
+
 def test_a_directory_that_was_removed_is_begun_anew(
     disk: DiskCache, directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
