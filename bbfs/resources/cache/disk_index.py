@@ -4,9 +4,10 @@ It knows rows, not files. Methods block and do not lock: the disk cache calls on
 transaction.
 """
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,8 @@ GIVEN_BACK_AT_ONCE = 2_000
 """Free pages that one transaction gives back to the file system."""
 PINS_KEPT = 30 * 86400.0
 """Seconds for which a source is pinned that no mount has."""
+JOURNAL_KEPT = 4 << 20
+"""Bytes of the journal that stay for later changes."""
 _VERSION = 3
 _HAS_NO_PART = "NOT EXISTS (SELECT 1 FROM part WHERE part.source = resource.source AND part.uri = resource.uri)"
 _BLOCK = 4096
@@ -91,6 +94,10 @@ class DiskIndex:
         self._db.isolation_level = None  # transactions begin where `changing` says so
         for statement in (*_ADDED, *_PINS):
             self._db.execute(statement)
+        self._db.execute(f"PRAGMA journal_size_limit = {JOURNAL_KEPT}")
+        if not self._gives_back() and self._db.execute("SELECT 1 FROM small LIMIT 1").fetchone() is None:
+            with suppress(sqlite3.OperationalError):  # another process has it; `give_back` tries again
+                self._rebuild()
 
     def close(self) -> None:
         self._db.close()
@@ -318,12 +325,26 @@ class DiskIndex:
 
     def give_back(self) -> None:
         """Give some free pages back to the file system, or make that possible: an earlier bbfs has not."""
-        if self._db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
-            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            self._db.execute("VACUUM")
-        else:
+        if self._gives_back():
             # `execute` would take the first step only, which is one page.
             self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK_AT_ONCE})")
+            if self.spare() == 0:
+                self._shorten_journal()
+        else:
+            self._rebuild()
+
+    def _shorten_journal(self) -> None:
+        """Give the room of the journal back, which may have become as large as what was removed."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def _gives_back(self) -> bool:
+        return self._db.execute("PRAGMA auto_vacuum").fetchone()[0] != 0
+
+    def _rebuild(self) -> None:
+        """Write the index anew, so that it can give pages back. All of it passes through the journal."""
+        self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._db.execute("VACUUM")
+        self._shorten_journal()
 
     def usage(self) -> list[SourceUsage]:
         rows = self._db.execute(
