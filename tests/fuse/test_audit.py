@@ -118,6 +118,49 @@ def test_a_full_disk_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture
     assert sink.written[-1]["records"] == 1
 
 
+def test_a_line_that_a_full_disk_has_torn_takes_no_other_record_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit"
+    room, write = [20], os.write
+
+    def full(number: int, said: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(number, said[: room[0]])
+        room[0] -= written
+        return written
+
+    with trail(MountOptions(audit=str(path))) as kept:
+        assert kept is not None
+        sink = kept._sink  # a thread of its own would tell nobody what it has written
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(OSError, match="No space"):
+                sink.write([record("torn").fields()])
+        sink.write([record("whole").fields()])
+        sink.write([record("last").fields()])
+    torn, *others = path.read_text().splitlines()
+    assert len(torn) == 20
+    assert [json.loads(each)["path"] for each in others] == ["whole", "last"]
+
+
+def test_a_fifo_without_a_reader_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match=r"audit: .*/audit: No such device or address"):
+        with trail(MountOptions(audit=str(path))):
+            pass
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with trail(MountOptions(audit=str(path))) as kept:
+            assert kept is not None
+            kept.note(record())
+        assert json.loads(os.read(reader, 1000))["path"] == "notes/a"
+    finally:
+        os.close(reader)
+
+
 def test_a_file_that_cannot_be_opened_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"audit: .*/nosuch/audit: No such file or directory"):
         with trail(MountOptions(audit=str(tmp_path / "nosuch" / "audit"))):

@@ -69,27 +69,41 @@ def _line(fields: dict[str, object]) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
+def _text(value: object) -> str:
+    """Return a value as JSON, a string without its quotes."""
+    said = json.dumps(value)
+    return said[1:-1] if isinstance(value, str) else said
+
+
 class _Descriptor:
     def __init__(self, number: int) -> None:
         self._number = number
+        self._is_torn = False
 
     def write(self, records: Sequence[dict[str, object]]) -> None:
-        said = memoryview(b"".join(map(_line, records)))
+        whole = b"".join(map(_line, records))
+        # A full disk may have taken the beginning of a line: the next record is not to become the end of it.
+        said = memoryview(b"\n" + whole if self._is_torn else whole)
         while said:
-            said = said[os.write(self._number, said) :]
+            written = os.write(self._number, said)
+            self._is_torn = said[written - 1] != ord("\n")
+            said = said[written:]
 
 
 class _File(_Descriptor):
-    """A file for this user alone. Once another one is at its path, or none, it is opened again."""
+    """A file for this user alone. Once another one is at its path, or none, it is opened again.
+
+    A FIFO needs a reader when it is opened (fifo(7)): nothing waits for one.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._open()
 
     def _open(self) -> None:
-        super().__init__(
-            os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600)
-        )
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+        super().__init__(os.open(self._path, flags, 0o600))
+        os.set_blocking(self._number, True)
         self._status = os.fstat(self._number)
 
     def write(self, records: Sequence[dict[str, object]]) -> None:
@@ -110,7 +124,7 @@ class _ToJournal:
 
     def write(self, records: Sequence[dict[str, object]]) -> None:
         for each in records:
-            named = {f"BBFS_{name.upper()}": json.dumps(value).strip('"') for name, value in each.items()}
+            named = {f"BBFS_{name.upper()}": _text(value) for name, value in each.items()}
             self._journal.send({"MESSAGE": _line(each).decode().rstrip(), "PRIORITY": "6", **named})
 
 
