@@ -14,6 +14,9 @@ from bbfs.knowledge.importing import files_by_source, source_file
 LOOKED_AFTER = 10.0
 """Seconds between two looks where nothing is announced: inotify tells nothing of what other machines change."""
 
+LOOKS = 20
+"""Looks at files of which one has gone before it was read, until that is a failure."""
+
 _Stamp = tuple[int, int, int, int]
 
 
@@ -58,6 +61,16 @@ class WatchedImport:
                 report(changed)
 
     def _import(self, *, prune: bool = False) -> ImportReport:
+        """Import what has changed. Look again where a file comes and goes: that is no failure of the others."""
+        for _ in range(LOOKS - 1):
+            try:
+                return self._look(prune=prune)
+            except FileNotFoundError:
+                if not all(path.exists() for path in self._paths):
+                    raise
+        return self._look(prune=prune)
+
+    def _look(self, *, prune: bool) -> ImportReport:
         files = files_by_source(self._paths)
         # Before a file is read: what changes it meanwhile leaves another stamp for the next look.
         stamps = {source: _stamp(file) for source, file in files.items()}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from forked_daemon import forked
 
+from bbfs.knowledge import watching as watching_module
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.watching import WatchedImport
 
@@ -178,6 +179,24 @@ def test_a_watched_import_takes_what_changed_alone(database: Path, notes: Path) 
         assert report is not None
         assert (report.added, report.updated, report.unchanged, report.removed) == (1, 1, 0, 1)
         assert ids(store) == ["a", "c", "own"]
+
+
+@pytest.mark.parametrize("step", ["_stamp", "source_file"])
+def test_a_file_that_comes_and_goes_is_no_failure_of_a_watched_import(
+    database: Path, notes: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    brief = notes / "brief.md"
+    brief.write_text("# brief")
+    does = getattr(watching_module, step)
+
+    def too_late(*arguments: object) -> object:
+        brief.unlink(missing_ok=True)
+        return does(*arguments)
+
+    monkeypatch.setattr(watching_module, step, too_late)
+    with Store(database) as store:
+        report = WatchedImport(store, "notes", [notes], None).begin()
+        assert (report.added, ids(store)) == (2, ["a", "b"])
 
 
 def test_documents_stay_when_their_folder_is_away(database: Path, notes: Path) -> None:
