@@ -118,8 +118,9 @@ def test_a_full_disk_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture
     assert sink.written[-1]["records"] == 1
 
 
+@pytest.mark.parametrize("is_truncated", [False, True])
 def test_a_line_that_a_full_disk_has_torn_takes_no_other_record_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_truncated: bool
 ) -> None:
     path = tmp_path / "audit"
     room, write = [20], os.write
@@ -138,10 +139,14 @@ def test_a_line_that_a_full_disk_has_torn_takes_no_other_record_with_it(
             patch.setattr(os, "write", full)
             with pytest.raises(OSError, match="No space"):
                 sink.write([record("torn").fields()])
+        if is_truncated:
+            os.truncate(path, 0)
         sink.write([record("whole").fields()])
         sink.write([record("last").fields()])
-    torn, *others = path.read_text().splitlines()
-    assert len(torn) == 20
+    torn = b"" if is_truncated else path.read_bytes()[:21]
+    assert path.read_bytes().startswith(torn)
+    assert torn[-1:] in (b"", b"\n")
+    others = path.read_bytes()[len(torn) :].splitlines()
     assert [json.loads(each)["path"] for each in others] == ["whole", "last"]
 
 

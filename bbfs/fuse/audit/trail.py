@@ -108,7 +108,9 @@ class _File(_Descriptor):
 
     def write(self, records: Sequence[dict[str, object]]) -> None:
         try:
-            is_same = os.path.samestat(os.stat(self._path), self._status)
+            there = os.stat(self._path)
+            is_same = os.path.samestat(there, self._status)
+            self._is_torn = self._is_torn and there.st_size > 0
         except FileNotFoundError:
             is_same = False
         if not is_same:
