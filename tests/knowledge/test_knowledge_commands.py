@@ -14,6 +14,7 @@ from forked_daemon import forked
 
 from bbfs.knowledge import watching as watching_module
 from bbfs.knowledge.database.store import Store
+from bbfs.knowledge.documents import MAX_DOCUMENT_BYTES, TooLarge
 from bbfs.knowledge.watching import WatchedImport
 
 BOUND = 60.0
@@ -197,6 +198,26 @@ def test_a_file_that_comes_and_goes_is_no_failure_of_a_watched_import(
     with Store(database) as store:
         report = WatchedImport(store, "notes", [notes], None).begin()
         assert (report.added, ids(store)) == (2, ["a", "b"])
+
+
+def test_a_file_that_is_refused_holds_up_no_other(database: Path, notes: Path) -> None:
+    refused: list[Exception] = []
+    with Store(database) as store:
+        watched = WatchedImport(store, "notes", [notes], None)
+        watched.begin()
+        large = notes / "a.md"
+        os.truncate(large, MAX_DOCUMENT_BYTES + 1)
+        (notes / "b.md").unlink()
+        (notes / "c.md").write_text("# c")
+        report = watched.again(refused.append)
+        assert report is not None
+        assert (report.added, report.updated, report.removed, ids(store)) == (1, 0, 1, ["a", "c"])
+        assert watched.again(refused.append) is None
+        assert [type(error) for error in refused] == [TooLarge, TooLarge]
+        large.write_text("# small again")
+        report = watched.again(refused.append)
+        assert report is not None
+        assert (report.updated, len(refused)) == (1, 2)
 
 
 def test_documents_stay_when_their_folder_is_away(database: Path, notes: Path) -> None:

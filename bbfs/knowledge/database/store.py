@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
+from operator import add
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -54,6 +55,10 @@ class ImportReport:
     updated: int
     unchanged: int
     removed: int
+
+    def and_also(self, other: "ImportReport") -> "ImportReport":
+        """Return the numbers of both."""
+        return ImportReport(*map(add, astuple(self), astuple(other)))
 
 
 class Store:
