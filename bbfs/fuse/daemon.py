@@ -41,6 +41,7 @@ from bbfs.fuse.service.sd_notify import ServiceManager
 from bbfs.fuse.service.watchdog import SelfCheck, feed
 from bbfs.fuse.status.files import State, StatusHandler
 from bbfs.fuse.status.whole import state_of
+from bbfs.fuse.tracing.setting import traces
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.values import DataSource
 from bbfs.resources.live import LiveSources
@@ -318,11 +319,10 @@ async def _serve(
     records: Trail | None,
     handed: Handover | None,
 ) -> None:
-    interrupts, is_lower = Interrupts(), scratch is not None
-    places, others = (store_path(), index_path()), config.mount.allow_other
+    places, is_lower, others = (store_path(), index_path()), scratch is not None, config.mount.allow_other
     opened = resource_manager(config, composition, *places, is_lower=is_lower, has_other_users=others)
-    async with ending("unmounting", _ENDING_MOUNTS) as ended, opened as manager:
-        left_out = dict(config.left_out)
+    async with ending("unmounting", _ENDING_MOUNTS) as ended, traces() as tracing, opened as manager:
+        interrupts, left_out = Interrupts() if tracing is None else tracing.interrupts, dict(config.left_out)
         state = state_of(manager, left_out, interrupts, lambda inode: files.names.path(inode))
         await _add_views(manager, config, state, left_out)
         (notifier := Notifier(adapter.device)).start()
@@ -330,7 +330,8 @@ async def _serve(
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below, notifications.expire)
         shown = Shown() if scratch is None else Shown(scratch)
         auditor = None if records is None else import_module(_AUDITOR).Auditor(records, manager)
-        adapter.become(_operations(files, _ownership(config, is_lower=is_lower), interrupts, shown, auditor))
+        operations = _operations(files, _ownership(config, is_lower=is_lower), interrupts, shown, auditor)
+        adapter.become(operations if tracing is None else tracing.begin(operations, manager, files.names.path))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop, ended, early, nursery.cancel_scope)
             nursery.start_soon(interrupts.run)

@@ -53,13 +53,13 @@ def _process() -> dict[str, Any]:
 def _waiting(interrupts: Interrupts, path_of: Callable[[int], tuple[str, ...]]) -> list[dict[str, Any]]:
     """Return the programs that wait, the longest wait first. A program of another PID namespace has the number 0."""
     return [
-        {"pid": pid, "program": name_of(pid), "seconds": round(seconds, 3), "path": _path(what, path_of)}
+        {"pid": pid, "program": name_of(pid), "seconds": round(seconds, 3), "path": path_of_request(what, path_of)}
         for pid, seconds, what in interrupts.waiting()
         if seconds >= NOTABLE
     ]
 
 
-def _path(what: tuple[Any, ...], path_of: Callable[[int], tuple[str, ...]]) -> str | None:
+def path_of_request(what: tuple[Any, ...], path_of: Callable[[int], tuple[str, ...]]) -> str | None:
     """Return the path that a request is about (an inode, and perhaps a name in it), or None."""
     if not what or not isinstance(what[0], int):
         return None  # of a passed folder, or of a name beside it

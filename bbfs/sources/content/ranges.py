@@ -75,12 +75,12 @@ class RangedContent:
         is_direct: bool = True,
     ) -> None:
         """size: bytes. timeout: seconds that one read may take. first: the bytes at its beginning, if known.
-        is_direct: the kernel must not cache it, since reads may wait for as long as `timeout`.
+        is_direct: the kernel must not cache it, since reads may wait for as long as `timeout`. `fetch` may be replaced.
 
         Raises ProtocolViolation for a size that no file can have.
         """
         self.waits_for_source = is_direct
-        self._fetch = fetch
+        self.fetch = fetch
         self.size: Final = size
         self.version: Final = version
         self._what = what
@@ -159,7 +159,7 @@ class RangedContent:
         self._coming.update(dict.fromkeys(range(index, end), arrived))
         try:
             length = min(end * self._block, self.size) - index * self._block
-            data = await self._fetch(index * self._block, length)
+            data = await self.fetch(index * self._block, length)
             if len(data) != length:
                 raise ProtocolViolation(f"{self._what}: {len(data)} bytes came of {length} that were asked for")
             for each in reversed(range(index, end)):  # the awaited one last, so that it is not evicted
