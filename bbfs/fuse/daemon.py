@@ -50,6 +50,7 @@ from bbfs.resources.open import Composition, compose, index_path, resource_manag
 from bbfs.serving.signals import ENDING, Terminal, ending
 from bbfs.sources import CanWrite, Handler
 from bbfs.sources.content.fd import allow_many
+from bbfs.sources.filesystem.handler import FilesystemHandler
 from bbfs.vfs.about import AboutHandler
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.search import SearchHandler
@@ -150,12 +151,16 @@ def _mount(
     allow_many()
     if config.mount.read_only:
         config = _without_writes(config)
-    composition = compose(config, path, lasting=True)
+    composition = compose(config, path if place.device is None else None, lasting=True)
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
     chosen, target = options(config, composition.handlers), place.target
     if handed is not None and handed.prepare(chosen, is_able=scratch is None and not background):
         adapter.handed_over, adapter.device = path, handed.device
         target = f"/dev/fd/{handed.device}"
+    if place.device is not None:
+        folders = [each.root for each in composition.handlers if isinstance(each, FilesystemHandler)]
+        mounting.require_apart(os.fsdecode(folder.path) for folder in folders)
+        adapter.device = place.device
     _connect(adapter, path, target, chosen)
     if background:
         forked = _fork(path, told)
@@ -188,6 +193,8 @@ def _connect(adapter: "_Adapter", path: str, target: str, chosen: set[str]) -> N
         pyfuse3.init(cast(pyfuse3.Operations, adapter), target, chosen)
     except RuntimeError as error:
         raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
+    if mountpoint.passed_device(path) is not None:
+        return
     mount = mountpoint.mount_at(path)
     if mount is None or not mount.is_bbfs:
         adapter.unmount()

@@ -3,11 +3,12 @@
 import ctypes
 import errno
 import os
+import select
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -27,6 +28,8 @@ CONNECTIONS = Path("/sys/fs/fuse/connections")
 _MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
 _MOST_LINKS = 40
 """Symbolic links that lead to each other, as many as the kernel follows."""
+_FUSE = os.makedev(10, 229)
+"""The number of `/dev/fuse` (devices.txt in the kernel's documentation)."""
 READ_AHEAD = 1024
 """KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
 
@@ -218,9 +221,9 @@ def missing_binding() -> str | None:
     return None
 
 
-def require() -> None:
-    """Raise MountError if this machine lacks what mounting needs."""
-    lack = missing()
+def require(path: str = "") -> None:
+    """Raise MountError if this machine lacks what mounting at a path needs: for `/dev/fd/N`, only the binding."""
+    lack = missing() if mountpoint.passed_device(path) is None else missing_binding()
     if lack is not None:
         raise MountError(lack)
 
@@ -237,10 +240,15 @@ def missing_table(path: str = MOUNT_TABLE) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MountPoint:
-    """A directory that is fit for mounting. path: its canonical path; directory: its descriptor (`O_PATH`)."""
+    """A directory that is fit for mounting, or a mount that another program has made.
+
+    path: the canonical path of the directory, or `/dev/fd/N`; directory: its descriptor (`O_PATH`). device: the
+    descriptor of `/dev/fuse` with the mount of another program. Nothing says where that is.
+    """
 
     path: str
     directory: int
+    device: int | None = None
 
     @property
     def target(self) -> str:
@@ -248,6 +256,8 @@ class MountPoint:
 
         For other users a program mounts (fusermount3), which checks that the directory is theirs.
         """
+        if self.device is not None:
+            return self.path
         return f"/proc/self/fd/{self.directory}" if os.geteuid() == 0 else self.path
 
 
@@ -329,9 +339,12 @@ def prepared(path: str) -> Iterator[MountPoint]:
     """Make `path` fit for mounting, and yield it: a directory without a mount of bbfs. Raise MountError, OSError.
 
     If that made the directory, remove it afterwards, unless it is mounted on or not empty. Each directory on the way is
-    made in the one that was checked before, whatever takes its place.
+    made in the one that was checked before, whatever takes its place. `/dev/fd/N` is a mount that is there already.
     """
-    require()
+    require(path)
+    if (device := mountpoint.passed_device(path)) is not None:
+        yield _passed(path, device)
+        return
     path = _resolved(path)
     _require_unmounted(path)
     to_make, above = [], path
@@ -352,6 +365,35 @@ def prepared(path: str) -> Iterator[MountPoint]:
         if is_made:
             stack.callback(_remove_made, path, parent)
         yield MountPoint(path, directory)
+
+
+def _passed(path: str, device: int) -> MountPoint:
+    """Return the mount whose descriptor was passed to this process. Raise MountError if it is not one."""
+    try:
+        about = os.fstat(device)
+    except OSError as error:
+        raise MountError(f"{path}: {error.strerror}; pass it to bbfs, as 'pass_fds' of Python does") from None
+    if not stat.S_ISCHR(about.st_mode) or about.st_rdev != _FUSE:
+        raise MountError(f"{path} is not a descriptor of /dev/fuse")
+    state = select.poll()
+    state.register(device, select.POLLIN)
+    if any(events & select.POLLERR for _, events in state.poll(0)):
+        raise MountError(f"{path} has no mount: mount(2) with 'fd={device}' comes first, and an unmount ends it")
+    os.set_inheritable(device, False)  # a source's program that had it would keep a dead mount from ending
+    return MountPoint(path, -1, device)
+
+
+def require_apart(roots: Iterable[str]) -> None:
+    """Raise MountError if a folder holds a mount that may be the one that was passed.
+
+    A process that looks at its own mount waits for itself. A mount of another program has the name of that in its type,
+    as the root of a container may have.
+    """
+    places = [mount.path for mount in mountpoint.mounts() if mount.is_bbfs or mount.type == "fuse"]
+    for root in map(os.path.realpath, roots):
+        for place in places:
+            if os.path.commonpath((root, place)) == root:
+                raise MountError(f"{root} holds the mount {place}, which may be the one that was passed to bbfs")
 
 
 def _remove_made(path: str, parent: int) -> None:

@@ -107,6 +107,15 @@ def mount_at(path: str) -> Mount | None:
     return next((mount for mount in reversed(mounts()) if mount.path == wanted), None)
 
 
+def passed_device(mount_point: str) -> int | None:
+    """Return N of a mount point `/dev/fd/N`, which is the descriptor of a mount that another program has made.
+
+    libfuse takes such a mount point (fuse_session_mount in fuse_lowlevel.h).
+    """
+    named = re.fullmatch(r"/dev/fd/(\d{1,9})", mount_point, re.ASCII)
+    return None if named is None else int(named[1])
+
+
 def canonical(path: str) -> str:
     """Return the absolute path without symbolic links in its parents. Do not touch the last one: it may hang."""
     parent, name = os.path.split(os.path.abspath(os.path.expanduser(path)))

@@ -32,7 +32,8 @@ WITHIN = 2.0
 class Neighbours:
     """The other mounts of this user, told of the changes on a bus.
 
-    own: the path of this mount; None for a command that writes without a mount.
+    own: the path of this mount; None for a command that writes without a mount. If it is `/dev/fd/N`, no
+    mount is told: it could be this one, and the daemon would ask itself.
     """
 
     def __init__(self, changes: Bus[Change], own: str | None = None) -> None:
@@ -62,7 +63,7 @@ class Neighbours:
         """Tell the others now."""
         self._filled = trio.Event()
         paths, self._paths = ["/".join(path) for path in self._paths], {}
-        if not paths:
+        if not paths or (self._own is not None and mountpoint.passed_device(self._own) is not None):
             return
         others = await trio.to_thread.run_sync(mountpoint.own_mounts, abandon_on_cancel=True)
         async with trio.open_nursery() as nursery:

@@ -83,8 +83,7 @@ class Notifier:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         device = -1
         try:
-            device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-            fcntl.ioctl(device, _CLONE, struct.pack("I", self._device))
+            device = self._connected()
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", notifier.__file__, str(device), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -103,6 +102,24 @@ class Notifier:
             if device >= 0:
                 os.close(device)
         return trio.socket.from_stdlib_socket(ours), process
+
+    def _connected(self) -> int:
+        """Return a new descriptor of the connection.
+
+        Where the device is missing, or of another user namespace, as in a container that got the descriptor of a mount,
+        it is a copy of the daemon's. If the daemon is then killed while the kernel keeps a notification waiting,
+        requests that the daemon has read end only with an unmount by force.
+        """
+        device = -1
+        try:
+            device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.ioctl(device, _CLONE, struct.pack("I", self._device))
+        except OSError as error:
+            log.debug("the process that notifies the kernel shares the daemon's descriptor: %s", error)
+            if device >= 0:
+                os.close(device)
+            device = os.dup(self._device)
+        return device
 
     async def send(self, names: Names) -> None:
         """Send notifications of names, and return when the kernel has taken them. Raise OSError."""

@@ -166,7 +166,8 @@ def mount(
 ) -> None:
     """Mount data sources at the directory MNT, which is made if it is missing.
 
-    Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced.
+    Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced. MNT may be /dev/fd/N: the
+    descriptor of a mount that another program has made.
     """
     if scratch is not None and given["read_only"]:
         raise click.UsageError("--scratch lets programs write, and --read-only does not")
@@ -174,8 +175,10 @@ def mount(
         raise click.UsageError(
             "--audit - is for a mount in the foreground: one in the background has no standard output"
         )
+    if is_passed := mountpoint.passed_device(mount_point) is not None:
+        _refuse_to_place({"--background": background, "--scratch": scratch, "--restartable": restartable}, mount_point)
     config = choice.load_to_serve(tells=background and not choice.verbosity.quiet)
-    lazy.mounting.require()
+    lazy.mounting.require(mount_point)
     log.set_up(choice.verbosity, config)
     if background and log.file is None:
         log.keep(_followed(mount_point), choice.verbosity, config)
@@ -191,10 +194,8 @@ def mount(
                 f"{output.count(len(config.sources), 'source')} at {os.path.abspath(mount_point)}; Ctrl-C unmounts"
             )
 
-    if not choice.verbosity.quiet:
-        _warn_of_hiding(mount_point)
-        if (lack := lacks_to_unmount()) is not None:
-            output.message(lack)
+    if not choice.verbosity.quiet and not is_passed:
+        _warn(mount_point)
     if scratch is not None:
         status = _with_scratch(config, mount_point, scratch, background=background, ready=ready)
     else:
@@ -254,6 +255,20 @@ def _named(mount_point: str) -> Iterator[None]:
         if isinstance(error, BbfsError) or error.filename not in path.split("/"):
             raise
         raise MountError(f"{path} cannot be made: {output.reason(error)}") from error
+
+
+def _refuse_to_place(options: Mapping[str, object], passed: str) -> None:
+    """Raise UsageError if options that need to know where the mount is are given for `/dev/fd/N`."""
+    for option, value in options.items():
+        if value:
+            raise click.UsageError(f"{option} needs a directory; {passed} is a mount that another program has made")
+
+
+def _warn(mount_point: str) -> None:
+    """Warn of what will be in a user's way."""
+    _warn_of_hiding(mount_point)
+    if (lack := lacks_to_unmount()) is not None:
+        output.message(lack)
 
 
 def _warn_of_hiding(mount_point: str) -> None:
