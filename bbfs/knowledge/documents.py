@@ -118,7 +118,7 @@ class Document:
     version: str
 
 
-def document_of(row: tuple[str, str, str, str, int, int, str, str, bytes, int]) -> Document:
+def document_of(row: tuple[str, str, str, str, int, int, str, str, bytes | None, int]) -> Document:
     """Make a document from the columns `DOCUMENT`."""
     collection, id_, name, mime_type, is_text, size, created_at, updated_at, beginning, seq = row
     title = (_heading(beginning) if is_text and mime_type == "text/markdown" else None) or name
@@ -127,9 +127,9 @@ def document_of(row: tuple[str, str, str, str, int, int, str, str, bytes, int]) 
     return Document(collection, id_, name, title, mime_type, bool(is_text), size, created_at, updated_at, version)
 
 
-def _heading(beginning: bytes) -> str | None:
+def _heading(beginning: bytes | None) -> str | None:
     """Return the first-level Markdown heading (CommonMark, section 4.2) that a text begins with, if any."""
-    found = _HEADING.match(beginning.decode(errors="ignore"))
+    found = _HEADING.match((beginning or b"").decode(errors="ignore"))  # of an empty content SQLite's substr is NULL
     text = "".join(c for c in found[1] if c.isprintable()).strip() if found is not None else ""
     return text or None
 

@@ -16,7 +16,7 @@ BOUND = 60.0
 DOCUMENTS: dict[tuple[str, str], tuple[str, bytes]] = {
     ("docs", "ssl-setup"): ("ssl-setup.md", b"# SSL setup\r\n\r\nCreate a certificate, then restart the proxy.\n"),
     ("docs", "guides-install"): ("install.md", "# Installieren — über Größe \u2028 und \x85 Zeilen\n".encode()),
-    ("docs", "empty"): ("empty.txt", b""),
+    ("docs", "empty"): ("empty.md", b""),
     ("docs", "logo"): ("logo.png", bytes(range(256))),
     ("docs", "broken"): ("broken.txt", b"not UTF-8: \xff\xfe"),
     ("a/b ü%?", "x/../y z#%41"): ("odd name.md", "\ufeffodd ids, \0 and all".encode()),
