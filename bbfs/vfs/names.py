@@ -271,7 +271,7 @@ class Names:
         if self._tree.has_root(name) or name in self._roots.directories():
             return DIRECTORY
         if name in self._tree.root_files:
-            return self._tree.cached((name,)) or DIRECTORY
+            return self._tree.cached((name,)) or self._tree.last_cached((name,)) or DIRECTORY
         target = self._roots.link(name)
         if target is None:
             raise NotFound(f"no such source: {name}")

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import Mount, Mounts, config_text, folder, mcp
+from programs import run
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.service.sd_notify import ServiceManager
-from tests.support.harness import Mount, Mounts, config_text, folder, mcp
 
 WITHIN = 20.0
 
@@ -70,9 +71,15 @@ def test_a_reload_adds_removes_and_changes(mounted: Mounts, folders: dict[str, P
         assert os.stat(mount / "bb-filesystem+a+file/file").st_ino == inode
     await_true(lambda: (mount / "bb-filesystem+b+file/file").read_text() == "of c\n")
     assert names(mount) == {"a", "b", "c"}
+    about = mount / ".about.md"
+    assert about.is_file()
+    assert "[bb-filesystem+c+file]" in about.read_text()
+    assert run("grep", "-rl", "of c", mount.path).text.count("/file\n") == 2
     rewritten(mount, c)
     assert "removed: a, b" in mount.bbfs("reload", mount.path).err.decode()
     assert names(mount) == {"c"}
+    assert "bb-filesystem+a+file" not in about.read_text()
+    assert "about" not in mount.bbfs("sources", mount.path).text
     with pytest.raises(FileNotFoundError):
         (mount / "bb-filesystem+a+file/file").read_text()
     with pytest.raises(FileNotFoundError):
