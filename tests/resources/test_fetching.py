@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from fakes import Clock, FlatSource, World, data_source, until, uris
 
 from bbfs.model.errors import BbfsError, NotFound, Unreachable
 from bbfs.resources.cache import pins
@@ -17,7 +18,6 @@ from bbfs.resources.commands import table
 from bbfs.resources.commands.answers import asked
 from bbfs.resources.offline.pins import Pins
 from bbfs.resources.source import Pinned
-from tests.support.fakes import Clock, FlatSource, World, data_source, until, uris
 
 DOCS = "mcp-server+docs"
 

@@ -10,11 +10,12 @@ import bbfs.sources
 DOCUMENT = DOCS / "sources/own.md"
 PUBLIC = """
     BacksOff BbfsError Busy Bytes Call CanAnnounce CanCall CanClose CanComplete CanDescribe CanFind CanList
-    CanListDirectory CanLoad CanLoadIfChanged CanLogIn CanMakeDirectories CanRename CanSearch CanSetTime CanStage
-    CanStat CanWatch CanWrite Change Completion ConfigError Conflict Content DataSource DeadlineExceeded Denied
+    CanListDirectory CanLoad CanLoadIfChanged CanLogIn CanMakeDirectories CanRename CanSearch CanSetTime
+    CanShareListing CanStage CanStat CanWatch
+    CanWrite Change Completion ConfigError Conflict Content DataSource DeadlineExceeded Denied
     DetectsExisting DetectsRemoved Exists Expected Handler Hit InvalidUri IsADirectory Labels Listing
-    ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NoSpace NotADirectory NotEmpty NotFound
-    NotSupported Outdated Part Policy Progress ProposesSearch ProposesWrite ProtocolViolation Rejected
+    ListingExchange ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NoSpace NotADirectory NotEmpty
+    NotFound NotSupported Outdated Part Policy Progress ProposesSearch ProposesWrite ProtocolViolation Rejected
     ResourceMetadata ResourceTemplate SearchesByMeaning Services SourceOptions SourceState Spool StatesBeginning
     TellsMore TellsProgress TooLarge Tool ToolArgument ToolFailed Unchanged Unreachable WriteOperation WritesUnseen
     content_type_of local_path mime_type_of_name open_regular parse_data_source_uri parse_options refuse_auth

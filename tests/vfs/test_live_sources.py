@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from fakes import FlatSource, TreeSource, World, data_source, settled
 
 from bbfs.config import Config
 from bbfs.model.errors import BbfsError, ConfigError, NotFound, Outdated
@@ -19,7 +20,6 @@ from bbfs.resources.live import LiveSources
 from bbfs.resources.open import Composition
 from bbfs.resources.watch import Watch
 from bbfs.sources.content.memory import MemoryContent
-from tests.support.fakes import FlatSource, TreeSource, World, data_source, settled
 
 DOCS = "mcp-server+docs"
 KEPT = "bb-scripted+kept+file"
