@@ -127,6 +127,10 @@ class OpenFile:
         return Attributes(self.ino, "file", self.content.size, self.modified_ns, 0.0, 0.0, changed_ns=changed_ns)
 
 
+def _not_open(handle: int) -> Outdated:
+    return Outdated(f"the file of the handle {handle} is not open")
+
+
 class FileHandles:
     """The open files, by handle (from 1 up)."""
 
@@ -145,7 +149,7 @@ class FileHandles:
         try:
             return self._files[handle]
         except KeyError:
-            raise Outdated(f"the file of the handle {handle} is not open") from None
+            raise _not_open(handle) from None
 
     def __iter__(self) -> Iterator[OpenFile]:
         return iter(self._files.values())
@@ -165,8 +169,9 @@ class FileHandles:
 
     def remove(self, handle: int) -> OpenFile:
         """Remove an open file and return it. Raise Outdated, as above."""
-        opened = self[handle]
-        del self._files[handle]
+        opened = self._files.pop(handle, None)
+        if opened is None:
+            raise _not_open(handle)
         ino = opened.ino
         handles = self._by_inode[ino]
         if len(handles) == 1:
