@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -62,6 +63,11 @@ def test_a_record_is_one_line_whatever_a_name_holds(tmp_path: Path) -> None:
     assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o600
 
 
+def sink_of(kept: Trail) -> Any:
+    """What the thread of a trail writes to: nothing else tells when it has written, and what."""
+    return kept._sink
+
+
 def test_nobody_waits_for_a_sink_that_hangs_and_what_is_lost_is_counted() -> None:
     sink = Held()
     kept = Trail(sink, queued=3)
@@ -82,9 +88,9 @@ def test_logrotate_needs_no_signal(tmp_path: Path, way: str) -> None:
     written = threading.Event()
     with trail(MountOptions(audit=str(path))) as kept:
         assert kept is not None
-        sink = kept._sink  # the thread is asked when it has written: nothing else tells
+        sink = sink_of(kept)
         write = sink.write
-        sink.write = lambda records: (write(records), written.set())[0]  # type: ignore[method-assign]
+        sink.write = lambda records: (write(records), written.set())[0]
         kept.note(record("before"))
         assert written.wait(BOUND)
         if way == "create":
@@ -134,7 +140,7 @@ def test_a_line_that_a_full_disk_has_torn_takes_no_other_record_with_it(
 
     with trail(MountOptions(audit=str(path))) as kept:
         assert kept is not None
-        sink = kept._sink  # a thread of its own would tell nobody what it has written
+        sink = sink_of(kept)
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)
             with pytest.raises(OSError, match="No space"):
