@@ -112,15 +112,15 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Look after a mount": {
         "service": "commands.service.command",
-        "status": "commands.status",
-        "top": "commands.top.command",
+        "status": "commands.state.status",
+        "top": "commands.state.top",
         "reload": "commands.configuring.live",
         "watch": "commands.watch",
         "refresh": "commands.cache",
         "fetch": "commands.cache",
         "cache": "commands.cache",
         "doctor": "commands.doctor",
-        "info": "commands.info",
+        "info": "commands.state.info",
     },
 }
 """The module of each command, by what it is for. The command has its name there; `import` has `import_`."""

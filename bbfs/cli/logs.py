@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bbfs.cli import output
-from bbfs.serving import journal
+from bbfs.fuse.service import journal
 from bbfs.serving.private_files import open_own, own_directory
 
 if TYPE_CHECKING:

@@ -177,8 +177,8 @@ def _mount(
         if handed is not None:
             handed.greet(adapter.device, partial(_greeted, adapter))
         with trail(config.mount) as records:
-            told_of = reread, hang_ups, records, handed
-            trio.run(_serve, config, composition, path, adapter, service, told, early, scratch, *told_of)
+            of_start = told, early, scratch, reread, hang_ups, records, handed
+            trio.run(_serve, config, composition, path, adapter, service, *of_start)
         if handed is not None and handed.is_wanted:
             handed.start_next()
     finally:

@@ -122,6 +122,13 @@ def canonical(path: str) -> str:
     return os.path.join(os.path.realpath(parent), name)
 
 
+def named(path: str) -> str:
+    """Return the canonical path of the mount that a user names. Raise MountError if nothing is mounted there."""
+    if mount_at(path) is None:
+        raise MountError(f"{path} is not a mount point")
+    return canonical(path)
+
+
 def dead(path: str) -> DeadMount:
     """Return the error of a mount whose daemon is gone. It names the log, if there is one."""
     from bbfs.fuse.places import log_path  # noqa: PLC0415 - it imports more than a command that asks a live mount

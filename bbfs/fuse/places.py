@@ -16,16 +16,22 @@ _NO_NAME = re.compile(r"[^\w.-]")
 
 
 def runtime_directory() -> str:
-    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError.
+    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
+    directory = runtime_path()
+    own_directory(directory)
+    return directory
 
-    Without XDG_RUNTIME_DIR it is one for temporary files; where the path of that is too long for a socket, in /tmp.
+
+def runtime_path() -> str:
+    """Return the path of the directory of this user's control sockets. It is not made.
+
+    Without XDG_RUNTIME_DIR it is in the directory for temporary files; where that is too long for a socket, in /tmp.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
-        directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
+        directory = platformdirs.user_runtime_dir("bbfs")
     if len(os.fsencode(directory)) > LONGEST and not os.environ.get("XDG_RUNTIME_DIR"):
-        directory = f"/tmp/bbfs-{os.getuid()}"
-    own_directory(directory)
+        return f"/tmp/bbfs-{os.getuid()}"
     return directory
 
 

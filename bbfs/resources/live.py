@@ -10,6 +10,7 @@ import trio
 from bbfs.config import Config
 from bbfs.config.naming import merge
 from bbfs.model.errors import BbfsError, ConfigError
+from bbfs.model.quantities import counted
 from bbfs.model.values import DataSource
 from bbfs.resources.commands.requests.live import SourcesChanged
 from bbfs.resources.manager import ResourceManager
@@ -27,7 +28,7 @@ class LiveSources:
     """The sources of a running mount.
 
     nursery: runs what a source needs after the change. leaving: called with a source before it is removed; it keeps
-    what only the mount has. may_write: returns why a source that grants writes can have none on this mount, or None.
+    what only the mount has. why_read_only: returns why a source that grants writes gets none on this mount, or None.
     """
 
     def __init__(
@@ -150,8 +151,7 @@ class LiveSources:
         self._nursery.start_soon(_close, source.handler)
         pending = await self._pending(source) if is_gone else 0
         if pending:
-            what = "pending write" if pending == 1 else "pending writes"
-            notes.append(f"{source.data.id}: {pending} {what} of it stay: 'bbfs pending' lists them")
+            notes.append(f"{source.data.id}: {counted(pending, 'pending write')} of it stay: 'bbfs pending' lists them")
 
     async def _pending(self, source: Source) -> int:
         """Return the number of pending writes of a source."""

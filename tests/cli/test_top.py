@@ -14,9 +14,9 @@ from scripted import PROGRAM, ScriptedServer
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
-from bbfs.cli.commands.top import command
-from bbfs.cli.commands.top.rows import details, reading, source_rows
-from bbfs.cli.commands.top.screen import Shown, Top
+from bbfs.cli.commands.state import top as command
+from bbfs.cli.commands.state.rows import details, reading, source_rows
+from bbfs.cli.commands.state.screen import Shown, Top
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import TYPE, Mount, MountError, SilentMount
 
@@ -188,7 +188,7 @@ def test_without_the_extra_one_line_says_how_to_add_it(
 
 
 def test_the_command_does_not_import_textual() -> None:
-    code = "import bbfs.cli.commands.top.command, sys; sys.exit('textual' in sys.modules)"
+    code = "import bbfs.cli.commands.state.top, sys; sys.exit('textual' in sys.modules)"
     assert asyncio.run(_status(sys.executable, "-c", code)) == 0
 
 

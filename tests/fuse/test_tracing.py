@@ -4,6 +4,8 @@ import errno
 import inspect
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -67,6 +69,17 @@ def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
     return span.parent is not None and parent.context is not None and span.parent.span_id == parent.context.span_id
 
 
+@asynccontextmanager
+async def walked(nursery: trio.Nursery) -> AsyncIterator[tuple[FlatSource, Traced, pyfuse3.InodeT]]:
+    """A source with a resource that a program has looked up, and not opened. The spans of that are gone."""
+    source = FlatSource(contents={"x://a": b"bytes"})
+    async with World(nursery, source) as world:
+        traced = Traced(world)
+        inode = await traced.walk("mcp-server+docs/x/a")
+        traced.spans()
+        yield source, traced, inode
+
+
 async def test_a_request_that_asks_a_source_is_a_span_with_a_child(nursery: trio.Nursery) -> None:
     async with World(nursery, FlatSource(contents={"x://a": b"bytes", "x://b": b""})) as world:
         traced = Traced(world)
@@ -109,11 +122,7 @@ async def test_what_is_answered_from_memory_has_no_span(nursery: trio.Nursery) -
 
 
 async def test_a_failure_is_told_by_its_kind_alone(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://a": b"bytes"})
-    async with World(nursery, source) as world:
-        traced = Traced(world)
-        inode = await traced.walk("mcp-server+docs/x/a")
-        traced.spans()
+    async with walked(nursery) as (source, traced, inode):
         source.down = Unreachable("no way to secret@host")
         with pytest.raises(pyfuse3.FUSEError):
             await traced.read(inode)
@@ -126,11 +135,7 @@ async def test_a_failure_is_told_by_its_kind_alone(nursery: trio.Nursery) -> Non
 
 
 async def test_what_a_source_does_not_have_is_no_failure(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://a": b"bytes"})
-    async with World(nursery, source) as world:
-        traced = Traced(world)
-        inode = await traced.walk("mcp-server+docs/x/a")
-        traced.spans()
+    async with walked(nursery) as (source, traced, inode):
         source.contents.clear()
         with pytest.raises(pyfuse3.FUSEError) as raised:
             await traced.read(inode)
@@ -143,11 +148,7 @@ async def test_what_a_source_does_not_have_is_no_failure(nursery: trio.Nursery) 
 
 
 async def test_a_request_that_is_shared_is_a_child_of_the_first_program(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://a": b"bytes"})
-    async with World(nursery, source) as world:
-        traced = Traced(world)
-        inode = await traced.walk("mcp-server+docs/x/a")
-        traced.spans()
+    async with walked(nursery) as (source, traced, inode):
         source.hold("x://a")
         async with trio.open_nursery() as readers:
             for _ in range(3):
@@ -158,11 +159,7 @@ async def test_a_request_that_is_shared_is_a_child_of_the_first_program(nursery:
 
 
 async def test_what_goes_on_after_the_answer_ends_by_itself(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://a": b"bytes"})
-    async with World(nursery, source) as world:
-        traced = Traced(world)
-        inode = await traced.walk("mcp-server+docs/x/a")
-        traced.spans()
+    async with walked(nursery) as (source, traced, inode):
         source.hold("x://a")
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as readers:

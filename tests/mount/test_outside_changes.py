@@ -36,8 +36,13 @@ def fill(root: Path) -> None:
     (root / "l").symlink_to("a")
 
 
-def appears(there: Path) -> None:
+def made(mount: Mount, root: Path, name: str) -> tuple[Path, Path]:
+    """A directory of the folder with some files, and where the mount has it."""
+    place, there = root / name, mount / NAME / name
+    place.mkdir()
+    fill(place)
     wait_until(lambda: errno_of("os.stat(sys.argv[1])", there).startswith("OK"), "the directory is there")
+    return place, there
 
 
 def keep(there: Path, root: Path) -> None:
@@ -91,11 +96,7 @@ def mount(module_mounted: Callable[..., Mount], root: Path) -> Mount:
 @pytest.mark.semantics("S40.2", "S40.8")
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_others_shows_at_once(mount: Mount, root: Path, name: str) -> None:
-    place = root / name
-    place.mkdir()
-    fill(place)
-    there = mount / NAME / name
-    appears(there)
+    place, there = made(mount, root, name)
     keep(there, place)
     CHANGES[name](place)
     right = shell(STATE, directory=place, status=1).text
@@ -105,11 +106,7 @@ def test_a_change_of_others_shows_at_once(mount: Mount, root: Path, name: str) -
 
 @pytest.mark.semantics("S40.8")
 def test_what_a_program_of_the_mount_has_changed_shows_in_the_next_listing(mount: Mount, root: Path) -> None:
-    place = root / "own"
-    place.mkdir()
-    fill(place)
-    there = mount / NAME / "own"
-    appears(there)
+    place, there = made(mount, root, "own")
     keep(there, place)
     script = f"""set -e
 for size in $(seq 1 40); do
@@ -124,12 +121,8 @@ done"""
 
 @pytest.mark.semantics("S40.10")
 def test_the_time_of_a_write_through_a_mapping_shows_when_the_file_is_opened(mount: Mount, root: Path) -> None:
-    place = root / "mapped"
-    place.mkdir()
-    fill(place)
+    place, there = made(mount, root, "mapped")
     (place / "d" / "a").write_bytes(bytes(4096))
-    there = mount / NAME / "mapped"
-    appears(there)
     with (place / "d" / "a").open("r+b") as opened:
         mapped = mmap.mmap(opened.fileno(), 0)
     keep(there, place)
@@ -147,11 +140,7 @@ def test_the_time_of_a_write_through_a_mapping_shows_when_the_file_is_opened(mou
 @pytest.mark.semantics("S40.8")
 def test_dropped_events_are_made_up_for(mount: Mount, root: Path) -> None:
     """The daemon is stopped while others cause more events than the kernel's queue holds."""
-    place = root / "many"
-    place.mkdir()
-    fill(place)
-    there = mount / NAME / "many"
-    appears(there)
+    place, there = made(mount, root, "many")
     keep(there, place)
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     mount.process.send_signal(signal.SIGSTOP)
@@ -199,11 +188,7 @@ def test_a_folder_with_more_directories_than_are_watched_is_true(
 @pytest.mark.timeout(120)
 def test_random_changes_from_both_sides_show_on_the_mount(mount: Mount, root: Path) -> None:
     """Programs of the mount and others take turns. Each sees what the other has done."""
-    place = root / "random"
-    place.mkdir()
-    fill(place)
-    there = mount / NAME / "random"
-    appears(there)
+    place, there = made(mount, root, "random")
     keep(there, place)
     choose = random.Random(7)
 

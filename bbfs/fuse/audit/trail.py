@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from bbfs.config import MountOptions
+from bbfs.fuse.service.journal import Journal
 from bbfs.model.errors import ConfigError
-from bbfs.serving.journal import Journal
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The daemon as a service: what it tells a service manager."""
+"""The daemon as a service: what it tells the service manager and the journal."""

@@ -84,6 +84,8 @@ class PassedFolders(dict[int, Passed]):
         handler = source.handler
         if not source.is_passed or not isinstance(handler, FilesystemHandler):
             return
+        if len(self) == MOST_FOLDERS:
+            raise ValueError(f"more than {MOST_FOLDERS} folders")
         while self._next in self:
             self._next = (self._next + 1) % MOST_FOLDERS
         policy, number = source.data.policy, self._next

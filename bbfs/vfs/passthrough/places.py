@@ -241,12 +241,15 @@ class Places:
         return tuple(reversed(names))
 
 
-def _is_local(found: Descriptor) -> bool:
-    """Return whether a file is on a local file system (statfs(2))."""
+def file_system_of(found: Descriptor) -> int | None:
+    """Return the number of the type of a file's file system (statfs(2)); None if the file system does not say."""
     answer = (ctypes.c_ulong * 64)()
-    if _libc.fstatfs(found.number, ctypes.byref(answer)) < 0:
-        return False
-    return answer[0] & 0xFFFFFFFF in _LOCAL_MAGIC
+    return answer[0] & 0xFFFFFFFF if _libc.fstatfs(found.number, ctypes.byref(answer)) >= 0 else None
+
+
+def _is_local(found: Descriptor) -> bool:
+    """Return whether a file is on a local file system."""
+    return file_system_of(found) in _LOCAL_MAGIC
 
 
 def _is_local_device(device: int) -> bool:

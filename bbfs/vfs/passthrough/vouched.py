@@ -12,7 +12,6 @@ thread beside the events, is never vouched for.
 Between two awaits a task is alone, and all of this happens in the event loop.
 """
 
-import ctypes
 import errno
 import fcntl
 import logging
@@ -32,7 +31,7 @@ from bbfs.vfs.passthrough.folder import PassedFolder
 from bbfs.vfs.passthrough.inodes import Key, PassedInode, Watched, key_of
 from bbfs.vfs.passthrough.inotify import ATTRIBUTES, CREATED, ENDED, NAMES, OVERFLOWN, WRITTEN, Inotify, most_watches
 from bbfs.vfs.passthrough.mounted_names import MountedNames
-from bbfs.vfs.passthrough.places import MayCrossMount
+from bbfs.vfs.passthrough.places import MayCrossMount, file_system_of
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +56,6 @@ _GET_FLAGS, _IGNORES_CASE = 0x80086601, 0x40000000
 """FS_IOC_GETFLAGS, FS_CASEFOLD_FL: an event names one spelling of a name, and the kernel may hold another one."""
 
 _UNKNOWN: Key = (-1, -1, -1)
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +300,7 @@ class Vouched:
 
     def _tells_all(self, directory: Descriptor) -> bool:
         """Return whether each change of a directory's names is an event of this machine, with that name."""
-        answer = (ctypes.c_ulong * 64)()
-        if _libc.fstatfs(directory.number, ctypes.byref(answer)) < 0:
-            return False
-        if answer[0] & 0xFFFFFFFF not in self._bounds.file_systems:
+        if file_system_of(directory) not in self._bounds.file_systems:
             return False
         with Descriptor(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.number)) as opened:
             try:

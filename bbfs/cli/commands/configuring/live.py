@@ -9,7 +9,6 @@ from bbfs.cli import lazy, output
 from bbfs.cli.operands.location import asked
 from bbfs.cli.options import Verbosity, verbosity_options
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError
 from bbfs.model.quantities import counted
 from bbfs.resources.commands.requests import Request
@@ -44,7 +43,7 @@ def reload(verbosity: Verbosity, mount: str | None) -> None:
     Sources that the configuration no longer has are removed, new ones are added, and changed ones begin again. All
     others go on undisturbed. Sources of the command line of 'bbfs mount' stay.
     """
-    paths = [_canonical(mount)] if mount is not None else sorted(each.path for each in mountpoint.own_mounts())
+    paths = [mountpoint.named(mount)] if mount is not None else sorted(each.path for each in mountpoint.own_mounts())
     well = bool(paths)
     if not paths:
         output.message("nothing is mounted")
@@ -61,18 +60,12 @@ def add_to_mount(mount: str, table: dict[str, object], verbosity: Verbosity) -> 
     """Add the source of a table to a running mount. References take their values from this environment."""
     text = lazy.tomlkit.dumps({"sources": [table]})
     named = {name: os.environ[name] for name in _ENVIRONMENT.findall(text) if name in os.environ}
-    change(_canonical(mount), AddSources(text, os.getcwd(), named), quiet=verbosity.quiet)
+    change(mountpoint.named(mount), AddSources(text, os.getcwd(), named), quiet=verbosity.quiet)
 
 
 def remove_from_mount(mount: str, name: str, verbosity: Verbosity) -> None:
     """Remove a source from a running mount."""
-    change(_canonical(mount), RemoveSource(name), quiet=verbosity.quiet)
-
-
-def _canonical(mount: str) -> str:
-    if mountpoint.mount_at(mount) is None:
-        raise MountError(f"{mount} is not a mount point")
-    return mountpoint.canonical(mount)
+    change(mountpoint.named(mount), RemoveSource(name), quiet=verbosity.quiet)
 
 
 def change(mount: str, request: Request[SourcesChanged], *, quiet: bool = False) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import lazy, output
 from bbfs.cli.commands.mount import DIRECTORY
 from bbfs.cli.commands.service import systemd, units
 from bbfs.cli.commands.service.units import Scope, Written
@@ -124,7 +124,7 @@ def _absolute(path: str) -> str:
 def _home_of_configs(scope: Scope) -> Path:
     if scope == "system":
         return Path("/etc/bbfs")
-    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "bbfs"
+    return Path(lazy.config.default_config_path(os.environ)).parent
 
 
 def _credential(text: str) -> tuple[str, str]:
@@ -165,7 +165,7 @@ def _require_ours(path: Path, scope: Scope) -> Written:
 
 
 def _reload(scope: Scope) -> None:
-    """Have systemd read the units again. That none runs, as in a chroot, is told and is no failure."""
+    """Have systemd read the units again. Where no systemd runs, as in a chroot, the user is told."""
     try:
         systemd.systemctl(scope, "daemon-reload")
     except BbfsError as error:
@@ -179,7 +179,7 @@ def _reload(scope: Scope) -> None:
 def uninstall(name: str, is_user: bool, dry_run: bool) -> None:
     """Stop the mount of the unit bbfs-NAME.service, and remove the unit.
 
-    That there is none is told and is no failure. The configuration file and the mount point stay.
+    If there is no such unit, the command says so and ends with 0. The configuration file and the mount point stay.
     """
     units.require_name(name)
     scope: Scope = "user" if is_user else "system"

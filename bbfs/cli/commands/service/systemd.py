@@ -22,7 +22,7 @@ FUSE_CONF = Path("/etc/fuse.conf")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is right or wrong with a unit. remedy: an action of the user."""
+    """A fault of a unit, or its state. remedy: what the user can do."""
 
     level: Literal["ok", "warn", "FAIL"]
     text: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 def program() -> list[str]:
-    """Return the words that run this bbfs, whoever starts them. Raise BbfsError if it is to be thrown away.
+    """Return the command that runs this bbfs, by its whole path. Raise BbfsError if uv may remove this bbfs.
 
     The script beside the Python that runs: pipx, `uv tool`, `make install` and packages put it there, and leave it
     there at an upgrade.
@@ -174,6 +174,8 @@ def _cannot_run(unit: Written, account: pwd.struct_passwd) -> str | None:
             timeout=ENDS_WITHIN,
             check=False,
         )
+    except subprocess.TimeoutExpired:
+        return f"it does not end within {ENDS_WITHIN:g} s"
     except OSError as error:
         return error.strerror
     return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it fails"])[-1]

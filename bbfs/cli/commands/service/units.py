@@ -6,13 +6,14 @@ written, or has changed, is noticed and left alone.
 
 import hashlib
 import json
-import os
 import re
 import string
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
+
+import platformdirs
 
 from bbfs.model.errors import BbfsError
 
@@ -148,7 +149,7 @@ def escaped(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a file was written from, as its mark has it. is_changed: whether somebody has changed it since."""
+    """A file and the arguments that it was written from. is_changed: whether somebody has changed the file since."""
 
     path: Path
     scope: Scope
@@ -187,7 +188,7 @@ class Written:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def require_name(name: str) -> None:
@@ -205,7 +206,7 @@ def directory(scope: Scope) -> Path:
     """Return the directory of the units that an administrator, or a user, writes."""
     if scope == "system":
         return _SYSTEM_UNITS
-    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "systemd/user"
+    return platformdirs.user_config_path("systemd") / "user"
 
 
 def read(path: Path, scope: Scope) -> Written | None:
@@ -214,7 +215,7 @@ def read(path: Path, scope: Scope) -> Written | None:
     marks = [line.removeprefix(_MARK) for line in head.splitlines() if line.startswith(_MARK)]
     try:
         about = json.loads(marks[0])
-        is_changed = about.pop("sha256") != hashlib.sha256(rest.encode("utf-8", "surrogateescape")).hexdigest()
+        is_changed = about.pop("sha256") != _digest(rest)
         return Written(path=path, scope=scope, is_changed=is_changed, **about)
     except (IndexError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bbfs.cli import lazy, output
-from bbfs.cli.commands.status import shown
+from bbfs.cli.commands.state.status import shown
 from bbfs.cli.operands.access import pending_store
 from bbfs.cli.operands.location import asked
 from bbfs.fuse import mountpoint
@@ -20,7 +20,7 @@ from bbfs.model.errors import ConfigError, ProtocolViolation
 from bbfs.resources.commands.requests.reading import State, Status
 from bbfs.serving.extras import needs
 
-_SCREEN = "bbfs.cli.commands.top.screen"
+_SCREEN = "bbfs.cli.commands.state.screen"
 _ANSWERS_WITHIN = 2.0
 """Seconds for an answer, which a daemon gives from memory."""
 _LOG_TAIL = 64 << 10
@@ -56,9 +56,7 @@ def top(mount: str | None, every: float) -> None:
 def chosen(mount: str | None) -> str:
     """Return the mount that is meant. Raise MountError."""
     if mount is not None:
-        if mountpoint.mount_at(mount) is None:
-            raise MountError(f"{mount} is not a mount point")
-        return mountpoint.canonical(mount)
+        return mountpoint.named(mount)
     found = [shown(each.path) for each in mountpoint.own_mounts()]
     if len(found) != 1:
         raise MountError(f"several mounts: name one of {', '.join(found)}" if found else "nothing is mounted")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bbfs.cli import logs
-from bbfs.serving import journal
+from bbfs.fuse.service import journal
 
 
 @pytest.fixture

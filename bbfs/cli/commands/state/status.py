@@ -12,7 +12,7 @@ from bbfs.cli import output
 from bbfs.cli.operands.access import pending_store
 from bbfs.cli.operands.location import ANSWERS_WITHIN, Asking
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY, MountError
+from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ProtocolViolation
 from bbfs.model.quantities import counted, duration_text, latency_text, size_text
@@ -42,9 +42,7 @@ def status(mount: str | None, as_json: bool) -> None:
     REQUESTS are those for contents, searches and writes since the mount began; MEDIAN and 95 % are the times within
     which half and nearly all of the last 256 were answered. Exit status 1: a mount does not answer, or there is none.
     """
-    if mount is not None and mountpoint.mount_at(mount) is None:
-        raise MountError(f"{mount} is not a mount point")
-    paths = [mountpoint.canonical(mount)] if mount is not None else [each.path for each in mountpoint.own_mounts()]
+    paths = [mountpoint.named(mount)] if mount is not None else [each.path for each in mountpoint.own_mounts()]
     asking = {shown(path): Asking(path, partial(_document, _asked(path))) for path in paths}  # at once: some may hang
     found = [_state(path, each) for path, each in sorted(asking.items())]
     if as_json:

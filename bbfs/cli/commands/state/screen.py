@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from bbfs.cli import output
-from bbfs.cli.commands.top.rows import Row, details, head, reading, source_rows, waiting
+from bbfs.cli.commands.state.rows import Row, details, head, reading, source_rows, waiting
 from bbfs.model.errors import BbfsError
 
 State = Mapping[str, Any]

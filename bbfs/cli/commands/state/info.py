@@ -1,7 +1,6 @@
 """`bbfs info`: the paths that bbfs uses."""
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -62,14 +61,7 @@ def places(environ: Mapping[str, str]) -> Iterator[Place]:
     yield Place("pending", str(lazy.pending.pending_path()), "pending writes")
     yield Place("logs", os.path.join(state, "logs"), "logs of mounts in the background")
     yield Place("logins", os.path.join(lazy.platformdirs.user_data_dir("bbfs"), "logins"), "logins")
-    yield Place("runtime", _runtime_directory(), "control sockets")
-
-
-def _runtime_directory() -> str:
-    """Return the directory of control sockets. It is not made."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
-        return lazy.platformdirs.user_runtime_dir("bbfs")
+    yield Place("runtime", lazy.places.runtime_path(), "control sockets")
 
 
 def _mounts() -> Iterator[dict[str, Any]]:
@@ -80,6 +72,6 @@ def _mounts() -> Iterator[dict[str, Any]]:
         found: dict[str, Any] = {"path": shown}
         if (log := lazy.places.log_path(shown)).exists():
             found["log"] = str(log)
-        for address in lazy.control_address.sockets(_runtime_directory(), mount.path):
+        for address in lazy.control_address.sockets(lazy.places.runtime_path(), mount.path):
             found["control"] = str(address)
         yield found

@@ -1,1 +1,0 @@
-"""`bbfs top`: a running mount on the whole terminal."""
