@@ -101,7 +101,7 @@ def test_the_second_machine_takes_the_listing_of_the_first(
     assert server.lists() == 1
     server.add("test://d/new", "after a refresh\n")
     two.bbfs("refresh", two.path)
-    assert "new" in names(two), "a refresh asks the server itself"
+    wait_until(lambda: "new" in names(two), "a refresh asks the server itself")
     assert server.lists() == 2
     three = machine()
     wait_until(lambda: "new" in names(three), "the later listing is taken")
