@@ -47,10 +47,13 @@ def watch(tmp_path: Path, until: Until) -> Iterator[Watch]:
         return watching
 
     yield start
-    for watching in started:
-        if watching.poll() is None:
+    for number, watching in enumerate(started):
+        status = watching.poll()
+        if status is None:
             watching.kill()
         watching.communicate(timeout=BOUND)
+        # pytest shows it if the test failed
+        print(f"watch {number}, status {status}:", (tmp_path / f"watch-{number}.log").read_text(), sep="\n")
 
 
 def said(tmp_path: Path, number: int = 0) -> list[str]:

@@ -180,7 +180,7 @@ async def test_all_requests_wait_for_a_server_that_wants_it(site: WebSite, clien
         started = trio.current_time()
         await client.get(f"{site.url}/redirect/0?c")
         assert trio.current_time() - started > 0.4
-    assert [each["status"] for each in site.requests(path)] == [503, 200]
+    assert [each["status"] for each in site.await_requests(path, 2)] == [503, 200]
 
 
 @pytest.mark.parametrize(("status", "error"), [(429, Busy), (503, Unreachable)])
