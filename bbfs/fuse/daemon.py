@@ -131,8 +131,9 @@ def mount(
             with suppress(MountError):  # the reason for the end is what counts
                 mounting.detach(path)
             raise
+    children = received.children if received is not None else []
     with mounting.prepared(mount_point) as place:
-        return serve(place, handed=Handover() if is_restartable else None)
+        return serve(place, handed=Handover(children=children) if is_restartable else None)
 
 
 def _mount(

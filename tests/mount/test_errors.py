@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import Mount, Mounts, folder
-from programs import Program, errno_of, python, run, wait_until, waits_in_fuse
+from harness import Mounts, folder
+from programs import Program, errno_of, python, run, wait_until, waits_in_fuse, zombies_of
 from scripted import ScriptedServer
 
 SOON = 10.0
@@ -183,13 +183,7 @@ def test_a_crashed_server_is_an_error_at_once_and_comes_back_on_the_next_use(
     assert run("cat", directory / "fine").text == "fine"
     assert sibling.starts() == 1
     assert server.starts() >= 2
-    wait_until(lambda: zombies(mount) == [], "the dead are reaped")
-
-
-def zombies(mount: Mount) -> list[int]:
-    """Dead children of the daemon that it has not reaped."""
-    stats = {child: Path(f"/proc/{child}/stat").read_text() for child in mount.children()}
-    return [child for child, stat in stats.items() if stat.rpartition(")")[2].split()[0] == "Z"]
+    wait_until(lambda: zombies_of(mount.pid) == [], "the dead are reaped")
 
 
 ODD_REQUESTS = r"""

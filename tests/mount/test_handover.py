@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness import SourceTable, State, config_text, folder, mount_command
 from notify_socket import PATIENCE, NotifySocket
-from programs import wait_until
+from programs import wait_until, zombies_of
 from scripted import ScriptedServer
 
 from bbfs.fuse.service import handover
@@ -157,6 +157,7 @@ def test_a_program_that_waits_for_a_source_waits_for_the_next_daemon(fuse: None,
         wait_until(lambda: server.reads("resource://slow") > 1, "the next one asks again")
         server.release("resource://slow")
         assert waiting.communicate(timeout=PATIENCE) == ("at last", "")
+        wait_until(lambda: not zombies_of(daemon.process.pid), "the next daemon reaps what the first one has started")
     finally:
         daemon.end()
 

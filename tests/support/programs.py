@@ -232,6 +232,16 @@ def children_of(pid: int | str) -> list[int]:
     return found
 
 
+def zombies_of(pid: int | str) -> list[int]:
+    """Return the children of a process that have ended, and that it has not reaped."""
+    found: list[int] = []
+    for child in children_of(pid):
+        with suppress(OSError):
+            if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                found.append(child)
+    return found
+
+
 def descriptors_of(pid: int | str) -> dict[int, str]:
     """Return where the descriptors of a process lead, but for those that it closes meanwhile."""
     found: dict[int, str] = {}

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import trio
@@ -62,7 +63,7 @@ class Handover:
     """A connection to the kernel that the next daemon may get, or that this one has got.
 
     device: its descriptor. question, answer: the messages of the greeting. state: of the daemon before, if any.
-    options: those of the mount.
+    options: those of the mount. children: processes that the daemon before has started, which are children of this one.
     """
 
     device: int = -1
@@ -70,6 +71,7 @@ class Handover:
     answer: bytes = b""
     state: dict[str, Any] = field(default_factory=dict[str, Any])
     options: list[str] = field(default_factory=list[str])
+    children: list[int] = field(default_factory=list[int])
     lack: str = ""
     """Why no next daemon can have the mount; empty if one can."""
     is_wanted: bool = False
@@ -86,7 +88,8 @@ class Handover:
         with os.fdopen(state, "rb") as file:
             file.seek(0)
             said = json.load(file)
-        return cls(device, bytes.fromhex(said["question"]), bytes.fromhex(said["answer"]), said)
+        children = [int(child) for each in Path("/proc/self/task").iterdir() for child in _children(each)]
+        return cls(device, bytes.fromhex(said["question"]), bytes.fromhex(said["answer"]), said, children=children)
 
     def prepare(self, options: set[str], *, is_able: bool) -> bool:
         """Note whether a mount with these options can be handed over. Return whether it was, to this daemon.
@@ -189,6 +192,23 @@ class Handover:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environ)
 
 
+def _children(task: Path) -> list[str]:
+    """Return the processes that a thread has started. A kernel without CONFIG_PROC_CHILDREN lists none."""
+    with suppress(FileNotFoundError):
+        return (task / "children").read_text().split()
+    return []
+
+
+async def _reap(child: int) -> None:
+    """Wait for the end of a process that the daemon before has started, which stays a zombie otherwise."""
+    ended = os.pidfd_open(child)
+    try:
+        await trio.lowlevel.wait_readable(ended)
+        os.waitpid(child, 0)  # noqa: ASYNC222 - it has ended
+    finally:
+        os.close(ended)
+
+
 async def _reopen(files: FileSystem, handle: int, inode: int) -> None:
     try:
         found = await answered(files.open_files.open(inode), files.open_files.open, inode)
@@ -201,6 +221,8 @@ async def _reopen(files: FileSystem, handle: int, inode: int) -> None:
 async def begin(handed: Handover | None, files: FileSystem, ended: trio.Event, nursery: trio.Nursery) -> None:
     """Take over what the kernel holds, and hear in the nursery when the next daemon is to."""
     if handed is not None:
+        for child in handed.children:
+            nursery.start_soon(_reap, child)
         nursery.start_soon(hear, handed, ended)
         await handed.restore(files)
 
