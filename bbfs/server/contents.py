@@ -5,7 +5,6 @@ Bytes that are UTF-8 are passed on as text, unless their MIME type is binary. Al
 
 import base64
 from dataclasses import dataclass
-from typing import Any
 
 import mcp_types as types
 
@@ -57,24 +56,24 @@ class ContentItem:
     def _essence(self) -> str:
         return (self.mime_type or "").partition(";")[0].strip().lower()
 
-    def block(self, meta: dict[str, Any]) -> types.ContentBlock:
-        """Return the content as a block of a tool's result."""
+    def block(self) -> types.ContentBlock | None:
+        """Return the content as a block of a tool's result; None for bytes that no model can take."""
         if self.text is not None:
-            return types.TextContent(text=self.text, _meta=meta)
-        encoded = base64.b64encode(self.data).decode()
+            return types.TextContent(text=self.text)
         if self.is_image:
-            return types.ImageContent(data=encoded, mime_type=self.mime_type or "", _meta=meta)
-        if self.is_audio:
-            return types.AudioContent(data=encoded, mime_type=self.mime_type or "", _meta=meta)
-        return types.EmbeddedResource(resource=self.contents(), _meta=meta)
+            return types.ImageContent(data=self.base64, mime_type=self.mime_type or "")
+        return types.AudioContent(data=self.base64, mime_type=self.mime_type or "") if self.is_audio else None
+
+    @property
+    def base64(self) -> str:
+        return base64.b64encode(self.data).decode()
 
     def contents(self, version: str | None = None) -> types.TextResourceContents | types.BlobResourceContents:
         """Return the content as an item of `resources/read`. version: for a write that replaces exactly this."""
         meta = {"etag": version} if version is not None else None
         if self.text is not None:
             return types.TextResourceContents(uri=self.uri, mime_type=self.mime_type, text=self.text, _meta=meta)
-        blob = base64.b64encode(self.data).decode()
-        return types.BlobResourceContents(uri=self.uri, mime_type=self.mime_type, blob=blob, _meta=meta)
+        return types.BlobResourceContents(uri=self.uri, mime_type=self.mime_type, blob=self.base64, _meta=meta)
 
 
 async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> list[ContentItem]:

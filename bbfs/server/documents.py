@@ -1,4 +1,4 @@
-"""Resources and sources as JSON for the tools, and their JSON Schemas. No source is asked."""
+"""Resources and directories as JSON for the tools. No source is asked."""
 
 from typing import Any
 
@@ -8,8 +8,6 @@ from bbfs.model.uri_paths import native_of
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.contents import Contents
 from bbfs.resources.source import Source
-from bbfs.server.errors import CODES
-from bbfs.serving.tools import array, one_of, record, text, value
 from bbfs.sources.media_types import content_type_of
 
 _LEFT_OUT = frozenset(("originalUri", "fetchedAt", "cache", "etag", "path"))
@@ -61,60 +59,3 @@ def directory(source: Source, path: Path) -> dict[str, Any]:
         "kind": "directory",
         "path": shown_path(source, path),
     }
-
-
-ERROR_SCHEMA = record(
-    "code errno message",
-    code=one_of(*CODES),
-    errno=text("What a program on a mount gets, such as ENOENT."),
-    message=text(),
-)
-SOURCE_SCHEMA = record(
-    "id name type accessMethod uriPrefix capabilities state",
-    id=text(),
-    name=text(),
-    title=text(),
-    type=text(),
-    accessMethod=one_of("bb", "mcp"),
-    uriPrefix=text("What all URIs of the source begin with."),
-    capabilities=array(text()),
-    state=one_of("idle", "connecting", "up", "down"),
-    protocolVersion=text(),
-    server=text(),
-    templates=value("integer"),
-    tools=value("integer"),
-    prompts=value("integer"),
-    error=text("What went wrong last and has not gone right since."),
-)
-RESOURCE_SCHEMA = record(
-    "uri name accessMethod type contentType kind",
-    uri=text("For load_resources."),
-    name=text(),
-    title=text(),
-    description=text(),
-    accessMethod=one_of("bb", "mcp"),
-    type=text("The type of the resource: file, mcp, url, database, api, …"),
-    dataSourceType=text("The type of the data source, as configured."),
-    contentType=one_of("text", "binary", "unknown"),
-    kind=one_of("resource", "directory", "symlink"),
-    mimeType=text(),
-    uriTemplate=text(),
-    variables=value("object"),
-    path=text("Below the data source; of a directory, for load_datasource."),
-    size=value("integer", "Bytes."),
-    lastModified=text("ISO 8601, UTC."),
-    version=text("For ifMatch of write_resource and remove_resource."),
-    annotations=value("object"),
-    mcpData=value("object"),
-    properties=value("object", "What only this type of source tells."),
-    error=text("What went wrong when it was last loaded."),
-)
-TEMPLATE_SCHEMA = record(
-    "uriTemplate name variables",
-    uriTemplate=text("RFC 6570; for load_resources with mode 'template'."),
-    name=text(),
-    title=text(),
-    description=text(),
-    mimeType=text(),
-    variables=array(text()),
-)

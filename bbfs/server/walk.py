@@ -18,7 +18,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
-from bbfs.resources.catalog.base import Shown
+from bbfs.resources.catalog.base import Shown, View
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.source import Source
 from bbfs.server.errors import Fault
@@ -75,7 +75,8 @@ class Walk:
     """One walk from `start` down `depth` directories (1 for `start` alone, None for all), up to `most` entries.
 
     A directory of a flat source is found only where `depth` ends the walk. after: begin behind this path. hidden:
-    include names that begin with a dot. more: whether `most` ended it. problems: errors of directories by path.
+    include names that begin with a dot. more: whether `most` ended it. names: how many the start has, found or not.
+    problems: errors of directories by path.
     """
 
     source: Source
@@ -86,6 +87,7 @@ class Walk:
     hidden: bool = True
     found: list[Found] = field(default_factory=list)
     more: bool = False
+    names: int = 0
     problems: dict[Path, BbfsError] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -94,7 +96,11 @@ class Walk:
             await self._below(self.start, self.depth)
 
     async def _below(self, directory: Path, depth: int | None) -> None:
-        async with aclosing(_children(self.source, directory, first=directory == self.start)) as children:
+        is_start = directory == self.start  # only here are the names that the source completes
+        view = await self.source.catalog.view(directory, completed=is_start and bool(directory))
+        if is_start:
+            self.names = len(view)
+        async with aclosing(_children(view)) as children:
             async for name, shown in children:
                 path = (*directory, name)
                 if self._passed(path) or (not self.hidden and name.startswith(".")):
@@ -138,9 +144,8 @@ def _leads_on(shown: Shown) -> bool:
     return shown.record is None or shown.record.parts is None
 
 
-async def _children(source: Source, directory: Path, *, first: bool) -> AsyncGenerator[tuple[str, Shown]]:
-    """Yield the entries of a directory, sorted. Completed names are among them only where the walk begins."""
-    view = await source.catalog.view(directory, completed=first and bool(directory))
+async def _children(view: View) -> AsyncGenerator[tuple[str, Shown]]:
+    """Yield the entries of a directory, sorted."""
     for portion, _ in view.portions():
         for child in zip(portion.names, portion.shown, strict=True):
             yield child

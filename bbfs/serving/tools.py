@@ -12,6 +12,8 @@ ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 Schema = dict[str, Any]
 MOST_PROBLEMS = 10
 """Faults of the arguments that a refusal names."""
+_UNSAID = frozenset(("title", "minLength", "maxLength", "minItems", "maxItems"))
+"""Keys of a schema that a model pays for and does not use: a refusal names the bound."""
 
 
 class Arguments(BaseModel):
@@ -34,6 +36,29 @@ def arguments_of(kind: type[ArgumentsT], given: Mapping[str, Any] | None) -> Arg
         more = [f"{len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
         told = [*(shortened(each, 300) for each in told), *more]
         raise InvalidArguments(f"invalid arguments: {'; '.join(told)}") from None
+
+
+def input_schema(kind: type[Arguments]) -> Schema:
+    """Return the JSON Schema of arguments, in few characters: models read it at the start of every conversation.
+
+    An optional argument has its plain type: a model leaves it out, and `null` is taken all the same.
+    """
+    return _brief(kind.model_json_schema())
+
+
+def _brief(schema: Schema) -> Schema:
+    found = {key: said for key, said in schema.items() if key not in _UNSAID}
+    if not found.get("default", True):
+        del found["default"]
+    types_of_it = [_brief(each) for each in found.pop("anyOf", ()) if each != {"type": "null"}]
+    found = {**types_of_it[0], **found} if len(types_of_it) == 1 else found
+    if len(types_of_it) > 1:
+        found["anyOf"] = types_of_it
+    if "items" in found:
+        found["items"] = _brief(found["items"])
+    if "properties" in found:
+        found["properties"] = {name: _brief(each) for name, each in found["properties"].items()}
+    return found
 
 
 def failure(text: str, structured: dict[str, Any] | None = None) -> types.CallToolResult:

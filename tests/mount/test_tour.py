@@ -101,7 +101,8 @@ async def test_bbfs_serve_describes_lists_and_loads_every_type(
     with trio.fail_after(2 * BOUND):
         async with serving(mounted.state(), tmp_path, "auto", *servers.sources()) as client:
             for name in expected:
-                described = await client.call_tool("load_datasource", {"dataSourceId": name, "depth": 3, "pageSize": 5})
+                arguments = {"dataSourceId": name, "depth": 3, "pageSize": 5, "format": "json"}
+                described = await client.call_tool("load_datasource", arguments)
                 said = described.structured_content
                 assert not described.is_error, said
                 assert said["dataSource"]["id"] == name
@@ -109,7 +110,7 @@ async def test_bbfs_serve_describes_lists_and_loads_every_type(
                 assert said["resources"], name
                 assert said["uriTemplates"] or name == "site", name
             uris = [uri for uri, _ in expected.values()]
-            loaded = await client.call_tool("load_resources", {"mode": "direct", "directUris": uris})
+            loaded = await client.call_tool("load_resources", {"format": "json", "directUris": uris})
             outcomes = loaded.structured_content["resources"]
             assert [outcome["uri"] for outcome in outcomes] == uris
             for outcome, (uri, begins) in zip(outcomes, expected.values(), strict=True):

@@ -33,7 +33,7 @@ async def test_a_model_greps_and_cites(stdio: Callable[..., Any], era: str, loca
         async with stdio(era, KB, folder("local", local)) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert tools["grep_resources"].annotations.read_only_hint
-            arguments = {"pattern": "(Renew|is)[a-z]* ", "dataSourceId": "kb", "context": 1}
+            arguments = {"pattern": "(Renew|is)[a-z]* ", "dataSourceId": "kb", "context": 1, "format": "json"}
             result = await client.call_tool("grep_resources", arguments)
             issue, renew = result.structured_content["resources"]
             assert issue["uri"] == "bb-memory+kb+memory://tls/issue.md"
@@ -42,7 +42,9 @@ async def test_a_model_greps_and_cites(stdio: Callable[..., Any], era: str, loca
                 (3, "Renew the certificate", True),
                 (4, "with certbot.", False),
             ]
-            assert f"{renew['uri']}:3:Renew the certificate" in result.content[0].text
+            result = await client.call_tool("grep_resources", arguments | {"format": "text"})
+            assert result.structured_content is None
+            assert result.content[0].text.endswith(f"{renew['uri']}\n2-\n3:Renew the certificate\n4-with certbot.")
             assert "Renew" in (await client.read_resource(renew["uri"])).contents[0].text
             for more, count in (({"path": "tls/renew.md"}, 1), ({"path": "other.md"}, 0), ({"limit": 1}, 1)):
                 found = (await client.call_tool("grep_resources", arguments | more)).structured_content
@@ -64,7 +66,7 @@ async def test_an_answer_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.M
     contents: dict[str, Any] = {f"x://{number}": long * 50 for number in range(20)}
     contents |= {"x://large": b"a\n" * (1 << 20), "x://binary": b"a\0\n"}
     async with World(nursery, FlatSource(data_source("mcp-server+many"), contents=contents)) as world:
-        arguments = {"pattern": "a", "dataSourceId": "many", "limit": MOST}
+        arguments = {"pattern": "a", "dataSourceId": "many", "limit": MOST, "format": "json"}
         result = await Tools(world.manager, None, MAX_RESULT).call("grep_resources", arguments)
         found = result.structured_content
         assert found is not None
@@ -81,6 +83,6 @@ async def test_a_hostile_pattern_takes_neither_memory_nor_time(
     source = FlatSource(data_source("mcp-server+one"), contents={"x://a": b"a" * 3000 + b"\n"})
     async with World(nursery, source) as world:
         with trio.fail_after(BOUND):
-            arguments = {"pattern": pattern, "dataSourceId": "one"}
+            arguments = {"pattern": pattern, "dataSourceId": "one", "format": "json"}
             result = await Tools(world.manager, None, MAX_RESULT).call("grep_resources", arguments)
         assert result.structured_content is not None

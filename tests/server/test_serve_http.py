@@ -90,13 +90,13 @@ async def test_http(start: Start, local: Path, tmp_path: Path, sources: list[dic
                 async with httpx2.AsyncClient(headers=bearer, timeout=BOUND) as http:
                     transport = streamable_http_client(url, http_client=http)
                     async with Client(transport, mode=era) as client:
-                        arguments = {"mode": "direct", "directUris": ["bb-filesystem+local+file:./package.json"]}
+                        arguments = {"format": "json", "directUris": ["bb-filesystem+local+file:./package.json"]}
                         result = await client.call_tool("load_resources", arguments)
                         assert result.structured_content is not None
                         (outcome,) = result.structured_content["resources"]
                         assert outcome["contents"][0]["text"] == '{"name": "demo"}\n'
                         arguments = {
-                            "mode": "template",
+                            "format": "json",
                             "uriTemplate": "mcp-server+kb+resource://knowledge/{collectionId}/document/{docId}",
                             "templateResources": [{"collectionId": "docker", "docId": "install"}],
                         }
@@ -163,7 +163,7 @@ def test_the_end_takes_all_along(start: Start, state: State, local: Path, way: s
     """Without FUSE, too: the binding cannot be imported, and nothing asks for it."""
     tables = (folder("local", local), mcp("items", [sys.executable, SERVERS / "resources.py"]))
     greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    call = {"name": "load_datasource", "arguments": {"dataSourceId": "items"}}
+    call = {"name": "load_datasource", "arguments": {"dataSourceId": "items", "format": "json"}}
     with start(tables=tables, prelude="sys.modules['pyfuse3'] = None") as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -17,7 +17,7 @@ from served import BOUND, FILES
 
 
 async def look(client: Client, source: str, **arguments: Any) -> dict[str, Any]:
-    result = await client.call_tool("load_datasource", {"dataSourceId": source, **arguments})
+    result = await client.call_tool("load_datasource", {"dataSourceId": source, "format": "json", **arguments})
     assert result.structured_content is not None, result.content
     assert result.is_error == ("error" in result.structured_content)
     return result.structured_content
@@ -83,7 +83,7 @@ async def test_a_data_source(service: Callable[..., Any], sources: list[dict[str
             }
             # What is listed can be loaded.
             uris = [resource["uri"] for resource in found["resources"]]
-            result = await client.call_tool("load_resources", {"mode": "direct", "directUris": uris})
+            result = await client.call_tool("load_resources", {"format": "json", "directUris": uris})
             assert result.structured_content is not None
             assert all("error" not in outcome for outcome in result.structured_content["resources"])
 
@@ -212,7 +212,8 @@ async def test_the_template_of_an_archive_leads_into_it(service: Callable[..., A
             (path,) = [each["path"] for each in found["resources"] if each["uri"] == listed.uri]
             for given in (path, f"/{path}"):
                 template = found["uriTemplates"][0]["uriTemplate"]
-                arguments = {"mode": "template", "uriTemplate": template, "templateResources": [{"path": given}]}
+                values = [{"path": given}]
+                arguments = {"format": "json", "uriTemplate": template, "templateResources": values}
                 result = await client.call_tool("load_resources", arguments)
                 assert result.structured_content is not None
                 (outcome,) = result.structured_content["resources"]

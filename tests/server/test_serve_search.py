@@ -8,7 +8,6 @@ import pytest
 import trio
 from fakes import SearchingSource, World, data_source
 from harness import folder
-from mcp_types import ResourceLink, TextContent
 from served import BOUND
 
 from bbfs.model.errors import Unreachable
@@ -35,21 +34,23 @@ async def test_a_model_searches_reads_the_hit_and_cites_it(stdio: Callable[..., 
         async with stdio(era, KB, folder("local", local)) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert tools["search_resources"].annotations.read_only_hint
-            result = await client.call_tool("search_resources", {"query": "renew a certificate", "limit": 1})
-            [hit] = result.structured_content["hits"]
+            result = await client.call_tool("search_resources", {"query": "renew a certificate", "format": "json"})
+            hit, _ = result.structured_content["hits"]
             assert hit["uri"] == "bb-memory+kb+memory://tls/renew.md"
             assert hit["snippet"] == "# Certificates Renew the certificate with certbot."
             assert result.structured_content["problems"] == [
                 "cannot be searched: local (no search of their own, not indexed)"
             ]
-            text, link = result.content
-            assert isinstance(text, TextContent)
-            assert text.text.startswith(f"1. renew.md: {hit['uri']}\n   # Certificates")
-            assert isinstance(link, ResourceLink)
-            assert (str(link.uri), link.name) == (hit["uri"], "renew.md")
+            assert result.content == []
+            result = await client.call_tool("search_resources", {"query": "renew a certificate", "limit": 1})
+            assert result.structured_content is None
+            [text] = result.content
+            assert text.text.startswith(f"1. {hit['uri']}\n   # Certificates Renew")
             read = (await client.read_resource(hit["uri"])).contents[0]
             assert "Renew the certificate" in read.text
-            nothing = await client.call_tool("search_resources", {"query": "renew", "sources": ["local"]})
+            nothing = await client.call_tool(
+                "search_resources", {"query": "renew", "sources": ["local"], "format": "json"}
+            )
             assert (nothing.is_error, nothing.structured_content["hits"]) == (False, [])
             for arguments, says in (
                 ({"query": "renew", "sources": ["none"]}, "data source not found"),
@@ -69,7 +70,8 @@ async def test_an_answer_is_bounded_and_names_what_failed(nursery: trio.Nursery)
     flood = SearchingSource(data_source("mcp-server+flood"), contents=dict.fromkeys(names, b""), hits=hits)
     down = SearchingSource(data_source("mcp-server+down"), down=Unreachable("no\x1b[31m net" * 1000))
     async with World(nursery, flood, down) as world:
-        result = await Tools(world.manager, None, MAX_RESULT).call("search_resources", {"query": "q", "limit": MOST})
+        arguments = {"query": "q", "limit": MOST, "format": "json"}
+        result = await Tools(world.manager, None, MAX_RESULT).call("search_resources", arguments)
         assert len(result.model_dump_json()) < MAX_RESULT
         assert result.structured_content is not None
         assert len(result.structured_content["hits"]) == MOST

@@ -35,7 +35,7 @@ def writable(knowledge: Store) -> dict[str, Any]:
 
 
 async def done(client: Client, tool: str, uri: str, **arguments: Any) -> dict[str, Any]:
-    result = await client.call_tool(tool, {"uri": uri, **arguments})
+    result = await client.call_tool(tool, {"uri": uri, "format": "json", **arguments})
     found = result.structured_content
     assert found is not None
     assert result.is_error is ("error" in found)
@@ -53,7 +53,7 @@ async def test_a_model_writes_the_version_that_it_has_read(
                 hint = hints[name]
                 assert hint is not None
                 assert (hint.read_only_hint, hint.destructive_hint, hint.idempotent_hint) == (False, True, True)
-            loaded = await client.call_tool("load_resources", {"mode": "direct", "directUris": [SSL]})
+            loaded = await client.call_tool("load_resources", {"format": "json", "directUris": [SSL]})
             version = (loaded.structured_content or {})["resources"][0]["metadata"]["version"]
             (content,) = (await client.read_resource(SSL)).contents
             assert content.meta == {"etag": version}
@@ -65,7 +65,7 @@ async def test_a_model_writes_the_version_that_it_has_read(
             assert taken["code"] == "conflict"
             (content,) = (await client.read_resource(SSL)).contents
             assert content.model_dump()["text"] == "# TLS\n"
-            own = await client.call_tool("load_resources", {"mode": "direct", "directUris": [SSL]})
+            own = await client.call_tool("load_resources", {"format": "json", "directUris": [SSL]})
             own_version = (own.structured_content or {})["resources"][0]["metadata"]["mcpData"]["_meta"]["etag"]
             again = await done(client, "write_resource", SSL, text="# TLS\n", ifMatch=own_version)
             assert again["metadata"]["version"] == written["metadata"]["version"]
@@ -95,7 +95,7 @@ async def test_the_answer_has_the_version_of_the_row_as_the_database_has_it(
     row = "bb-database+shop+sqlite://main/item/row"
     with trio.fail_after(BOUND):
         async with service(shop) as server, Client(server, mode=era, cache=None) as client:
-            found = await client.call_tool("load_resources", {"mode": "direct", "directUris": [f"{row}/1.json"]})
+            found = await client.call_tool("load_resources", {"format": "json", "directUris": [f"{row}/1.json"]})
             metadata = (found.structured_content or {})["resources"][0]["metadata"]
             for key, match in ((1, metadata["version"]), (2, "")):
                 for name in ("screw", "a long bolt"):

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -391,13 +392,18 @@ async def test_a_client_of_the_mcp_server_gets_the_version_that_it_has_written(s
     store = DavStore({FILE: b"first"}, states_etag=states_etag)
     async with mounted(store) as (_, world, path):
         writings, uri = Writings(world.manager), path.replace("/", "://", 1)
+
+        async def write(text: str, version: str | None) -> dict[str, Any]:
+            result = await writings.write(WriteArguments(uri=uri, text=text, ifMatch=version, format="json"))
+            assert result.structured_content is not None
+            return result.structured_content
+
         version: str | None = None
         for text in ("one", "two"):
-            written = await writings.write(WriteArguments(uri=uri, text=text, ifMatch=version))
-            version = written["metadata"]["version"]
+            version = (await write(text, version))["metadata"]["version"]
         store.after = lambda method, changed: store.put(changed, b"theirs") if method == "PUT" else None
-        written = await writings.write(WriteArguments(uri=uri, text="three", ifMatch=version))
-        refused = await writings.write(WriteArguments(uri=uri, text="four", ifMatch=written["metadata"]["version"]))
+        written = await write("three", version)
+        refused = await write("four", written["metadata"]["version"])
         assert refused["error"]["code"] == "conflict"
         assert store.files == {FILE: b"theirs"}
 

@@ -24,7 +24,17 @@ from bbfs.knowledge.documents import (
 )
 from bbfs.knowledge.server import catalogue, rendering
 from bbfs.serving.bounds import LONGEST_URI, shortened
-from bbfs.serving.tools import Arguments, InvalidArguments, arguments_of, array, failure, record, text, value
+from bbfs.serving.tools import (
+    Arguments,
+    InvalidArguments,
+    arguments_of,
+    array,
+    failure,
+    input_schema,
+    record,
+    text,
+    value,
+)
 
 _LONGEST_NAME = 1000
 """Characters of the name of a document, of a MIME type and of a version."""
@@ -61,7 +71,7 @@ _SEARCH = types.Tool(
     name="search_knowledge",
     title="Search the knowledge base",
     description="Full-text search over the documents; the best matches first, each with the passage that matched.",
-    input_schema=SearchArguments.model_json_schema(),
+    input_schema=input_schema(SearchArguments),
     output_schema=record("results", results=array(_HIT)),
     annotations=types.ToolAnnotations(
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -124,7 +134,7 @@ _PUT = types.Tool(
     name="put_document",
     title="Put a document",
     description="Add a document, or replace one, with its collection if there is none yet. Subscribers are notified.",
-    input_schema=PutArguments.model_json_schema(),
+    input_schema=input_schema(PutArguments),
     output_schema=_WRITTEN,
     annotations=_WRITES,
 )
@@ -132,7 +142,7 @@ _REMOVE = types.Tool(
     name="remove_document",
     title="Remove a document",
     description="Remove one document for good. Subscribers are notified.",
-    input_schema=RemoveArguments.model_json_schema(),
+    input_schema=input_schema(RemoveArguments),
     output_schema=_WRITTEN,
     annotations=_WRITES,
 )

@@ -1,7 +1,9 @@
 """The tool `load_datasource`: a data source, and its resources, a page at a time."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
+import mcp_types as types
 from pydantic import Field
 
 from bbfs.model.errors import BbfsError, NotADirectory
@@ -9,56 +11,39 @@ from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server import documents, templates
+from bbfs.server.answers import AnsweredArguments, one_line, problem, resource_line
 from bbfs.server.errors import Fault, described, source_called
 from bbfs.server.walk import LONGEST_TOKEN, Walk, page_token, place_of, texts_of
 from bbfs.serving.bounds import LONGEST_URI
-from bbfs.serving.tools import Arguments, array, record, text, value
 
 NAME = "load_datasource"
-PAGE = 100
+PAGE = 25
 LARGEST_PAGE = 1000
+MOST_TEMPLATES = 25
+"""Templates in the text of an answer."""
 
 
-class SourceArguments(Arguments):
+class SourceArguments(AnsweredArguments):
     """The arguments of `load_datasource`."""
 
     dataSourceId: str = Field(  # noqa: N815 - the name in the protocol
-        min_length=1, max_length=LONGEST_URI, description="The id of the data source, or its name or URI prefix."
+        min_length=1, max_length=LONGEST_URI, description="Its id, name or URI prefix."
     )
     path: str = Field(
         default="",
         max_length=LONGEST_URI,
-        description="The directory to begin at, below the data source; all of it by default.",
+        description="A directory, as path= of an earlier answer has it.",
     )
     depth: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="How many levels of directories to go down; 1 is the directory itself. "
-        "Without it, all of a source that lists everything at once, and one level of one that lists directories.",
+        description="Levels to go down. Default: 1 in folders and the like, all in MCP servers.",
     )
-    pageSize: int = Field(  # noqa: N815
-        default=PAGE, ge=1, le=LARGEST_PAGE, description="How many resources to answer at most."
-    )
+    pageSize: int = Field(default=PAGE, ge=1, le=LARGEST_PAGE)  # noqa: N815
     pageToken: str | None = Field(  # noqa: N815
         default=None,
         max_length=LONGEST_TOKEN,
-        description="nextPageToken of the page before; all other arguments as there.",
+        description="From the page before; other arguments as there.",
     )
-
-
-_PROBLEM = record("path error", path=text(), error=documents.ERROR_SCHEMA)
-OUTPUT = record(
-    "resources uriTemplates",
-    dataSource=documents.SOURCE_SCHEMA,
-    dataSourceId=text(),
-    dataSourceName=text(),
-    dataSourceType=text(),
-    resources=array(documents.RESOURCE_SCHEMA),
-    uriTemplates=array(documents.TEMPLATE_SCHEMA),
-    nextPageToken=text("There is more: pass it as pageToken."),
-    totalCount=value("integer", "Of all pages, where that is known."),
-    problems=array(_PROBLEM, "Directories that could not be listed."),
-    error=documents.ERROR_SCHEMA,
-)
 
 
 class DataSources:
@@ -68,12 +53,12 @@ class DataSources:
         self._manager = manager
         self._depth = depth
 
-    async def load(self, given: SourceArguments) -> dict[str, Any]:
-        """Return the structured result; a failure is its `error`."""
+    async def load(self, given: SourceArguments) -> types.CallToolResult:
+        """Return a page. If the source cannot be listed, the answer describes it all the same."""
         try:
             source = source_called(self._manager, given.dataSourceId)
         except (BbfsError, Fault) as error:
-            return {"resources": [], "uriTemplates": [], "error": described(error)}
+            return given.refusal(error, resources=[], uriTemplates=[])
         error: BbfsError | Fault | None = None
         page: dict[str, Any] = {"resources": []}
         try:
@@ -91,7 +76,8 @@ class DataSources:
             **page,
             "uriTemplates": templates.as_json(templates.templates_of(source)),
         }
-        return result if error is None else {**result, "error": described(error)}
+        result = result if error is None else {**result, "error": described(error)}
+        return given.answer(result, *_lines(result, is_first=given.pageToken is None))
 
     async def _page(self, source: Source, start: Path, given: SourceArguments) -> dict[str, Any]:
         depth = given.depth or self._depth or (None if source.catalog.lists_all else 1)
@@ -122,9 +108,30 @@ class DataSources:
         return page
 
 
+def _lines(result: dict[str, Any], *, is_first: bool) -> Iterator[str]:
+    """Yield the lines of the text for a model. is_first: the page is the first, and says what the source is."""
+    source, resources, made = result["dataSource"], result["resources"], result["uriTemplates"]
+    if is_first:
+        title = f' "{one_line(source["title"])}"' if "title" in source else ""
+        wrong = f" ({one_line(source['error'])})" if "error" in source else ""
+        yield f"{source['id']}{title}: {source['type']}, {', '.join(source['capabilities'])}, {source['state']}{wrong}"
+        for each in made[:MOST_TEMPLATES]:
+            about = one_line(each.get("description") or each.get("title"))
+            yield f"template {each['uriTemplate']}" + (f" - {about}" if about else "")
+        if len(made) > MOST_TEMPLATES:
+            yield f"{len(made) - MOST_TEMPLATES} more templates: format=json has them"
+    total = result.get("totalCount")
+    yield f"{len(resources)} resources" if total is None else f"{len(resources)} of {total} resources"
+    yield from map(resource_line, resources)
+    for each in result.get("problems", ()):
+        yield f"not listed: path={each['path']}: {problem(each['error'])}"
+    if "nextPageToken" in result:
+        yield f"more: pageToken={result['nextPageToken']}"
+
+
 def _total(source: Source, start: Path, depth: int | None, given: SourceArguments, walk: Walk) -> int | None:
     if given.pageToken is None and not walk.more:
         return len(walk.found)
-    if not start and depth is None and source.catalog.lists_all:
+    if start == documents.given_path(source, "") and depth is None and source.catalog.lists_all:
         return source.catalog.count()
-    return None
+    return walk.names if depth == 1 else None

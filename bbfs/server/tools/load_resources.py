@@ -1,5 +1,7 @@
 """The tool `load_resources`: many resources at once, by a URI template or by their URIs, each with its own outcome."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import mcp_types as types
@@ -10,10 +12,10 @@ from bbfs.model.uri import parse_data_source_uri
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
-from bbfs.server.contents import Budget, items_of
-from bbfs.server.errors import Fault, certain, described
+from bbfs.server.answers import AnsweredArguments, problem
+from bbfs.server.contents import Budget, ContentItem, items_of
+from bbfs.server.errors import certain, described
 from bbfs.serving.bounds import LONGEST_URI
-from bbfs.serving.tools import Arguments, array, record, text, value
 
 NAME = "load_resources"
 MOST = 1000
@@ -24,31 +26,33 @@ LONGEST_TEMPLATE = 8192
 """Characters. It is read once for each resource, and stands in what is said of each that goes wrong."""
 
 
-class ResourceArguments(Arguments):
+class ResourceArguments(AnsweredArguments):
     """The arguments of `load_resources`."""
 
-    mode: Literal["template", "direct"] = Field(
-        description="template: uriTemplate is expanded with each object of templateResources. direct: directUris."
+    mode: Literal["template", "direct"] | None = Field(
+        default=None, description="template: uriTemplate and templateResources. direct: directUris."
     )
     uriTemplate: str | None = Field(  # noqa: N815 - the name in the protocol
         default=None,
         min_length=1,
         max_length=LONGEST_TEMPLATE,
-        description="One of the uriTemplates of a data source. Slashes in the value of {path} of a folder stay.",
+        description="A template of load_datasource. {path} of a folder keeps its slashes.",
     )
     templateResources: list[dict[str, str | list[str]]] | None = Field(  # noqa: N815
         default=None,
         max_length=MOST,
-        description="For each resource the values of the template's variables, as texts or lists of texts.",
+        description="Values of the template's variables, an object for each resource.",
+        json_schema_extra={"anyOf": [{"type": "array", "items": {"type": "object"}}]},
     )
     directUris: list[Annotated[str, Field(max_length=LONGEST_URI)]] | None = Field(  # noqa: N815
-        default=None, max_length=MOST, description="URIs of resources."
+        default=None, max_length=MOST
     )
 
     @model_validator(mode="after")
     def _one_mode(self) -> "ResourceArguments":
         template, direct = (self.uriTemplate, self.templateResources), (self.directUris,)
-        wanted, other = (template, direct) if self.mode == "template" else (direct, template)
+        by_template = self.mode == "template" or (self.mode is None and self.directUris is None)
+        wanted, other = (template, direct) if by_template else (direct, template)
         if None in wanted or any(value is not None for value in other):
             raise ValueError(
                 "mode 'template' takes uriTemplate and templateResources, mode 'direct' takes directUris, "
@@ -57,23 +61,14 @@ class ResourceArguments(Arguments):
         return self
 
 
-_CONTENT = record(
-    "size contentIndex",
-    uri=text("Of one content among several."),
-    mimeType=text(),
-    size=value("integer", "Bytes."),
-    text=text("The content, if it is text."),
-    contentIndex=value("integer", "Which item of the result's content it is, from 0."),
-)
-_OUTCOME = record(
-    "uri", uri=text(), metadata=documents.RESOURCE_SCHEMA, contents=array(_CONTENT), error=documents.ERROR_SCHEMA
-)
-OUTPUT = record(
-    "resources",
-    resources=array(
-        _OUTCOME, "One for each that was asked for, in this order: with metadata and contents, or with error."
-    ),
-)
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one resource. metadata: as in the structured content. error: None if it was loaded."""
+
+    uri: str
+    metadata: dict[str, Any]
+    items: Sequence[ContentItem] = ()
+    error: dict[str, Any] | None = None
 
 
 class Resources:
@@ -85,48 +80,67 @@ class Resources:
 
     async def load(self, given: ResourceArguments) -> types.CallToolResult:
         """Return the result, with an error for each resource that failed. The call fails if all resources failed."""
-        blocks: list[types.ContentBlock] = []
-        outcomes: list[dict[str, Any]] = []
+        found: list[_Outcome] = []
         budget = Budget(self._most_bytes)
         for start in range(0, len(given.templateResources or given.directUris or ()), AT_ONCE):
             for each in await self._loaded(given, slice(start, start + AT_ONCE)):
-                outcomes.append(await self._outcome(each, blocks, budget))
-        failed = bool(outcomes) and all("error" in outcome for outcome in outcomes)
-        return types.CallToolResult(content=blocks, structured_content={"resources": outcomes}, is_error=failed)
+                found.append(await self._outcome(each, budget))
+        failed = bool(found) and all(each.error is not None for each in found)
+        if given.format == "json":
+            document = {"resources": [_document(each) for each in found]}
+            blocks = [types.TextContent(text=_said(each)) for each in found if failed]
+            return types.CallToolResult(content=[*blocks], structured_content=document, is_error=failed)
+        return types.CallToolResult(content=[block for each in found for block in _blocks(each)], is_error=failed)
 
     async def _loaded(self, given: ResourceArguments, some: slice) -> list[LoadedResource]:
-        if given.mode == "direct":
-            return await self._manager.by_uri.load_many("direct", direct_uris=(given.directUris or [])[some])
+        if given.directUris is not None:
+            return await self._manager.by_uri.load_many("direct", direct_uris=given.directUris[some])
         values = (given.templateResources or [])[some]
         return await self._manager.by_uri.load_many(
             "template", uri_template=given.uriTemplate, template_resources=values
         )
 
-    async def _outcome(
-        self, loaded: LoadedResource, blocks: list[types.ContentBlock], budget: Budget
-    ) -> dict[str, Any]:
-        """Return one item of the structured result; append its contents to `blocks`."""
+    async def _outcome(self, loaded: LoadedResource, budget: Budget) -> _Outcome:
         try:
             if loaded.error is not None:
                 raise loaded.error
             parsed = parse_data_source_uri(loaded.uri)
             items = await items_of(loaded, parsed.base_prefix, budget)
         except BbfsError as error:
-            return self._failure(loaded.uri, certain(self._manager, loaded.uri, error), blocks)
+            return _Outcome(loaded.uri, {}, error=described(certain(self._manager, loaded.uri, error)))
         source, record = self._manager.by_uri.record_of(loaded.uri)
         metadata = documents.resource(self._manager.contents, source, record, record.path)
-        contents: list[dict[str, Any]] = []
-        for item in items:
-            facts = {"size": len(item.data), "contentIndex": len(blocks)}
-            facts |= {"uri": item.uri} if item.uri != loaded.uri else {}
-            facts |= {"mimeType": item.mime_type} if item.mime_type is not None else {}
-            facts |= {"text": item.text} if item.text is not None else {}
-            contents.append(facts)
-            blocks.append(item.block({"uri": item.uri, "metadata": metadata}))
-        return {"uri": loaded.uri, "metadata": metadata, "contents": contents}
+        return _Outcome(loaded.uri, metadata, items)
 
-    @staticmethod
-    def _failure(uri: str, error: BbfsError | Fault, blocks: list[types.ContentBlock]) -> dict[str, Any]:
-        outcome = {"uri": uri, "error": described(error)}
-        blocks.append(types.TextContent(text=f"{uri}: {outcome['error']['code']}: {error}", _meta=outcome))
-        return outcome
+
+def _document(outcome: _Outcome) -> dict[str, Any]:
+    """Return an item of the structured content."""
+    if outcome.error is not None:
+        return {"uri": outcome.uri, "error": outcome.error}
+    contents: list[dict[str, Any]] = []
+    for item in outcome.items:
+        facts: dict[str, Any] = {"size": len(item.data)}
+        facts |= {"uri": item.uri} if item.uri != outcome.uri else {}
+        facts |= {"mimeType": item.mime_type} if item.mime_type is not None else {}
+        facts |= {"text": item.text} if item.text is not None else {"blob": item.base64}
+        contents.append(facts)
+    return {"uri": outcome.uri, "metadata": outcome.metadata, "contents": contents}
+
+
+def _blocks(outcome: _Outcome) -> Iterator[types.ContentBlock]:
+    """Yield the blocks for a model: a line about each content, and the content byte for byte."""
+    if outcome.error is not None:
+        yield types.TextContent(text=_said(outcome))
+    version = f", version={outcome.metadata['version']}" if "version" in outcome.metadata else ""
+    for item in outcome.items:
+        block = item.block()
+        left_out = ", binary: format=json has it in Base64" if block is None else ""
+        about = f"{item.uri}: {item.mime_type or 'no MIME type'}, {len(item.data)} bytes{version}{left_out}"
+        yield types.TextContent(text=about)
+        if block is not None:
+            yield block
+
+
+def _said(outcome: _Outcome) -> str:
+    """Return what went wrong with a resource."""
+    return f"{outcome.uri}: {problem(outcome.error or {})}"

@@ -1,5 +1,7 @@
 """The tool `search_resources`: the best hits of one search in all data sources, or in some."""
 
+import re
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import mcp_types as types
@@ -9,52 +11,30 @@ from bbfs.model.errors import BbfsError
 from bbfs.resources.commands.answers import asked
 from bbfs.resources.commands.table import Hit, Problem, Search
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.search.engine import LIMIT
-from bbfs.server import documents
-from bbfs.server.errors import Fault, described, source_called
+from bbfs.server.answers import AnsweredArguments, named, one_line
+from bbfs.server.errors import Fault, source_called
 from bbfs.serving.bounds import LONGEST_URI
-from bbfs.serving.tools import Arguments, array, failure, record, text, value
 from bbfs.sources.abilities import LONGEST_QUERY
 
 NAME = "search_resources"
-MOST = 50
-"""Hits of one answer: each takes a kilobyte of the model's context."""
+LIMIT, MOST = 10, 50
+"""Hits of one answer: by default, and at most. Each takes 300 characters of the model's context."""
 MOST_SOURCES = 100
+SHOWN, BEFORE = 160, 40
+"""Characters of a snippet in the text of an answer; of them, before the first word that was found."""
+MOST_PLACES = 64
+"""Places of words that are considered for that."""
 
 
-class SearchArguments(Arguments):
+class SearchArguments(AnsweredArguments):
     """The arguments of `search_resources`."""
 
-    query: str = Field(
-        min_length=1, max_length=LONGEST_QUERY, description="Words to search for; nothing in them is syntax."
-    )
+    query: str = Field(min_length=1, max_length=LONGEST_QUERY, description="Words; nothing in them is syntax.")
     sources: list[Annotated[str, Field(min_length=1, max_length=LONGEST_URI)]] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_SOURCES,
-        description="The ids of the data sources to search, or their names or URI prefixes; all by default.",
+        default=None, min_length=1, max_length=MOST_SOURCES, description="Ids, names or URI prefixes. Default: all."
     )
-    limit: int = Field(default=LIMIT, ge=1, le=MOST, description="How many hits to answer at most.")
-    mode: Literal["words", "meaning", "both"] = Field(
-        default="both", description="Which searches to use: those by words, those by meaning, or both."
-    )
-
-
-_HIT = record(
-    "uri title dataSourceId score",
-    uri=text("For load_resources, and to cite."),
-    title=text(),
-    dataSourceId=text(),
-    snippet=text("The text around the match."),
-    where=text("The place of the match, such as a heading."),
-    score=value("number", "Of the merged ranks; greater is better."),
-)
-OUTPUT = record(
-    "hits problems",
-    hits=array(_HIT, "The best first."),
-    problems=array(text(), "Sentences about data sources that may have more: down, slow, or without a search."),
-    error=documents.ERROR_SCHEMA,
-)
+    limit: int = Field(default=LIMIT, ge=1, le=MOST)
+    mode: Literal["words", "meaning", "both"] = "both"
 
 
 class Searches:
@@ -64,25 +44,43 @@ class Searches:
         self._manager = manager
 
     async def search(self, given: SearchArguments) -> types.CallToolResult:
-        """Return the result: a text with all hits for a model, and a link to each resource."""
+        """Return the hits, the best first, and sentences about the sources that may have more."""
         try:
             found = [source_called(self._manager, called) for called in given.sources or ()]
             below = tuple(name for name, source in self._manager.roots.directories().items() if source in found)
             answers = await asked(self._manager, Search(given.query, below, given.limit, given.mode))
         except (BbfsError, Fault) as error:
-            return failure(str(error), {"hits": [], "problems": [], "error": described(error)})
+            return given.refusal(error, hits=[], problems=[])
         hits = [answer for answer in answers if isinstance(answer, Hit)]
         problems = [answer.problem for answer in answers if isinstance(answer, Problem)]
-        lines = [_line(rank, hit) for rank, hit in enumerate(hits, 1)] or ["Nothing was found."]
-        return types.CallToolResult(
-            content=[types.TextContent(text="\n".join([*lines, *problems])), *map(_link, hits)],
-            structured_content={"hits": [*map(_hit, hits)], "problems": problems},
-        )
+        lines = [_line(rank, hit, given.query) for rank, hit in enumerate(hits, 1)] or ["Nothing was found."]
+        return given.answer({"hits": [*map(_hit, hits)], "problems": problems}, *lines, *problems)
 
 
-def _line(rank: int, hit: Hit) -> str:
-    where = f" ({hit.where})" if hit.where else ""
-    return f"{rank}. {hit.title}{where}: {hit.uri}" + (f"\n   {hit.snippet}" if hit.snippet else "")
+def _line(rank: int, hit: Hit, query: str) -> str:
+    where = f" ({one_line(hit.where)})" if hit.where else ""
+    shown = f"\n   {window(hit.snippet, query)}" if hit.snippet else ""
+    return f"{rank}. {named(hit.uri, hit.title)}{where}{shown}"
+
+
+def window(snippet: str, query: str) -> str:
+    """Return the part of a snippet that has the most words of a query, or else its beginning, in `SHOWN` characters."""
+    if len(snippet) <= SHOWN:
+        return snippet
+    folded = snippet.lower()
+    if len(folded) != len(snippet):  # a letter that is two in lower case: places in one are none in the other
+        return f"{snippet[:SHOWN].rstrip()}…"
+    words = sorted({re.escape(word.lower()) for word in query.split()}, key=len, reverse=True)
+    places = [(found.start(), found[0]) for found in islice(re.finditer("|".join(words), folded), MOST_PLACES)]
+    best, most = 0, 0
+    for at, _ in places:
+        count = len({word for place, word in places if at <= place and place + len(word) <= at + SHOWN - BEFORE})
+        if count > most:
+            best, most = at, count
+    start = min(max(0, best - BEFORE), len(snippet) - SHOWN)
+    start = (start and snippet.find(" ", start, best) + 1) or start
+    end = start + SHOWN
+    return f"{'…' if start else ''}{snippet[start:end].strip()}{'…' if end < len(snippet) else ''}"
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
@@ -95,7 +93,3 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "score": hit.score,
     }
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _link(hit: Hit) -> types.ResourceLink:
-    return types.ResourceLink(uri=hit.uri, name=hit.path.rpartition("/")[2], title=hit.title, description=hit.snippet)

@@ -4,6 +4,7 @@ import base64
 import re
 from typing import Any
 
+import mcp_types as types
 from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError, Conflict, NotFound
@@ -12,9 +13,9 @@ from bbfs.resources.commands.answers import asked
 from bbfs.resources.commands.table import Put, Remove, Stored
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
-from bbfs.server.errors import certain, described
+from bbfs.server.answers import AnsweredArguments
+from bbfs.server.errors import certain
 from bbfs.serving.bounds import LONGEST_URI
-from bbfs.serving.tools import Arguments, record, text
 
 WRITE = "write_resource"
 REMOVE = "remove_resource"
@@ -24,26 +25,22 @@ _LONGEST_VERSION = 1024
 """Characters."""
 
 
-class RemoveArguments(Arguments):
+class RemoveArguments(AnsweredArguments):
     """The arguments of `remove_resource`."""
 
-    uri: str = Field(max_length=LONGEST_URI, description="The URI of the resource.")
+    uri: str = Field(max_length=LONGEST_URI)
     ifMatch: str | None = Field(  # noqa: N815 - as the header of HTTP, in the spelling of this server's arguments
         default=None,
         max_length=_LONGEST_VERSION,
-        description=(
-            "The version that is changed, as load_resources has it in the metadata, and a read in _meta.etag: if "
-            "another is there, the code is conflict. '*' is any version, '' none: there must be no such resource. "
-            "Without it, whatever is there is changed."
-        ),
+        description="The version to change, from load_resources: another is a conflict. '*': any. '': none yet.",
     )
 
 
 class WriteArguments(RemoveArguments):
     """The arguments of `write_resource`."""
 
-    text: str | None = Field(default=None, description="The whole new content, if it is text. Either this or blob.")
-    blob: str | None = Field(default=None, description="The whole new content in Base64.")
+    text: str | None = Field(default=None, description="The whole new content. Either this or blob.")
+    blob: str | None = Field(default=None, description="The same in Base64.")
 
     @model_validator(mode="after")
     def _one_content(self) -> "WriteArguments":
@@ -57,29 +54,23 @@ class WriteArguments(RemoveArguments):
         return self.text.encode() if self.text is not None else base64.b64decode(self.blob or "", validate=True)
 
 
-OUTPUT = record(
-    "uri",
-    uri=text(),
-    metadata={**documents.RESOURCE_SCHEMA, "description": "Of the resource as it is now, if it was written."},
-    error=documents.ERROR_SCHEMA,
-)
-
-
 class Writings:
     """Answers `write_resource` and `remove_resource`."""
 
     def __init__(self, manager: ResourceManager) -> None:
         self._manager = manager
 
-    async def write(self, given: WriteArguments) -> dict[str, Any]:
-        """Return the structured result. The client keeps a content that its source does not take."""
+    async def write(self, given: WriteArguments) -> types.CallToolResult:
+        """Return the metadata of what was written. The client keeps a content that its source does not take."""
         try:
             expected = await self._expected(given)
             request = Put(uri=given.uri, data=given.data(), expected=expected, keep=False, by_owner=False)
             (written,) = await asked(self._manager, request)
-            return {"uri": written.uri, "metadata": await self._metadata(written)}
+            metadata = await self._metadata(written)
         except BbfsError as error:
-            return self._failure(given.uri, error)
+            return self._failure(given, error)
+        version = f", version={metadata['version']}" if "version" in metadata else ""
+        return given.answer({"uri": written.uri, "metadata": metadata}, f"written: {written.uri}{version}")
 
     async def _metadata(self, written: Stored) -> dict[str, Any]:
         """Describe a resource that was just written; without size and version, if its source does not tell them.
@@ -100,14 +91,14 @@ class Writings:
             source, record = self._manager.by_uri.record_of(uri)
         return documents.resource(self._manager.contents, source, record, record.path)
 
-    async def remove(self, given: RemoveArguments) -> dict[str, Any]:
-        """Return the structured result."""
+    async def remove(self, given: RemoveArguments) -> types.CallToolResult:
+        """Return the URI of what was removed."""
         try:
             request = Remove(uri=given.uri, expected=await self._expected(given), by_owner=False)
             await asked(self._manager, request)
         except BbfsError as error:
-            return self._failure(given.uri, error)
-        return {"uri": given.uri}
+            return self._failure(given, error)
+        return given.answer({"uri": given.uri}, f"removed: {given.uri}")
 
     async def _expected(self, given: RemoveArguments) -> Expected:
         """Return the state that the source must have. Raise BbfsError, Conflict among them."""
@@ -126,5 +117,5 @@ class Writings:
             return Expected(exists=True, etag=given.ifMatch)
         return Expected(exists=True, version=given.ifMatch)
 
-    def _failure(self, uri: str, error: BbfsError) -> dict[str, Any]:
-        return {"uri": uri, "error": described(certain(self._manager, uri, error))}
+    def _failure(self, given: RemoveArguments, error: BbfsError) -> types.CallToolResult:
+        return given.refusal(certain(self._manager, given.uri, error), uri=given.uri)
