@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign booted fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign booted check-prometheus fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -9,6 +9,7 @@ PICTURE := .venv/.installed-picture
 SAVES := .venv/.installed-saves
 FOREIGN := .venv/.installed-foreign
 BOOTED := .venv/.installed-booted
+PROMETHEUS := .venv/.installed-prometheus
 DIST := .venv/.installed-dist
 SITE := .venv/.installed-site
 
@@ -59,6 +60,9 @@ foreign: $(FOREIGN)  ## suites of others on each kind of mount (hours); make for
 booted: $(BOOTED)  ## the units of bbfs under a systemd that boots in a container (as root; two minutes)
 	/usr/bin/python3 tests/booted/boot.py
 
+check-prometheus: $(PROMETHEUS)  ## a Prometheus scrapes a mount; promtool checks the examples of docs/operations.md (half a minute)
+	.venv/bin/python scripts/check_prometheus.py
+
 fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
 	.venv/bin/python fuzz/run.py $(ARGS)
 
@@ -100,7 +104,7 @@ lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgr
 	scripts/lock $(UPGRADE)
 
 clean:
-	rm -rf .booted .foreign .fuzz .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
+	rm -rf .booted .foreign .fuzz .prometheus .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
 $(RUN): pyproject.toml locks/requirements-uv.lock locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
 	scripts/install run
@@ -116,6 +120,9 @@ $(FOREIGN): $(TEST)
 
 $(BOOTED): $(RUN)
 	scripts/install booted
+
+$(PROMETHEUS): $(TEST)
+	scripts/install prometheus
 
 $(BENCH): $(TEST) locks/requirements-rivals.lock
 	scripts/install bench

@@ -1,8 +1,10 @@
 """The metrics of a mount: their text, and the endpoint that a Prometheus scrapes."""
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +50,15 @@ def test_the_state_is_told_in_the_format_of_prometheus() -> None:
         "idle": 0, "connecting": 0, "up": 1, "down": 0,
     }  # fmt: skip
     assert found["bbfs_source_resources", 'a "quoted\\\n name'] == 7
+
+
+def test_the_alert_rules_of_the_document_name_metrics_of_a_mount() -> None:
+    document = Path(__file__).parents[2] / "docs" / "operations.md"
+    named = re.findall(
+        r"\b(?:bbfs|process)_[a-z_]+\b(?=[{\[ ])", document.read_text().partition("\ngroups:")[2].partition("```")[0]
+    )
+    assert len(named) >= 5
+    assert set(named) <= {key[0] for key in samples(metrics.exposition(STATE))}
 
 
 def test_a_mount_without_sources_has_metrics() -> None:
