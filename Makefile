@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed foreign booted check-prometheus fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
+.PHONY: demo test tests check bench beside soak kills faults saves hostile passed conformance foreign booted check-prometheus fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -53,6 +53,9 @@ hostile: $(TEST)  ## every attack of tests/hostile, one at a time (36 minutes), 
 
 passed: $(TEST)  ## a million random operations on a passed folder, compared with a plain directory (some minutes)
 	BBFS_PASSED_OPERATIONS=1000000 .venv/bin/pytest tests/vfs/test_passthrough.py -k random -q -n 0
+
+conformance: $(TEST)  ## the conformance suite of the protocol on bbfs as a client and as a server (some minutes); ARGS=--help
+	.venv/bin/python tests/thirdparty/conformance.py $(ARGS)
 
 foreign: $(FOREIGN)  ## suites of others on each kind of mount (hours); make foreign ARGS='--kind folder calls copies'
 	.venv/bin/python tests/foreign/suites.py $(ARGS)
