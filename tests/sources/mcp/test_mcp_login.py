@@ -340,9 +340,14 @@ async def test_client_metadata_document(serve: Serve, store: TokenStore, browser
         assert store.load(ClientSettings().key(url)) is None, "the login of another client is another login"
 
 
-async def test_registered_client(manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser) -> None:
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+async def test_registered_client(
+    manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser, method: str
+) -> None:
+    """The server offers both ways to show the secret; the client is registered for one of them."""
     auth = {"clientId": "by-hand", "clientSecret": "hush-client"}
-    async with serve("oauth.py", "--client", "by-hand:hush-client", "--no-registration") as url:
+    options = ("--client", "by-hand:hush-client", "--method", method, "--no-registration")
+    async with serve("oauth.py", *options) as url:
         with pytest.raises(NotSupported, match="register a client there by hand"):
             await login(url, store, browser.open)
         await login(url, store, browser.open, auth=auth)

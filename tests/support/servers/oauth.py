@@ -1,6 +1,6 @@
 """An MCP server that wants a login, and its authorization server (the SDK's server side) at an origin of its own.
 
-    python oauth.py [--lifetime SECONDS] [--cimd URL] [--client ID:SECRET] [--no-registration]
+    python oauth.py [--lifetime SECONDS] [--cimd URL] [--client ID:SECRET] [--method METHOD] [--no-registration]
                     [--transport http|sse] [--json]
 
 The first line on stdout is the URL of the MCP server. It has `vault://secret` and, for the scope `admin` alone,
@@ -56,6 +56,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--lifetime", type=int, default=3600, help="seconds of an access token")
 parser.add_argument("--cimd", help="URL of a client metadata document that the server is taken to have fetched")
 parser.add_argument("--client", help="a client that is registered already, as ID:SECRET")
+parser.add_argument("--method", default="client_secret_post", help="how that client shows its secret")
 parser.add_argument("--no-registration", action="store_true")
 parser.add_argument("--transport", choices=("http", "sse"), default="http")
 parser.add_argument("--json", action="store_true", help="answer with JSON, not with event streams")
@@ -81,8 +82,7 @@ class Provider:
             self.add_client(client_id=options.cimd, token_endpoint_auth_method="none")
         if options.client:
             client_id, _, secret = options.client.partition(":")
-            method = "client_secret_post"
-            self.add_client(client_id=client_id, client_secret=secret, token_endpoint_auth_method=method)
+            self.add_client(client_id=client_id, client_secret=secret, token_endpoint_auth_method=options.method)
 
     def add_client(self, **fields: Any) -> None:
         self.clients[fields["client_id"]] = AnyPort(redirect_uris=None, scope=" ".join(SCOPES), **fields)

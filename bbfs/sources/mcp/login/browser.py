@@ -9,13 +9,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import trio
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
-from mcp.shared.auth import OAuthClientInformationFull
+from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
 from pydantic import AnyUrl
 
 from bbfs.config.system_keyring import KeyringUnusable
@@ -45,6 +46,8 @@ from bbfs.sources.mcp.login.token_store import StoredLogin, TokenStore
 
 _PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _SDK_LOGGER = "mcp"
+SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+"""Ways to show a client's secret (RFC 6749, 2.3.1), the one that every server has first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,7 @@ class _Attempt:
         self._loopback = loopback
         self._show = show
         self._scope = scope
+        self._ways: tuple[str, ...] = ()
         self._requests = LoginRequests(place.url)
         settings = place.settings
         redirect_uris = [loopback.redirect_uri]
@@ -157,7 +161,7 @@ class _Attempt:
                 outgoing = await anext(flow)
                 outgoing = await flow.asend(self._challenge(request, await self._probed(requests, request)))
                 while outgoing is not request:
-                    outgoing = await flow.asend(await requests.send(outgoing))
+                    outgoing = await flow.asend(await self._answered(requests, outgoing))
                 if await self._probed(requests, request) is not None:
                     raise Denied("the server does not accept what its authorization server gave")
         except OAuthFlowError as error:
@@ -174,6 +178,20 @@ class _Attempt:
             metadata=context.oauth_metadata,
             resource=context.protected_resource_metadata,
         )
+
+    async def _answered(self, requests: LoginRequests, request: httpx2.Request) -> httpx2.Response:
+        """Send a request of the provider. Try another way to show the client's secret if the first one is refused.
+
+        A client is registered for one way, and only the authorization server knows which.
+        """
+        response = await requests.send(request)
+        client = self._provider.context.client_info
+        for method in self._ways[1:]:
+            if client is None or error_code(response) != "invalid_client":
+                break
+            client.token_endpoint_auth_method = method
+            response = await requests.send(with_client(self._provider.context, request))
+        return response
 
     def _probe(self) -> httpx2.Request:
         """Return a request without effect, which shows whether the server requires a login."""
@@ -204,6 +222,10 @@ class _Attempt:
         return httpx2.Response(401, headers={"www-authenticate": challenge}, request=request)
 
     async def _send_to_browser(self, url: str) -> None:
+        context = self._provider.context
+        if context.client_info is not None and self._place.settings.client_secret:
+            self._ways = secret_methods(context.oauth_metadata)
+            context.client_info.token_endpoint_auth_method = self._ways[0]
         self._requests.require_allowed(httpx2.URL(url))
         self._loopback.expect(url)
         await self._show(url)
@@ -231,9 +253,26 @@ def _registered(settings: ClientSettings, redirect_uris: list[str]) -> OAuthClie
     return OAuthClientInformationFull(
         client_id=settings.client_id,
         client_secret=settings.client_secret,
-        token_endpoint_auth_method="client_secret_post" if settings.client_secret else "none",
+        token_endpoint_auth_method=SECRET_METHODS[0] if settings.client_secret else "none",
         redirect_uris=[AnyUrl(uri) for uri in redirect_uris],
     )
+
+
+def secret_methods(metadata: OAuthMetadata | None) -> tuple[str, ...]:
+    """Return the ways to show a client's secret at the token endpoint, the first one first.
+
+    Without a statement of the server it is `client_secret_basic` (RFC 8414, section 2; RFC 6749, 2.3.1).
+    """
+    offered = None if metadata is None else metadata.token_endpoint_auth_methods_supported
+    return tuple(method for method in SECRET_METHODS if offered is None or method in offered) or SECRET_METHODS
+
+
+def with_client(context: OAuthContext, request: httpx2.Request) -> httpx2.Request:
+    """Return a token request with the present way of authentication of the client."""
+    form = dict(parse_qsl(request.content.decode(), keep_blank_values=True))
+    form.pop("client_secret", None)
+    data, headers = context.prepare_token_auth(form, {"content-type": "application/x-www-form-urlencoded"})
+    return httpx2.Request("POST", request.url, data=data, headers=headers)
 
 
 async def log_out(place: LoginPlace, store: TokenStore) -> str | None:
