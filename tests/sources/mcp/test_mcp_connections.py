@@ -103,6 +103,39 @@ async def test_eager_server_that_is_dead_is_tried_less_and_less(
     assert manager.connection("memory").state.state == "up"
 
 
+REFUSED = types.ErrorData(
+    code=types.UNSUPPORTED_PROTOCOL_VERSION,
+    message="not this one",
+    data={"supported": ["2026-07-28"], "requested": "?"},
+)
+
+
+@pytest.mark.semantics("S24.4")
+async def test_version_that_a_server_refuses_and_names_is_offered_again(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory(modern=True)
+    server.results["server/discover"] = [REFUSED, None, None]
+    manager = await start()
+    assert await listed(manager) == LISTED
+    assert server.methods("server/discover", "initialize") == ["server/discover"] * 2
+    server.results["resources/list"] = [REFUSED, None]
+    assert await listed(manager) == LISTED, "a server that was replaced is greeted again"
+    assert (server.tries, manager.connection("memory").state.protocol_version) == (2, "2026-07-28")
+
+
+@pytest.mark.semantics("S24.4")
+async def test_modern_server_that_is_slow_at_first_is_not_given_up(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory(modern=True)
+    server.delays["server/discover"] = 12
+    server.results["initialize"] = types.ErrorData(code=-32020, message="Missing MCP-Protocol-Version header")
+    manager = await start()
+    assert await listed(manager) == LISTED
+    assert server.methods("server/discover", "initialize") == ["server/discover", "initialize", "server/discover"]
+
+
 async def test_server_that_works_between_crashes_is_started_again_soon(
     memory: Make, start: Start, autojump_clock: MockClock
 ) -> None:

@@ -129,6 +129,16 @@ async def test_faults_of_one_exchange(
         assert text(await manager.load_resource("web", "odd://b")) == PLAIN
 
 
+@pytest.mark.semantics("S24.5")
+async def test_stream_that_ends_before_the_answer_is_resumed(manager: MCPManager, serve: Serve) -> None:
+    output: list[str] = []
+    async with serve("odd_http.py", "event-resumed", output=output) as url:
+        manager.add("web", http(url), PATIENT)
+        with trio.fail_after(60):
+            assert text(await manager.load_resource("web", "odd://a")) == "resumed\n"
+        await until(lambda: [said for said in output if said.startswith("GET")] == ["GET/first", "GET/second"])
+
+
 async def test_fault_of_one_exchange_leaves_others_alone(manager: MCPManager, serve: Serve) -> None:
     async with serve("odd_http.py", "reset") as url:
         manager.add("web", http(url), PATIENT)

@@ -118,6 +118,14 @@ def test_events(size: int, end: bytes) -> None:
     ]
 
 
+def test_an_id_that_no_header_can_repeat_is_no_id() -> None:
+    parser = EventParser()
+    list(parser.feed("id: gr\u00fcn\nid: a\x07b\nretry: x\nretry: 99999999999\ndata:\n\n".encode()))
+    assert (parser.last_id, parser.retry) == (None, None)
+    list(parser.feed(b"id: green\nretry: 250\n\n"))
+    assert (parser.last_id, parser.retry) == ("green", 0.25)
+
+
 @pytest.mark.parametrize(
     "line", [b"data\n", b"data:\n", b"event: " + b"x" * 20_000, b"id:" + b"x" * 20_000], ids=lambda line: line[:8]
 )

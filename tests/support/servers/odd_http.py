@@ -29,6 +29,7 @@ ODDITIES = (
     "huge",  # an answer of as many bytes as the argument says
     "forgets",  # has forgotten the session, once
     "event-cut",  # an event stream that ends without an answer
+    "event-resumed",  # the same, twice, and the answer after that to a GET with the id of the last event
     "elsewhere",  # redirects to another origin
 )
 
@@ -41,7 +42,17 @@ class Odd(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.reply(405, b"")
+        last = self.headers.get("last-event-id")
+        if last is None or self.server.oddity != "event-resumed":
+            self.reply(405, b"")
+            return
+        say(f"GET/{last}")
+        events = b"retry: 1\nid: second\ndata:\n\n"
+        if last == "second":
+            content = {"uri": "odd://a", "text": "resumed\n"}
+            answer = {"jsonrpc": "2.0", "id": self.server.odd_id, "result": {"contents": [content]}}
+            events = f"id: third\ndata: {json.dumps(answer)}\n\n".encode()
+        self.reply(200, events, "text/event-stream")
 
     def do_DELETE(self) -> None:
         say("DELETE")
@@ -122,6 +133,10 @@ class Odd(BaseHTTPRequestHandler):
     def odd_event_cut(self, message: Any) -> None:
         self.reply(200, b": nothing comes\n\n", "text/event-stream")
 
+    def odd_event_resumed(self, message: Any) -> None:
+        self.server.odd_id = message["id"]
+        self.reply(200, b"id: first\ndata:\n\nretry: 1\n\n", "text/event-stream")
+
     def odd_elsewhere(self, message: Any) -> None:
         self.reply(307, b"", location="http://example.invalid/mcp?token=abcd")
 
@@ -154,6 +169,7 @@ class OddServer(ThreadingHTTPServer):
         self.argument = argument
         self.sessions: set[str] = set()
         self.odd_reads = 0
+        self.odd_id: int | str = 0
 
 
 def main() -> None:

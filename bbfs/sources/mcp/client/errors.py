@@ -1,8 +1,8 @@
 """Failures at a server as errors of bbfs (`docs/semantics.md` S23).
 
-A failed request is an `MCPError` with a JSON-RPC code. Codes of the protocol mean: -32602 and
--32002 on a read, no such resource; -32601, not served; -32600, the session is lost. JSON-RPC has no code for faults of
-HTTP: they travel as `HTTP_FAULT` with the `HttpFault` as data, so that they fail one request and not the connection.
+A failed request is an `MCPError` with a JSON-RPC code. Codes of the protocol mean: -32602 and -32002 on a read, no
+such resource; -32601, not served; -32600 and -32022, the session is lost. JSON-RPC has no code for faults of HTTP: they
+travel as `HTTP_FAULT` with the `HttpFault` as data, so that they fail one request and not the connection.
 """
 
 from dataclasses import dataclass
@@ -30,6 +30,8 @@ RESOURCE_NOT_FOUND = -32002
 """Replaced by -32602 in protocol 2026-07-28; most older servers answer it."""
 
 _MAX_MESSAGE = 500
+_SESSION_LOST = (types.INVALID_REQUEST, types.UNSUPPORTED_PROTOCOL_VERSION)
+"""Codes of a server that has forgotten the session, or speaks another version since: bbfs greets it again."""
 
 Consequence = Literal["fail", "retry", "reconnect", "disconnect"]
 """The effect of a failed request on the connection.
@@ -84,15 +86,15 @@ def consequence(exc: MCPError) -> Consequence:
     if fault is not None:
         by_kind: dict[str, Consequence] = {"connect": "disconnect", "network": "retry", "session": "reconnect"}
         return by_kind.get(fault.kind, "fail")
-    if isinstance(exc, ConnectionClosed) or exc.code == types.INVALID_REQUEST:
+    if isinstance(exc, ConnectionClosed) or exc.code in _SESSION_LOST:
         return "reconnect"
     return "fail"
 
 
 def was_refused(exc: MCPError) -> bool:
-    """Return whether the server certainly ignored the request, because it did not know the session."""
+    """Return whether the server certainly ignored the request, because it did not know the session or the version."""
     fault = http_fault(exc.error)
-    return exc.code == types.INVALID_REQUEST if fault is None else fault.kind == "session"
+    return exc.code in _SESSION_LOST if fault is None else fault.kind == "session"
 
 
 def request_error(exc: MCPError, *, reading: bool, cut: Cut = plain_cut) -> BbfsError:

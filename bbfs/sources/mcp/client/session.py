@@ -44,6 +44,8 @@ _PROBE_TIMEOUT = 10.0
 _CLIENT = {"name": "bbfs", "version": __version__}
 _NEGOTIATION = ("initialize", "server/discover")
 """Methods whose requests the protocol forbids to cancel."""
+_NO_ENTRY = (401, 403)
+"""HTTP statuses of a server that wants a login or another one, whatever it is asked."""
 _FIRST_ROUND_PAUSE, _LAST_ROUND_PAUSE = 0.05, 0.25
 """Seconds before a server that needs time, not input, is asked again; doubling."""
 CANCEL_NOTICE = 5.0
@@ -379,22 +381,34 @@ class McpSession:
         try:
             await self._initialize()
         except MCPError as exc:
-            # A slow server may have answered the probe too late: to the server, the connection is a modern one.
-            if exc.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+            # A slow server may have answered the probe too late: then it takes `initialize` for a malformed request.
+            fault = http_fault(exc.error)
+            is_late = bound.cancelled_caught and (
+                fault is None or (fault.kind == "status" and fault.status not in _NO_ENTRY)
+            )
+            if exc.code != types.UNSUPPORTED_PROTOCOL_VERSION and not is_late:
                 raise
-            await self._discover()
+            try:
+                await self._discover()
+            except (MCPError, ProtocolViolation):
+                raise exc from None
             return True
         return not bound.cancelled_caught
 
     async def _probe(self) -> bool:
         """Return whether the server is of the modern era. Raises if `initialize` would fail as well."""
         try:
-            await self._discover()
+            try:
+                await self._discover()
+            except MCPError as exc:
+                if not _offers_modern(exc):
+                    raise
+                await self._discover()
         except ConnectionClosed as exc:
             raise HandshakeOnly from exc
         except MCPError as exc:
             fault = http_fault(exc.error)
-            if fault is not None and (fault.kind in ("connect", "network") or fault.status in (401, 403)):
+            if fault is not None and (fault.kind in ("connect", "network") or fault.status in _NO_ENTRY):
                 raise
             if exc.code == types.UNSUPPORTED_PROTOCOL_VERSION and not _offers_handshake(exc.error.data):
                 raise
@@ -459,6 +473,14 @@ async def connected(transport: Transport, features: ClientFeatures, cut: Cut) ->
     async with trio.open_nursery() as nursery:
         yield McpSession(transport, nursery, features, cut)
         nursery.cancel_scope.cancel()
+
+
+def _offers_modern(exc: MCPError) -> bool:
+    """Return whether a server that refuses the modern version names it among those that it speaks."""
+    if exc.code != types.UNSUPPORTED_PROTOCOL_VERSION or not isinstance(exc.error.data, dict):
+        return False
+    supported = exc.error.data.get("supported")
+    return isinstance(supported, list) and MODERN_VERSION in supported
 
 
 def _offers_handshake(data: Any) -> bool:

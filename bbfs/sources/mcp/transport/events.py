@@ -8,6 +8,8 @@ from bbfs.model.errors import ProtocolViolation
 
 _LONGEST_FIELD = 1 << 14
 """Bytes of a line that is not data."""
+_MOST_DIGITS = 9
+"""Of the milliseconds in the field `retry`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +24,18 @@ class EventParser:
     """Parses chunks (HTML Standard, section 9.2.6) into pieces of data and the ends of events.
 
     Its memory is bounded. Raises ProtocolViolation for a field that is too long. most_lines: of data of one event.
+    last_id: the latest id; one that no HTTP header can repeat is ignored. retry: seconds to wait before a stream is
+    resumed, None if the server has not said.
     """
 
-    def __init__(self, most_lines: int = 1_000_000) -> None:
+    def __init__(self, most_lines: int = 1_000_000, *, last_id: str | None = None, retry: float | None = None) -> None:
         self._most_lines = most_lines
+        self.last_id = last_id
+        self.retry = retry
         self._line = bytearray()
         self._in_data = self._after_return = False
         self._type = ""
         self._lines = 0
-        self._id: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes | Event | int]:
         """Yield pieces of data as they come, each event at its end, and the size of each line that is neither."""
@@ -75,12 +80,14 @@ class EventParser:
         """Return the event that a line ends, or the line's size."""
         size = len(self._line)
         if not self._line:
-            event = Event(self._type or "message", self._id)
+            event = Event(self._type or "message", self.last_id)
             had_data, self._type, self._lines = self._lines, "", 0
             return event if had_data else 0
         match field:
             case b"event":
                 self._type = value.decode("utf-8", "replace")
-            case b"id" if b"\0" not in value:
-                self._id = value.decode("utf-8", "replace")
+            case b"id" if value.isascii() and (text := value.decode()).isprintable():
+                self.last_id = text or None
+            case b"retry" if value.isdigit() and len(value) <= _MOST_DIGITS:
+                self.retry = int(value) / 1000
         return size

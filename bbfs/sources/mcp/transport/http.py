@@ -187,9 +187,17 @@ class HttpTransport:
             except TooLarge as exc:
                 raise Faulty(HttpFault("size", str(exc))) from exc
 
-    async def events(self, response: httpx2.Response, handle: Callable[[Event, Intake], Awaitable[bool]]) -> bool:
-        """Call `handle` at each event with its data until it returns True, or return False at the end of the stream."""
-        parser = EventParser()
+    async def events(
+        self,
+        response: httpx2.Response,
+        handle: Callable[[Event, Intake], Awaitable[bool]],
+        parser: EventParser | None = None,
+    ) -> bool:
+        """Call `handle` at each event with its data until it returns True, or return False at the end of the stream.
+
+        parser: of this stream, for a caller that wants to know what it has seen.
+        """
+        parser = EventParser() if parser is None else parser
         with Intake(self.max_message, self._share) as intake:
 
             async def take(piece: bytes) -> bool:

@@ -5,13 +5,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import trio
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from bbfs.model.errors import Unreachable
 from bbfs.sources.mcp.client.errors import HttpFault
-from bbfs.sources.mcp.transport.events import Event
+from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.mcp.transport.http import (
     INITIALIZED_TIMEOUT,
     SESSION_ID,
@@ -26,6 +27,8 @@ _FAREWELL_TIMEOUT = 1.0
 """Seconds for ending the session at the server."""
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 """Seconds between two attempts to open the notification stream; they double."""
+_LEAST_PAUSE = 0.05
+"""Seconds before a stream is resumed at least, whatever the server says."""
 _TRY_LATER = (408, 425, 429)
 """HTTP statuses that leave it open whether the server has a notification stream."""
 
@@ -98,22 +101,56 @@ class StreamableHttp(HttpTransport):
             del self._exchanges[request["id"]]
 
     async def _exchange(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> types.ErrorData | None:
-        async def handle(_: Event, data: Intake) -> bool:
-            return self._pass_on(await data.end() or (), request["id"])
-
+        number, stream = request["id"], EventParser()
         async with self.exchange("POST", self.url, headers, request) as response:
             if request["method"] == "initialize":
                 self._session_id = response.headers.get(SESSION_ID)
             if response.status_code >= 400:
                 return await self.refusal(response, had_session=SESSION_ID in headers)
-            if is_event_stream(response):
-                if await self.events(response, handle):
+            if not is_event_stream(response):
+                if self._pass_on(await self.messages(response), number):
                     return None
-                return HttpFault("network", "the event stream ended without an answer").error_data()
-            if self._pass_on(await self.messages(response), request["id"]):
+                kind = response.headers.get("content-type", "no content type")
+                return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
+            if await self._answered(response, number, stream):
                 return None
-            kind = response.headers.get("content-type", "no content type")
-            return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
+        return await self._resume(number, stream)
+
+    async def _answered(self, response: httpx2.Response, number: types.RequestId, stream: EventParser) -> bool:
+        """Deliver the messages of an event stream until the answer. Returns False for a stream that ends before."""
+
+        async def handle(_: Event, data: Intake) -> bool:
+            return self._pass_on(await data.end() or (), number)
+
+        try:
+            return await self.events(response, handle, stream)
+        except Faulty as exc:
+            if exc.fault.kind != "network" or stream.last_id is None or self._modern:
+                raise
+            return False
+
+    async def _resume(self, number: types.RequestId, stream: EventParser) -> types.ErrorData | None:
+        """Ask for the rest of a stream whose events have ids, until the answer has come. Returns a fault, or None.
+
+        A server may end the stream of a request that takes long, and say in `retry` when it wants to be asked again
+        (specification 2025-11-25, "Resumability and Redelivery"). There is no such thing since 2026-07-28.
+        """
+        while stream.last_id is not None and not self._modern:
+            await trio.sleep(max(_FIRST_PAUSE if stream.retry is None else stream.retry, _LEAST_PAUSE))
+            stream = EventParser(last_id=stream.last_id, retry=stream.retry)
+            async with self.exchange("GET", self.url, self._headers_of_stream(stream.last_id)) as response:
+                if response.status_code >= 400:
+                    return await self.refusal(response, had_session=self._session_id is not None)
+                if not is_event_stream(response):
+                    break
+                if await self._answered(response, number, stream):
+                    return None
+        return HttpFault("network", "the event stream ended without an answer").error_data()
+
+    def _headers_of_stream(self, last_id: str | None) -> dict[str, str]:
+        """Return the headers that ask for a stream, or for the rest of one after the event with this id."""
+        found = {"accept": "text/event-stream", SESSION_ID: self._session_id, _PROTOCOL_VERSION: self._version}
+        return {name: value for name, value in {**found, "last-event-id": last_id}.items() if value}
 
     def _pass_on(self, messages: Iterable[types.JSONRPCMessage], request_id: types.RequestId) -> bool:
         """Deliver messages. Returns whether the answer to the request was among them."""
@@ -149,11 +186,8 @@ class StreamableHttp(HttpTransport):
         pause, opened = _FIRST_PAUSE, False
         while True:
             started = trio.current_time()
-            headers = {"accept": "text/event-stream", SESSION_ID: self._session_id or ""}
-            headers |= {_PROTOCOL_VERSION: self._version} if self._version else {}
-            headers |= {"last-event-id": last_id} if last_id else {}
             try:
-                async with self.exchange("GET", self.url, headers) as response:
+                async with self.exchange("GET", self.url, self._headers_of_stream(last_id)) as response:
                     if response.status_code == 404 and opened:
                         self.ending = Unreachable("the server has forgotten the session")
                         self.inbox.ended.set()
