@@ -50,6 +50,7 @@ class Shell:
             "XDG_RUNTIME_DIR": str(home),
             "LANG": "C.UTF-8",
             "BBFS_TOKEN_STORE": "file",
+            "BBFS_CLIENT_METADATA": _CLIENT_METADATA,
             "BROWSER": f"{shlex.quote(sys.executable)} {shlex.quote(__file__)} --browse %s",
         }
 
@@ -169,12 +170,10 @@ SCENARIOS: dict[str, Callable[[Shell, dict[str, Any]], None]] = {
 """What to do, by the name of the scenario. All others are about logins."""
 
 
-def _options(scenario: str, context: dict[str, Any]) -> dict[str, Any]:
+def _options(context: dict[str, Any]) -> dict[str, Any]:
     """Return the options of the source in a scenario."""
     if "client_secret" in context:
         return {"auth": {"clientId": context["client_id"], "clientSecret": context["client_secret"]}}
-    if scenario == "auth/basic-cimd":
-        return {"auth": {"clientMetadataUrl": _CLIENT_METADATA}}
     return {}
 
 
@@ -182,7 +181,7 @@ def main(argument: str) -> int:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     with tempfile.TemporaryDirectory() as home:
-        shell = Shell(Path(home), argument, _options(scenario, context))
+        shell = Shell(Path(home), argument, _options(context))
         try:
             SCENARIOS.get(scenario, _call_test_tool)(shell, context)
         except Failed as error:

@@ -25,15 +25,22 @@ Examples:
   bbfs login github --no-browser --port 8400                on another machine, reached by
                                                             ssh -L 8400:127.0.0.1:8400 …
   bbfs login github --scope 'repo read:org'
+  bbfs login --client-metadata https://example.com/bbfs.json > bbfs.json
 
 \b
 A login belongs to the URL of the server: every source with that URL uses it, a mount that runs at once.
 It is kept in the system's keyring, or without one in a file of mode 0600 below ~/.local/share/bbfs.
 
 \b
+An authorization server may know bbfs by a document that you serve, instead of letting it register. Serve what
+--client-metadata writes at that URL, and set BBFS_CLIENT_METADATA to the URL for all who log in. A server that
+takes no such documents does not get to see it.
+
+\b
 Environment:
   BBFS_TOKEN_STORE  'keyring' or 'file' forces one of them, here and for 'bbfs mount'
   BROWSER           the program to open the URL with
+  BBFS_CLIENT_METADATA  the URL of a client metadata document that you serve
 """
 _LOGOUT_EXAMPLES = """\b
 Examples:
@@ -43,7 +50,7 @@ Examples:
 
 
 @click.command(epilog=_LOGIN_EXAMPLES, short_help="Log in to an MCP server.")
-@click.argument("source", shell_complete=complete_source)
+@click.argument("source", required=False, shell_complete=complete_source)
 @click.option("--no-browser", is_flag=True, help="Open no browser; only print the URL to open.")
 @click.option(
     "--port",
@@ -61,12 +68,26 @@ Examples:
     metavar="SECONDS",
     help="For all of it, your part included.",
 )
+@click.option("--client-metadata", metavar="URL", help="Only write the document that is to be served at this URL.")
 @source_options
-def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope: str | None, timeout: float) -> None:
+def login(
+    choice: SourceChoice,
+    source: str | None,
+    no_browser: bool,
+    port: int,
+    scope: str | None,
+    timeout: float,
+    client_metadata: str | None,
+) -> None:
     """Log in to the MCP server of SOURCE, a name or id out of the configuration, through a browser.
 
     The URL to open is printed on standard error in any case.
     """
+    if client_metadata is not None:
+        output.as_json(lazy.login.document_of_client(client_metadata, port))
+        return
+    if source is None:
+        raise click.UsageError("Missing argument 'SOURCE'.")
     data = find_source(choice, source)
 
     place, store = lazy.login.LoginPlace.of(data), lazy.token_store.TokenStore.of_user(os.environ)
@@ -76,14 +97,17 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
     async def show(url: str) -> None:
         output.message(f"to log in to {data.id}, open this in a browser:")
         click.echo(output.printable(url), err=True)
-        if not no_browser and _has_browser():
+        if not no_browser and has_browser():
             # Some browsers run until the user closes them, so do not wait.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         progress.note = lambda: f"waiting for the browser, {max(0, round(ends - time.monotonic()))} s left"
 
     async def work() -> str:
         with progress.shown():
-            return await lazy.login.log_in(place, store, show, port=port, scope=scope, timeout=timeout)
+            document = os.environ.get(lazy.login.CLIENT_VARIABLE) or None
+            return await lazy.login.log_in(
+                place, store, show, port=port, scope=scope, document=document, timeout=timeout
+            )
 
     kept = lazy.trio.run(work)
     if not choice.verbosity.quiet:
@@ -117,6 +141,6 @@ def find_source(choice: SourceChoice, name: str) -> "DataSource":
     return found[0]
 
 
-def _has_browser() -> bool:
+def has_browser() -> bool:
     """Return whether there is a browser that does not run in this terminal."""
     return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

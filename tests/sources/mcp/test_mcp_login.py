@@ -25,7 +25,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import DataSource, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
-from bbfs.sources.mcp.login.browser import LoginPlace, log_in, log_out
+from bbfs.sources.mcp.login.browser import LoginPlace, document_of_client, log_in, log_out
 from bbfs.sources.mcp.login.refresh import ClientSettings, finishing
 from bbfs.sources.mcp.login.token_store import TokenStore
 
@@ -338,6 +338,24 @@ async def test_client_metadata_document(serve: Serve, store: TokenStore, browser
         assert parse_qs(urlsplit(browser.opened[0]).query)["client_id"] == [document]
         assert "register" not in (await control(url))["counts"]
         assert store.load(ClientSettings().key(url)) is None, "the login of another client is another login"
+        await login(url, store, browser.open, document=document)
+        assert "register" not in (await control(url))["counts"], "the document of the installation comes first"
+        assert kept(store, url).client.client_id == document
+    async with serve("oauth.py") as url:
+        await login(url, store, browser.open, document=document)
+        assert (await control(url))["counts"]["register"] == 1, "this server takes no documents"
+        with pytest.raises(ConfigError, match="BBFS_CLIENT_METADATA should be an https:// URL with a path"):
+            await login(url, store, browser.open, document="http://client.example/x")
+
+
+def test_document_of_the_client_is_what_a_server_checks() -> None:
+    found = document_of_client("https://client.example/bbfs.json", 0)
+    assert found["client_id"] == "https://client.example/bbfs.json"
+    assert found["redirect_uris"] == ["http://127.0.0.1/callback"]
+    assert (found["token_endpoint_auth_method"], found["application_type"]) == ("none", "native")
+    assert document_of_client("https://h/x", 8400)["redirect_uris"] == ["http://127.0.0.1:8400/callback"]
+    with pytest.raises(ConfigError, match="should be an https:// URL with a path"):
+        document_of_client("https://client.example", 0)
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
@@ -32,20 +33,24 @@ from bbfs.model.errors import (
 from bbfs.model.redaction import shown
 from bbfs.model.values import DataSource, McpServer
 from bbfs.sources.mcp.client.errors import server_redactor
-from bbfs.sources.mcp.login.loopback import Loopback
+from bbfs.sources.mcp.login.loopback import Loopback, redirect_uri
 from bbfs.sources.mcp.login.refresh import (
     ClientSettings,
     LoginMemory,
     LoginRequests,
     client_metadata,
+    client_metadata_document,
     configured_authorization,
     error_code,
     expiry,
+    require_document_url,
 )
 from bbfs.sources.mcp.login.token_store import StoredLogin, TokenStore
 
 _PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _SDK_LOGGER = "mcp"
+CLIENT_VARIABLE = "BBFS_CLIENT_METADATA"
+"""Environment variable for the URL of a client metadata document, which the owner of an installation serves."""
 SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 """Ways to show a client's secret (RFC 6749, 2.3.1), the one that every server has first."""
 
@@ -86,6 +91,11 @@ class LoginPlace:
         return self.server.url
 
 
+def document_of_client(url: str, port: int) -> dict[str, Any]:
+    """Return the client metadata document to serve at a URL. port: of the redirect, 0 for any. Raises ConfigError."""
+    return client_metadata_document(url, redirect_uri(port))
+
+
 async def log_in(
     place: LoginPlace,
     store: TokenStore,
@@ -93,18 +103,23 @@ async def log_in(
     *,
     port: int = 0,
     scope: str | None = None,
+    document: str | None = None,
     timeout: float,
 ) -> str:
     """Log in, store the login, and return in words where it is stored.
 
     show: gets the URL for the browser. port: for the redirect from the browser, 0 for any. scope: to request instead of
-    the one that the server proposes. timeout: seconds for everything, the person included. Raises BbfsError.
+    the one that the server proposes. document: the URL of a client metadata document for a source that names no client
+    of its own; used if the authorization server takes such documents. timeout: seconds for everything, the person
+    included. Raises BbfsError.
     """
     logging.getLogger(_SDK_LOGGER).setLevel(logging.CRITICAL)  # it also logs the errors that it raises
+    if document is not None:
+        require_document_url(document, CLIENT_VARIABLE)
     loopback = Loopback(port, place.source_id)
     try:
         with trio.fail_after(timeout):
-            login = await _Attempt(place, loopback, show, scope or place.settings.scope).login()
+            login = await _Attempt(place, loopback, show, scope or place.settings.scope, document).login()
             kept = await _keep(place, store, login)
         loopback.end()
         return kept
@@ -131,7 +146,12 @@ class _Attempt:
     """One login: passes messages between the SDK's provider, the servers and the browser."""
 
     def __init__(
-        self, place: LoginPlace, loopback: Loopback, show: Callable[[str], Awaitable[None]], scope: str | None
+        self,
+        place: LoginPlace,
+        loopback: Loopback,
+        show: Callable[[str], Awaitable[None]],
+        scope: str | None,
+        document: str | None,
     ) -> None:
         self._place = place
         self._loopback = loopback
@@ -148,7 +168,7 @@ class _Attempt:
             self._memory,
             redirect_handler=self._send_to_browser,
             callback_handler=loopback.answer,
-            client_metadata_url=settings.client_metadata_url,
+            client_metadata_url=settings.client_metadata_url or document,
         )
 
     async def login(self) -> StoredLogin:
@@ -239,7 +259,7 @@ class _Attempt:
             return NotSupported(
                 "the authorization server does not let bbfs register itself; register a client there by hand, with "
                 f"{self._loopback.redirect_uri} or any port as its redirect URI, and put its id into the source: "
-                'auth = { clientId = "…" }'
+                'auth = { clientId = "…" }; or serve a document of bbfs (bbfs login --client-metadata)'
             )
         if isinstance(error, OAuthTokenError):
             return Denied("the authorization server did not give a token for the login")

@@ -47,6 +47,11 @@ _PAGE = """<!doctype html>
 """
 
 
+def redirect_uri(port: int) -> str:
+    """Return the URI that the browser is sent back to. port: 0 for any, which the URI then does not name."""
+    return f"http://{_HOST}{f':{port}' if port else ''}{_PATH}"
+
+
 class Loopback:
     """A web server on 127.0.0.1 from construction until `close`.
 
@@ -58,7 +63,7 @@ class Loopback:
             listening = socket.create_server((_HOST, port))
         except OSError as error:
             raise ConfigError(f"port {port} of {_HOST} cannot be listened on: {error.strerror}") from None
-        self.redirect_uri = f"http://{_HOST}:{listening.getsockname()[1]}{_PATH}"
+        self.redirect_uri = redirect_uri(listening.getsockname()[1])
         self._source = source
         self._answered = trio.Event()
         self._answer: dict[str, str] = {}

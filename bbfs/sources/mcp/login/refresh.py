@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -85,8 +85,8 @@ class ClientSettings:
         if auth and transport == "stdio":
             raise ConfigError(f"sources[{source_id}].auth: belongs to servers over HTTP; a program gets its 'env'")
         url = given.get("client_metadata_url")
-        if url is not None and not is_valid_client_metadata_url(url):
-            raise ConfigError(f"sources[{source_id}].auth.clientMetadataUrl: should be an https:// URL with a path")
+        if url is not None:
+            require_document_url(url, f"sources[{source_id}].auth.clientMetadataUrl:")
         if url is not None and "client_id" in given:
             raise ConfigError(f"sources[{source_id}].auth: has both clientId and clientMetadataUrl; leave one out")
         if "client_secret" in given and "client_id" not in given:
@@ -309,6 +309,21 @@ def client_metadata(redirect_uris: Iterable[str]) -> OAuthClientMetadata:
     """Return the metadata for the registration of bbfs (RFC 7591): a native application without a secret."""
     uris = [AnyUrl(uri) for uri in redirect_uris] or None
     return OAuthClientMetadata(redirect_uris=uris, client_name="bbfs", token_endpoint_auth_method="none")
+
+
+def client_metadata_document(url: str, redirect_uri: str) -> dict[str, Any]:
+    """Return the client metadata document to serve at an https URL, which is then the id of bbfs as a client.
+
+    redirect_uri: of 127.0.0.1; without a port, an authorization server takes any (RFC 8252, 7.3). Raises ConfigError.
+    """
+    require_document_url(url, "the URL of a client metadata document")
+    return {"client_id": url, **client_metadata((redirect_uri,)).model_dump(mode="json", exclude_none=True)}
+
+
+def require_document_url(url: str, what: str) -> None:
+    """Raise ConfigError unless a client metadata document can be at this URL."""
+    if not is_valid_client_metadata_url(url):
+        raise ConfigError(f"{what} should be an https:// URL with a path")
 
 
 class LoginRequests:
