@@ -71,6 +71,14 @@ def test_any_result_is_a_value_or_an_error(raw: Any) -> None:
         assert (ttl_seconds(result) or 1) > 0
 
 
+def test_a_list_that_is_left_out_is_empty_and_another_result_is_no_listing() -> None:
+    for result in ({}, {"resources": None}, {"resultType": "complete", "ttlMs": 0, "_meta": {}}, {"nextCursor": "2"}):
+        assert page(result, "resources") == []
+    for result in ({"tools": []}, {"resource": [1]}, {"error": "down"}, {"resources": {}}):
+        with pytest.raises(ProtocolViolation, match="without 'resources'"):
+            page(result, "resources")
+
+
 @given(json_values)
 def test_any_line_is_messages_or_none(raw: Any) -> None:
     assert decode(json.dumps(raw).encode()) is None or isinstance(raw, dict | list)

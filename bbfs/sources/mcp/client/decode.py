@@ -45,6 +45,8 @@ _CAPABILITIES = ("resources", "tools", "prompts", "completions")
 _INSTRUCTIONS = 64 << 10
 _LARGEST_DATA = 1 << 20
 """Limit on the weight of `annotations`, `_meta` and `icons`, each. As JSON, such a value fits into no attribute."""
+_OF_EVERY_LISTING = frozenset(("_meta", "resultType", "ttlMs", "cacheScope", "nextCursor"))
+"""Members of a listing beside its list."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
 """Seconds; a server may send any number, but the kernel's entry timeout has a limit."""
@@ -221,9 +223,9 @@ def template_cost(template: ResourceTemplate) -> int:
 
 def page(result: Mapping[str, Any], key: str) -> list[Any]:
     """Return the raw entries of one page. Raises ProtocolViolation if there is no list."""
-    raw = result.get(key, ...)
-    if raw is None:
-        return []  # how some languages write a list that has nothing in it
+    raw = result.get(key)
+    if raw is None and (key in result or _OF_EVERY_LISTING.issuperset(result)):
+        return []  # how some languages write a list that has nothing in it; others leave it out
     if not isinstance(raw, list):
         raise ProtocolViolation(f"a listing without '{key}'")
     return raw
