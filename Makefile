@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak kills faults saves hostile passed conformance foreign booted check-prometheus fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
+.PHONY: demo test tests check bench beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -37,6 +37,10 @@ beside: $(TEST)  ## this bbfs and another one in one run: make beside PYTHON_BES
 
 soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing may be left over
 	.venv/bin/python benchmarks/soak.py
+
+endurance: $(TEST)  ## an hour of use, changes and kills, which adds to those before; make endurance MINUTES=480 STATE=DIR
+	.venv/bin/python benchmarks/endurance.py $(or $(STATE),.endurance) --minutes $(or $(MINUTES),60)
+	.venv/bin/python benchmarks/endurance.py $(or $(STATE),.endurance) --report benchmarks/endurance.json
 
 kills: $(TEST)  ## kill daemons and sources at 200 steps of saves, for each kind of source (about half an hour)
 	DAEMON_KILLS=50 .venv/bin/pytest tests/mount/test_daemon_kills.py -q -n 0
@@ -107,7 +111,7 @@ lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgr
 	scripts/lock $(UPGRADE)
 
 clean:
-	rm -rf .booted .foreign .fuzz .prometheus .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
+	rm -rf .booted .endurance .foreign .fuzz .prometheus .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
 $(RUN): pyproject.toml locks/requirements-uv.lock locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
 	scripts/install run

@@ -2,13 +2,14 @@
 
 One SVG a group of which places are compared: how many times what the reference took, on a logarithmic scale, the
 medians as bars and the least and the greatest of the rounds as lines. One SVG for all groups in which the work grows:
-the medians against the number of readers, sources, names or bytes, both scales logarithmic. The names of the files
-are printed.
+the medians against the number of readers, sources, names or bytes, both scales logarithmic. One SVG of what
+endurance.py has reported, if `endurance.json` is beside the results. The names of the files are printed.
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from figures import Sheet
@@ -87,6 +88,36 @@ def draw_growth(sheet: Sheet, groups: list[str], path: Path) -> None:
     pyplot.close(figure)
 
 
+def draw_endurance(found: dict[str, Any], path: Path) -> None:
+    """Draw memory, counts and times of both mounts over the minutes of all pieces, whose beginnings are lines."""
+    panels = {
+        "resident memory, MiB": ["MiB"],
+        "descriptors, threads, processes": ["descriptors", "threads", "processes"],
+        "median times, ms": [name for name in found["columns"] if name.endswith("median")],
+        "99th percentiles, ms": [name for name in found["columns"] if name.endswith("p99")],
+    }
+    figure, all_axes = pyplot.subplots(len(panels), 1, sharex=True, figsize=(10, 11), layout="constrained")
+    for axes, (title, columns) in zip(all_axes, panels.items(), strict=True):
+        for style, (mount, rows) in zip(("-", "--"), found["rows"].items(), strict=True):
+            for number, column in enumerate(columns):
+                at = found["columns"].index(column)
+                label = f"{mount}: {column.rpartition(' ')[0] or column}"
+                colour = f"C{number}" if len(columns) > 1 else None
+                axes.plot([row[0] for row in rows], [row[at] for row in rows], style, color=colour, label=label, lw=1)
+        for begun in found["pieces"][:-1]:
+            axes.axvline(begun, color="black", linewidth=0.6)
+        if title.endswith("ms"):
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_title(title, fontsize=10)
+        axes.grid(linewidth=0.3)
+        axes.legend(fontsize=8, ncols=2, loc="lower right" if "MiB" in columns else "best")
+    all_axes[-1].set_xlabel("minutes")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
 def main() -> None:
     results, directory = Path(sys.argv[1]), Path(sys.argv[2])
     sheet = Sheet.from_json(json.loads(results.read_text())["cells"])
@@ -100,6 +131,10 @@ def main() -> None:
     if growing := [group for group in sheet.groups() if group.startswith("growth, ") and measured(sheet, group)]:
         draw_growth(sheet, growing, directory / "growth.svg")
         print(directory / "growth.svg")
+    endured = results.with_name("endurance.json")
+    if endured.exists():
+        draw_endurance(json.loads(endured.read_text()), directory / "endurance.svg")
+        print(directory / "endurance.svg")
 
 
 if __name__ == "__main__":

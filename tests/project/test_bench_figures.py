@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import run as benchmarks
 import scale
+from endurance import Server
+from endured import report
 from figures import Missing, Sheet, Summary, Unmeasurable
 from files import Shape
 from guard import Goal, check, excused, load
@@ -272,3 +274,35 @@ def alive(pid: int) -> bool:
         return False
     state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return state != "Z"
+
+
+def test_pieces_of_an_endurance_add_up(tmp_path: Path) -> None:
+    def sample(seconds: float, kib: int, *cold: float) -> dict[str, Any]:
+        counts = {"kib": kib, "descriptors": 9, "threads": 3, "processes": 1}
+        times = {"warm": [], "cold": [*cold], "ls": []}
+        return {"seconds": seconds, "mount": "lasting", **counts, "ms": times, "events": {"floods": int(seconds)}}
+
+    begun, ended = {"piece": 0}, {"ended": 70.0, "wrong": ["a wrong text"], "errors": {"lasting": {"EHOSTDOWN": 2}}}
+    killed = [begun, sample(50, 1024, 1.0, 5.0), sample(110, 2048)]  # it has no end
+    lines = [*killed, begun, sample(5, 1024), sample(65, 3072, 7.0), ended]
+    (tmp_path / "samples").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report(tmp_path, tmp_path / "report.json")
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert found["pieces"] == [0, 1.8, 2.9]
+    assert found["events"] == {"floods": 175}
+    assert (found["wrong"], found["errors"]["lasting"]) == (["a wrong text"], {"EHOSTDOWN": 2})
+    assert [row[:2] for row in found["rows"]["lasting"]] == [[0, 1.0], [1, 2.0], [2, 3.0]]
+    cold = found["columns"].index("cold median")
+    assert [row[cold : cold + 2] for row in found["rows"]["lasting"]] == [[1.0, 5.0], [None, None], [7.0, 7.0]]
+
+
+def test_the_server_of_an_endurance_keeps_its_port() -> None:
+    server = Server()
+    try:
+        url = server.url
+        server.act("flood")
+        server.restart()
+        server.act("renew")
+        assert server.url == url
+    finally:
+        server.end()

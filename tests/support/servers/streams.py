@@ -1,10 +1,14 @@
-"""A raw MCP server over Streamable HTTP whose event streams a test holds in its hand: `streams.py [--modern] …`.
+"""A raw MCP server over Streamable HTTP whose event streams a test holds in its hand.
+
+    streams.py [--modern] [--port PORT]
 
 Standard library only. It prints its URL, then a line for everything that happens: each method, `GET`, `DELETE`,
 `cancelled` for a notification that cancels a read, `hung` for a read that hangs, `closed` when a client leaves it. It
 lists `odd://a`; reads of `odd://hung` are not answered. `POST /control/ACTION` makes it act:
 
     changed   announce that `odd://a` and the listing have changed, on every stream
+    renew     have another text, `text 1`, `text 2`, …, and announce that
+    flood     announce 1000 times what has not changed
     forget    forget all sessions, and break off their streams
 """
 
@@ -29,6 +33,7 @@ def say(text: str) -> None:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgement of its headers
     server: "StreamServer"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -87,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
             case "resources/read" if message["params"]["uri"] == "odd://hung":
                 self.hang()
             case "resources/read":
-                self.result(message, {"contents": [{"uri": "odd://a", "text": "text"}], **complete})
+                self.result(message, {"contents": [{"uri": "odd://a", "text": self.server.text}], **complete})
             case "ping" | "resources/subscribe" | "resources/unsubscribe" if not self.server.modern:
                 self.result(message, {})
             case _:
@@ -146,9 +151,11 @@ def notification(method: str, params: Any) -> Any:
 class StreamServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, modern: bool) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int, modern: bool) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.modern = modern
+        self.text = "text"
+        self.renewals = 0
         self.sessions: set[str] = set()
         self.streams: list[queue.SimpleQueue[Any]] = []
 
@@ -161,6 +168,13 @@ class StreamServer(ThreadingHTTPServer):
                 for stream in self.streams:
                     stream.put(("notifications/resources/updated", {"uri": "odd://a"}))
                     stream.put(("notifications/resources/list_changed", {}))
+            case "renew":
+                self.renewals += 1
+                self.text = f"text {self.renewals}"
+                self.act("changed")
+            case "flood":
+                for _ in range(1000):
+                    self.act("changed")
             case "forget":
                 self.sessions.clear()
                 streams, self.streams = self.streams, []
@@ -171,8 +185,9 @@ class StreamServer(ThreadingHTTPServer):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--modern", action="store_true")
+    parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
-    with StreamServer(options.modern) as server:
+    with StreamServer(options.port, options.modern) as server:
         say(f"http://127.0.0.1:{server.server_port}/mcp")
         server.serve_forever()
 
