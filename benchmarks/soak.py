@@ -30,11 +30,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import trio
+from endurance import Server
 
 from bbfs import cli
 from bbfs.fuse import mounting
 
-SERVERS = Path(__file__).parent.parent / "tests" / "support" / "servers"
+STDIO = Path(__file__).parent.parent / "tests" / "support" / "servers" / "odd.py"
 ALLOWED = {errno.EHOSTDOWN, errno.ETIMEDOUT}
 RECOVERY_BOUND = 90.0
 """Seconds that a killed server may take until a read is answered again: the longest pause and some."""
@@ -100,7 +101,7 @@ class Daemon:
         self.path.mkdir()
         self._tasks = home / "tasks"
         config = home / "bbfs.toml"
-        command = [sys.executable, "-I", "-S", str(SERVERS / "odd.py"), "none"]
+        command = [sys.executable, "-I", "-S", str(STDIO), "none"]
         servers = (
             f"{{ command = {json.dumps(command[0])}, args = {json.dumps(command[1:])} }}",
             f"{{ url = {json.dumps(url)} }}",
@@ -163,41 +164,19 @@ class Daemon:
             mounting.unmount(str(self.path))
 
 
-class HttpServer:
-    """The server over HTTP: started again on the port that it got first."""
-
-    def __init__(self) -> None:
-        self.process, self.url = self._start("0")
-
-    def restart(self) -> None:
-        """Kill it and start it again."""
-        self.process.kill()
-        self.process.wait(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process, _ = self._start(self.url.rsplit(":", 1)[1].split("/")[0])
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
-
-    @staticmethod
-    def _start(port: str) -> tuple[subprocess.Popen[str], str]:
-        command = [sys.executable, "-I", str(SERVERS / "streams.py"), "--port", port]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        if not url:
-            raise SystemExit("the HTTP server did not start")
-        threading.Thread(target=lambda: any(False for _ in process.stdout or ()), daemon=True).start()
-        return process, url
-
-
 def state_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return "gone"
+
+
+def is_server(pid: int) -> bool:
+    """Return whether a child of the daemon is the server over stdio, and no process of bbfs's own."""
+    try:
+        return str(STDIO).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # empty for a zombie
+    except FileNotFoundError:
+        return False
 
 
 def until(condition: Callable[[], object], seconds: float, failure: str) -> None:
@@ -208,17 +187,17 @@ def until(condition: Callable[[], object], seconds: float, failure: str) -> None
         time.sleep(0.005)
 
 
-def kill(daemon: Daemon, http: HttpServer, load: Load, source: str) -> float:
+def kill(daemon: Daemon, http: Server, load: Load, source: str) -> float:
     """Kill a server; return how many seconds it took until a new one had answered."""
     killed = time.monotonic()
     if source == "http":
         http.restart()
         renewed = time.monotonic()
     else:
-        (before,) = [child for child in daemon.children() if state_of(child) not in ("Z", "gone")]
+        (before,) = filter(is_server, daemon.children())
         os.kill(before, signal.SIGKILL)
         until(
-            lambda: any(child != before for child in daemon.children()),
+            lambda: any(child != before and is_server(child) for child in daemon.children()),
             RECOVERY_BOUND,
             f"the server over stdio was not started again: {load.errors}",
         )
@@ -292,7 +271,7 @@ def serve(tasks: Path, arguments: list[str]) -> None:
 
 
 def soak(options: argparse.Namespace, home: Path) -> int:
-    http = HttpServer()
+    http = Server()
     daemon = Daemon(home, http.url)
     # Whatever hangs, this program does not: without the daemon every read of the mount ends.
     watchdog = threading.Timer(options.bound, daemon.process.kill)
