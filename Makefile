@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz picture dist check-dist deb check-deb image check-image site install docs lock clean
+.PHONY: demo test tests check bench beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -72,6 +72,9 @@ check-prometheus: $(PROMETHEUS)  ## a Prometheus scrapes a mount; promtool check
 
 fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
 	.venv/bin/python fuzz/run.py $(ARGS)
+
+texts: $(TEST)  ## the texts of documents beside those of other programs (pandoc …): make texts FILES=DIRECTORY ARGS='--below 98'
+	.venv/bin/python scripts/compare_texts.py $(FILES) $(ARGS)
 
 picture: $(PICTURE)  ## the pictures at the top of the README, drawn from what bbfs demo writes
 	.venv/bin/python scripts/picture.py docs/pictures

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import tempfile
+import zipfile
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ from bbfs.sources.api.writing import bodies
 from bbfs.sources.api.writing.plan import read_with_plan
 from bbfs.sources.bounded import json as bounded_json
 from bbfs.sources.content.spool import Spool
+from bbfs.sources.documents import markdown as document_text
+from bbfs.sources.documents.compound import powerpoint, word
+from bbfs.sources.documents.compound.compressed_text import decompressed
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
 from bbfs.sources.mcp import arguments, writing
 from bbfs.sources.mcp.client import decode
@@ -342,6 +346,36 @@ def yaml(data: bytes) -> None:
         made = yaml_document.job(data, {"depth": 40, "size": 1 << 14})
         assert len(made) <= 1 << 14
         json.loads(made)
+
+
+def document(kind: str) -> Run:
+    """Return the target of a kind of document: it becomes text within its bound."""
+
+    def run(data: bytes) -> None:
+        with refused(ProtocolViolation, TooLarge, RecursionError):
+            made = document_text.job(data, {"kind": kind, "max_unpacked": 1 << 20, "max_text": 1 << 16})
+            assert len(made.decode()) <= 1 << 16
+
+    return run
+
+
+def word_97(data: bytes) -> None:
+    main, _, table = data.partition(b"--table--")
+    with refused(ProtocolViolation, TooLarge):
+        assert len("".join(word.text_of(main, lambda _name: table))) <= 20 * len(data) + 100
+
+
+def powerpoint_97(data: bytes) -> None:
+    slides, _, user = data.partition(b"--user--")
+    with refused(ProtocolViolation, TooLarge):
+        for number, _ in enumerate(powerpoint.text_of(slides, user)):
+            if number > 1000:
+                break
+
+
+def compressed_text(data: bytes) -> None:
+    with refused(ProtocolViolation, TooLarge):
+        assert len(decompressed(data)) <= 17 * len(data)
 
 
 def s3_pages(data: bytes) -> None:
@@ -641,6 +675,14 @@ def _json(*values: Any) -> tuple[bytes, ...]:
     return tuple(json.dumps(value).encode() for value in values)
 
 
+def _archive(members: Mapping[str, str]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as opened:
+        for name, text in members.items():
+            opened.writestr(zipfile.ZipInfo(name), text)
+    return out.getvalue()
+
+
 TARGETS: Mapping[str, Target] = {
     "uri-paths": Target(
         uri_paths, (b"file:///a/b%2Fc/../d?e#f", b"x:a//%2E/\xc3\xa9/%00/~"), ("://", "%2F", "%2e", "~")
@@ -765,6 +807,98 @@ TARGETS: Mapping[str, Target] = {
         html_words,
         (b"<p>a<b>b</b> &eacute;<script>x<y</script><!-- c -->d", b"&#99999999;<svg/>"),
         ("<!--", "-->", "<style", "</style>", "<b>", "</", ">", "<", "&amp;", "\n"),
+    ),
+    "notebooks": Target(
+        document("notebook"),
+        _json(
+            {
+                "metadata": {"kernelspec": {"language": "python"}},
+                "cells": [
+                    {"cell_type": "markdown", "source": ["# a\n", "b ![](data:image/png;base64,AA)"]},
+                    {"cell_type": "code", "source": "x = '```'", "outputs": [{"text": ["a\x1b[31m"]}]},
+                    {"cell_type": "code", "source": "", "outputs": [{"data": {"text/html": "<table><tr><td>a"}}]},
+                ],
+            },
+            {"worksheets": [{"cells": [{"cell_type": "heading", "level": 2, "source": "a"}]}]},
+        ),
+        ('"cells":', '"source":', '"outputs":', '"traceback":', '"text/markdown"', '"text/html"', "```", "\\u001b["),
+    ),
+    "subtitles": Target(
+        document("subtitles"),
+        (
+            b"1\n00:00:01,000 --> 00:00:02,000\n<i>a</i>\nb\n\n2\n0:1:2.3 --> 0:1:3.4\nc",
+            b"WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000 align:start\n<v.x A>b<00:01.500>c &amp; d\n",
+        ),
+        ("00:00:01,000 --> 00:00:02,000", "\n\n", "\r\n", "<v ", ">", "{\\an8}", "&lt;"),
+    ),
+    "open-documents": Target(
+        document("opendocument"),
+        (
+            b'<d xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+            b' xmlns:table="urn:oasis:names:tc:opendocument:xmlns:table:1.0"><text:h text:outline-level="2">a</text:h>'
+            b'<text:list><text:list-item><text:p>b<text:s text:c="3"/><text:note><text:p>n</text:p></text:note>'
+            b'</text:p></text:list-item></text:list><table:table><table:table-row table:number-rows-repeated="9">'
+            b'<table:table-cell table:number-columns-repeated="9"><text:p>c</text:p></table:table-cell>'
+            b"</table:table-row></table:table></d>",
+            _archive({"content.xml": "<a/>", "META-INF/manifest.xml": "<a/>"}),
+        ),
+        ("<text:p>", "</text:p>", "<text:a>", "<table:table>", "</table:table>", "<text:note>", "<!ENTITY"),
+    ),
+    "mail": Target(
+        document("mail"),
+        (
+            b"From: =?utf-8?q?=C3=A9?= <a@b>\nSubject: x\nContent-Type: multipart/mixed; boundary=b\n\n--b\n"
+            b"Content-Type: text/html; charset=cp1252\nContent-Transfer-Encoding: quoted-printable\n\n=E9\n--b\n"
+            b"Content-Type: message/rfc822\n\nSubject: y\n\nz\n--b\nContent-Disposition: attachment; filename=a\n"
+            b"Content-Transfer-Encoding: base64\n\nQUJD\n--b--\n",
+            b"From a\nSubject: x\n\n>From b\n\nFrom c\nSubject: y\n\nz\n",
+        ),
+        ("\nFrom a\n", "Content-Type: ", "multipart/alternative", "; boundary=", "\n--b\n", "=?", "?q?", "charset="),
+    ),
+    "rich-text": Target(
+        document("rich text"),
+        (
+            rb"{\rtf1\ansicpg1252{\fonttbl{\f0\fcharset128 a;}}\pard\outlinelevel0 \f0\'82\'a0\par\u8364 ?"
+            rb"{\footnote n}{\*\x y}\trowd\intbl a\cell b\cell\row\pard{\listtext 1.}\ilvl1 c\bin3 abc\par}",
+        ),
+        (r"{\rtf1", "{", "}", r"\par ", r"\cell ", r"\row ", r"\u-10179 ", r"\'e9", r"\uc0 ", r"{\footnote "),
+    ),
+    "word-97": Target(
+        word_97,
+        (
+            struct.pack("<HHxxxxxxH", 0xA5EC, 0xC1, 0x200).ljust(0x4C, b"\0")
+            + struct.pack("<I", 8).ljust(0x102 - 0x4C, b"\0")
+            + struct.pack("<II", 21, 12).ljust(0x1A2 - 0x102, b"\0")
+            + struct.pack("<II", 0, 21).ljust(0x200 - 0x1A2, b"\0")
+            + struct.pack("<IIBB", 0x400, 0x408, 30, 0).ljust(60, b"\0")
+            + b"\3\1\0\x16\x24\1\x17\x24\1".ljust(451, b"\0")
+            + b"\1"
+            + b"a\7\7b\r\x13c\x14"
+            + b"--table--"
+            + struct.pack("<BIIIHIHIII", 2, 16, 0, 8, 0, 0x40000800, 0, 0x400, 0x408, 1),
+        ),
+        ("\7", "\r", "\x13", "\x14", "\x15", "--table--"),
+    ),
+    "powerpoint-97": Target(
+        powerpoint_97,
+        (
+            struct.pack("<HHIHHI", 15, 1000, 57, 15, 4080, 49)
+            + struct.pack("<HHIIIIII", 0, 1011, 20, 2, 0, 0, 256, 0)
+            + struct.pack("<HHIIHHIc", 0, 3999, 4, 0, 0, 4008, 1, b"a")
+            + struct.pack("<HHIII", 0, 6002, 8, 1 << 20 | 1, 0)
+            + struct.pack("<HHIIIIIIII", 0, 4085, 28, 0, 0, 0, 65, 1, 0, 0)
+            + b"--user--"
+            + struct.pack("<HHIIII", 0, 4086, 12, 20, 0, 81),
+        ),
+        ("--user--",),
+    ),
+    "compressed-text": Target(
+        compressed_text,
+        (
+            struct.pack("<IIII", 43, 40, 0x75465A4C, 0)
+            + b"\3\0\x0a\0rcpg125\x42\x32\x0a\xf3 hel\x09\0 bw\x05\xb0ld}\x0a\x80\x0f\xa0",
+        ),
+        ("LZFu", "MELA"),
     ),
     "http-headers": Target(
         http_headers,

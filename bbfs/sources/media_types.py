@@ -9,6 +9,7 @@ from bbfs.model.values import ContentType
 _ADDED = {
     ".cfg": "text/plain",
     ".conf": "text/plain",
+    ".dot": "text/vnd.graphviz",  # a template of Word, too, but seldom
     ".go": "text/x-go",
     ".ini": "text/plain",
     ".ipynb": "application/x-ipynb+json",

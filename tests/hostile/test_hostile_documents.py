@@ -9,7 +9,16 @@ from harness import folder
 from hostile import Case
 from hostile_documents import HOSTILE_FILES
 
-EXTENSIONS = {"word": "docx", "powerpoint": "pptx", "excel": "xlsx", "pdf": "pdf", "epub": "epub"}
+EXTENSIONS = {
+    "word": "docx",
+    "powerpoint": "pptx",
+    "excel": "xlsx",
+    "pdf": "pdf",
+    "epub": "epub",
+    "opendocument": "ods",
+    "mail": "eml",
+    "rich text": "rtf",
+}
 QUICK = {"entities"}
 COPIES = 2
 """Documents of each kind: a source has one conversion at a time."""

@@ -111,6 +111,27 @@ def sheet() -> bytes:
     return made.archive(members)
 
 
+def nested_mail(depth: int) -> bytes:
+    """Return a mail whose parts are inside each other."""
+    opened = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(depth))
+    return b"Subject: x\n" + opened + b"\nlast\n"
+
+
+def many_parts_mail(count: int) -> bytes:
+    return b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\nContent-Type: text/plain\n\nx\n" * count
+
+
+def repeated_cells() -> bytes:
+    """Return a sheet of some hundred bytes that has 17 000 million cells."""
+    cell = "<table:table-cell table:number-columns-repeated='16384'><text:p>xxxxxxxx</text:p></table:table-cell>"
+    row = f"<table:table-row table:number-rows-repeated='1048576'>{cell}</table:table-row>"
+    return made.open_document(f"<table:table>{row}</table:table>")
+
+
+def entities_utf16() -> bytes:
+    return f'<?xml version="1.0" encoding="utf-16"?>{entities()}'.encode("utf-16")
+
+
 HOSTILE_FILES: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "a bomb that states a small size": ("word", lambda: understated(made.word(body="<w:p/>" * 500_000))),
     "blank paragraphs": ("word", lambda: made.word(body="<w:p/>" * 500_000)),
@@ -124,5 +145,37 @@ HOSTILE_FILES: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "garbage": ("pdf", lambda: b"%PDF-1.7\n" + bytes(range(256)) * 1000),
     "an empty file": ("powerpoint", lambda: b""),
     "an archive of another kind": ("powerpoint", lambda: made.word("a")),
+    "repeated cells": ("opendocument", repeated_cells),
+    "many parts": ("mail", lambda: many_parts_mail(5_000)),
+    "deep groups": ("rich text", lambda: b"{\\rtf1" + b"{" * 100_000),
 }
 """The kind of each, and the file."""
+
+
+HOSTILE_TEXTS: Mapping[str, tuple[str, Callable[[], bytes]]] = {
+    "deep JSON": ("notebook", lambda: b'{"cells": ' + b"[" * 100_000),
+    "a notebook that is none": ("notebook", lambda: b'{"cells": {"a": 1}, "worksheets": 5, "metadata": []}'),
+    "cells of other types": ("notebook", lambda: b'{"cells": [1, {"source": 5, "outputs": [{"data": []}, 7]}]}'),
+    "a picture in a text": ("notebook", lambda: b'{"cells": [{"source": "(data:' + b"A" * 1_000_000 + b'"}]}'),
+    "many openings": ("subtitles", lambda: b"00:00:01,0 --> 00:00:02,0\n" + b"<v " * 100_000),
+    "many times": ("subtitles", lambda: b"00:00:01,0 --> 00:00:02,0\n" * 50_000),
+    "entities in UTF-16": ("opendocument", entities_utf16),
+    "deep elements": ("opendocument", lambda: made.open_document("<text:p>" * 100_000)),
+    "repeated cells": ("opendocument", repeated_cells),
+    "many spaces": (
+        "opendocument",
+        lambda: made.open_document("<text:p><text:s text:c='99999999999'/>x</text:p>" * 99),
+    ),
+    "an archive of nothing": ("opendocument", lambda: made.archive({})),
+    "deep parts": ("mail", lambda: nested_mail(200)),
+    "many parts": ("mail", lambda: many_parts_mail(5_000)),
+    "encoded words": ("mail", lambda: b"Subject: " + b"=?utf-8?b?" * 20_000 + b"\n\nx"),
+    "no end of quotes": ("mail", lambda: b'Content-Type: text/plain; a="' + b'\\"' * 50_000 + b"\n\nx"),
+    "an encoding that is none": ("mail", lambda: b"Content-Type: text/plain; charset=idna\n\n" + b"xn--" * 10_000),
+    "beginnings of mails": ("mail", lambda: b"From a\n\n" * 2_000),
+    "deep groups": ("rich text", lambda: b"{\\rtf1" + b"{" * 100_000),
+    "ends of groups": ("rich text", lambda: b"{\\rtf1 a" + b"}" * 100_000),
+    "notes in notes": ("rich text", lambda: b"{\\rtf1" + b"{\\footnote x" * 900),
+    "bytes without an end": ("rich text", lambda: b"{\\rtf1\\bin9999999999 x}"),
+}
+"""Documents of kinds whose readers are bbfs's own: the kind of each, and the document. Each takes milliseconds."""

@@ -116,3 +116,16 @@ def epub(*chapters: str, container: str | None = None) -> bytes:
     )
     texts = {f"OEBPS/text/c {n}.xhtml": f"<html><body>{text}</body></html>" for n, text in enumerate(chapters)}
     return archive({"META-INF/container.xml": container, "OEBPS/a.opf": package, **texts})
+
+
+def open_content(body: str) -> str:
+    """Return the XML of an OpenDocument. body: what its body holds."""
+    names = ("office", "text", "table", "draw", "presentation")
+    spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names)
+    link = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return f"<office:document-content {spaces} {link}><office:body>{body}</office:body></office:document-content>"
+
+
+def open_document(body: str) -> bytes:
+    """Return an OpenDocument text, sheet or presentation. body: what its body holds."""
+    return archive({"content.xml": open_content(body)})

@@ -1,1 +1,1 @@
-"""Documents as text: PDF, Word, PowerPoint, Excel, EPUB and HTML as Markdown, read in worker processes."""
+"""Documents as text: they become Markdown, in worker processes. The table of kinds is in docs/documents.md."""

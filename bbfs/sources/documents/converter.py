@@ -22,8 +22,29 @@ _EXTENSIONS: Mapping[str, str] = {
     "html": "html",
     "htm": "html",
     "xhtml": "html",
+    "odt": "opendocument",
+    "ott": "opendocument",
+    "fodt": "opendocument",
+    "ods": "opendocument",
+    "ots": "opendocument",
+    "fods": "opendocument",
+    "odp": "opendocument",
+    "otp": "opendocument",
+    "fodp": "opendocument",
+    "ipynb": "notebook",
+    "doc": "word 97",
+    "xls": "excel 97",
+    "ppt": "powerpoint 97",
+    "pps": "powerpoint 97",
+    "msg": "outlook",
+    "rtf": "rich text",
+    "eml": "mail",
+    "mbox": "mail",
+    "srt": "subtitles",
+    "vtt": "subtitles",
 }
 _OFFICE = "application/vnd.openxmlformats-officedocument."
+_OPEN_DOCUMENT = "application/vnd.oasis.opendocument."
 _MIME_TYPES: Mapping[str, str] = {
     "application/pdf": "pdf",
     f"{_OFFICE}wordprocessingml.document": "word",
@@ -32,6 +53,20 @@ _MIME_TYPES: Mapping[str, str] = {
     "application/epub+zip": "epub",
     "text/html": "html",
     "application/xhtml+xml": "html",
+    f"{_OPEN_DOCUMENT}text": "opendocument",
+    f"{_OPEN_DOCUMENT}spreadsheet": "opendocument",
+    f"{_OPEN_DOCUMENT}presentation": "opendocument",
+    "application/x-ipynb+json": "notebook",
+    "application/msword": "word 97",
+    "application/vnd.ms-excel": "excel 97",
+    "application/vnd.ms-powerpoint": "powerpoint 97",
+    "application/vnd.ms-outlook": "outlook",
+    "application/rtf": "rich text",
+    "text/rtf": "rich text",
+    "message/rfc822": "mail",
+    "application/mbox": "mail",
+    "application/x-subrip": "subtitles",
+    "text/vtt": "subtitles",
 }
 _MODULES: Mapping[str, tuple[str, ...]] = {
     "pdf": ("pypdf",),
@@ -40,8 +75,18 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "excel": ("openpyxl",),
     "epub": ("bs4", "markdownify"),
     "html": ("bs4", "markdownify"),
+    "notebook": ("bs4", "markdownify"),
+    "opendocument": (),
+    "word 97": ("olefile",),
+    "excel 97": ("xlrd",),
+    "powerpoint 97": ("olefile",),
+    "outlook": ("olefile", "bs4", "markdownify"),
+    "mail": ("bs4", "markdownify"),
+    "rich text": (),
+    "subtitles": (),
 }
-"""The modules that read each kind of document, in a worker process."""
+"""The modules of the extra that read each kind of document, in a worker process."""
+_INDEXED_BY_THEIR_BYTES = ("html", "subtitles")
 
 
 def kind_of(metadata: ResourceMetadata) -> str | None:
@@ -74,7 +119,7 @@ class DocumentReader:
     def kind_of_binary(metadata: ResourceMetadata) -> str | None:
         """Return the kind of a document whose bytes do not show its words, if it can be read as text, else None."""
         kind = kind_of(metadata)
-        return kind if kind is not None and kind != "html" and _is_installed(kind) else None
+        return kind if kind is not None and kind not in _INDEXED_BY_THEIR_BYTES and _is_installed(kind) else None
 
     async def text(self, content: Content, kind: str, *, owner: str, what: str) -> bytes:
         """Return the text of a document, as Markdown in UTF-8.

@@ -1,9 +1,11 @@
 """Documents as Markdown: a job of worker processes, since the libraries take what time and memory a document wants.
 
 The same document gives the same text. The members of an archive are counted, with their sizes, before anything reads
-them; zipfile then reads no more of a member than the size that was counted.
+them; zipfile then reads no more of a member than the size that was counted. Readers that need no library, or more than
+a few lines, are modules of their own.
 """
 
+import importlib
 import posixpath
 import re
 import zipfile
@@ -15,6 +17,8 @@ from xml.etree import ElementTree
 
 from bbfs.model.errors import ProtocolViolation, TooLarge
 from bbfs.sources.documents import html_markdown
+from bbfs.sources.documents.decoding import decoded, is_plain
+from bbfs.sources.documents.tables import table
 
 MOST_MEMBERS = 10_000
 """Members of an archive; a large workbook has some hundreds."""
@@ -22,25 +26,57 @@ MOST_PAGES = 10_000
 """Pages of a PDF file."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _BLANK_LINES = re.compile(r"\n{3,}")
+_ARCHIVE = b"PK\3\4"
+_ARCHIVES = ("word", "powerpoint", "excel", "epub")
+"""The kinds that are archives, also where something stands before the archive, as zipfile allows."""
+_COMPOUND = b"\xd0\xcf\x11\xe0"
+_NEWER: Mapping[str, str] = {"word 97": "word", "excel 97": "excel", "powerpoint 97": "powerpoint", "outlook": ""}
+"""The kinds in compound files, and the kind that took the place of each."""
+_PAGE = re.compile(rb"<(?:html|!doctype html|table|head)\b", re.IGNORECASE)
 _CONTAINER = "META-INF/container.xml"
 
 
 def job(document: bytes, options: Mapping[str, Any]) -> bytes:
     """Return a document as Markdown in UTF-8.
 
-    options: `kind`, a key of `READERS`; `max_unpacked` and `max_text`, in bytes. Raise TooLarge, ProtocolViolation.
+    options: `kind`, a key of `READERS` or `MODULES`; `max_unpacked` and `max_text`, in bytes. Raise TooLarge,
+    ProtocolViolation.
     """
-    if document[:4] == b"PK\3\4":
+    kind = _kind_by_bytes(options["kind"], document)
+    if kind in _ARCHIVES or document[:4] == _ARCHIVE:
         _require_bounded(document, options["max_unpacked"])
     pieces: list[str] = []
     size = 0
-    for piece in READERS[options["kind"]](document):
+    for piece in _reader(kind)(document):
         pieces.append(piece)
         size += len(piece)
         if size > options["max_text"]:
             raise TooLarge(f"its text has more than {options['max_text']} bytes ([documents] max_text)")
     text = _BLANK_LINES.sub("\n\n", _CONTROL.sub("", "".join(pieces))).strip()
     return (text + "\n").encode("utf-8", "replace") if text else b""
+
+
+def _kind_by_bytes(kind: str, document: bytes) -> str:
+    """Return the kind of a document by its first bytes where files of its extension are often of another kind."""
+    newer = _NEWER.get(kind)
+    if document.startswith(_COMPOUND):
+        return next((old for old, new in _NEWER.items() if new == kind), kind)
+    if newer is None:
+        return kind
+    if document[:4] == _ARCHIVE and newer:
+        return newer
+    if document[:100].lstrip().startswith(b"{\\rtf"):
+        return "rich text"
+    if not is_plain(document):
+        return kind
+    return "html" if _PAGE.search(document[:1000]) else "plain text"
+
+
+def _reader(kind: str) -> Callable[[bytes], Iterator[str]]:
+    """Return the function that yields the pieces of the text of a kind of document."""
+    if kind in READERS:
+        return READERS[kind]
+    return importlib.import_module(f"{__package__}.{MODULES[kind]}").read
 
 
 def _require_bounded(document: bytes, max_unpacked: int) -> None:
@@ -96,7 +132,7 @@ def _of_shapes(shapes: Iterable[Any]) -> Iterator[str]:
         elif shape.has_text_frame:
             yield f"{shape.text_frame.text}\n\n"
         elif getattr(shape, "has_table", False):
-            yield from _table([cell.text for cell in row.cells] for row in shape.table.rows)
+            yield from table([cell.text for cell in row.cells] for row in shape.table.rows)
 
 
 def _excel(document: bytes) -> Iterator[str]:
@@ -106,22 +142,7 @@ def _excel(document: bytes) -> Iterator[str]:
     workbook = load_workbook(BytesIO(document), read_only=True, data_only=True, keep_links=False)
     for sheet in workbook.worksheets:
         yield f"## {sheet.title}\n\n"
-        yield from _table(sheet.iter_rows(values_only=True))
-
-
-def _table(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown. The first row with a value is its head."""
-    is_first = True
-    for row in rows:
-        cells = ["" if value is None else " ".join(str(value).replace("|", "\\|").split()) for value in row]
-        while cells and not cells[-1]:
-            cells.pop()
-        if cells:
-            yield f"| {' | '.join(cells)} |\n"
-            if is_first:
-                yield f"|{' --- |' * len(cells)}\n"
-            is_first = False
-    yield "\n"
+        yield from table(sheet.iter_rows(values_only=True))
 
 
 def _epub(document: bytes) -> Iterator[str]:
@@ -152,6 +173,10 @@ def _of_html(page: bytes) -> str:
     return html_markdown.job(page, {}).decode() + "\n"
 
 
+def _plain(document: bytes) -> Iterator[str]:
+    yield decoded(document).replace("\r\n", "\n")
+
+
 READERS: Mapping[str, Callable[[bytes], Iterator[str]]] = {
     "pdf": _pdf,
     "word": _word,
@@ -159,5 +184,19 @@ READERS: Mapping[str, Callable[[bytes], Iterator[str]]] = {
     "excel": _excel,
     "epub": _epub,
     "html": _html,
+    "plain text": _plain,
 }
 """The reader of each kind of document. It yields pieces of the text."""
+
+MODULES: Mapping[str, str] = {
+    "notebook": "notebooks",
+    "subtitles": "subtitles",
+    "opendocument": "open_document",
+    "mail": "mail",
+    "word 97": "compound.word",
+    "excel 97": "compound.excel",
+    "powerpoint 97": "compound.powerpoint",
+    "outlook": "compound.outlook",
+    "rich text": "rich_text",
+}
+"""The module of each other kind, whose `read` does the same: a worker imports only what a document needs."""

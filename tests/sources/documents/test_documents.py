@@ -48,6 +48,9 @@ async def test_each_kind_becomes_markdown() -> None:
         ("report", "application/pdf; version=1", "pdf"),
         ("notes.docx", None, "word"),
         ("a.html", None, "html"),
+        ("scan.odt", None, "opendocument"),
+        ("letter", "message/rfc822", "mail"),
+        ("old.doc", "application/msword", "word 97"),
         ("report", None, None),
         ("pdf", None, None),
         ("a.txt", "text/plain", None),
@@ -66,6 +69,9 @@ async def test_without_the_extra_a_sentence_names_it(monkeypatch: pytest.MonkeyP
 BOUNDS: Mapping[str, tuple[DocumentBounds, bytes, str, str]] = {
     "size": (DocumentBounds(max_size=10), made.pdf("a"), "pdf", "max_size"),
     "unpacked": (DocumentBounds(max_unpacked=MIB), made.word("a", more={"x": bytes(2 * MIB)}), "word", "max_unpacked"),
+    "unpacked behind something": (
+        *(DocumentBounds(max_unpacked=MIB), b"x" + made.word("a", more={"x": bytes(2 * MIB)}), "word", "max_unpacked"),
+    ),
     "text": (DocumentBounds(max_text=100), made.word("a" * 200), "word", "max_text"),
     "members": (DocumentBounds(), made.archive({str(n): b"" for n in range(10_001)}), "epub", "10000 members"),
 }

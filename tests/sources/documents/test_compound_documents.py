@@ -1,0 +1,163 @@
+"""What documents in compound files become, and what is refused."""
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import compound_documents as made
+import office_documents as newer
+import pytest
+
+from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.sources.documents.compound.compressed_text import decompressed
+from bbfs.sources.documents.markdown import job
+
+
+def text(kind: str, document: bytes) -> str:
+    return job(document, {"kind": kind, "max_unpacked": 1 << 24, "max_text": 1 << 20}).decode()
+
+
+def test_a_word_file_has_headings_tables_and_the_results_of_fields() -> None:
+    in_table, row = b"\0\0\x16\x24\1", b"\0\0\x16\x24\1\x17\x24\1"
+    styles = {"\x13": b"\2\0", "a|b": in_table, "c": in_table, "\x07": row, "d": in_table}
+    heading = "\x13 TOC \x14Plan\r"
+    heading += "a|b\x07c\x07\x07d\x07\x07"
+    words = f"{heading}see \x13 HYPERLINK \x13PAGE\x14 7\x15\x14there\x15\x15, caf\xe9 \U0001f600\r"
+    assert text("word 97", made.word(words, styles=styles)) == (
+        "## Plan\n\n| a\\|b | c |\n| --- | --- |\n| d |\n\nsee there, café 😀\n"
+    )
+
+
+def test_a_powerpoint_file_has_the_slides_of_its_last_save() -> None:
+    assert text("powerpoint 97", made.powerpoint("Plan", "first\rsecond", "say so")) == (
+        "## Slide 1\n\nPlan\n\nfirst\nsecond\n\n### Notes of slide 1\n\nsay so\n"
+    )
+
+
+def test_an_excel_file_has_a_table_for_each_sheet() -> None:
+    assert text("excel 97", made.excel("Costs", ("what", "sum"), (), ("a|é", 1.5), (None, 3.0))) == (
+        "## Costs\n\n| what | sum |\n| --- | --- |\n| a\\|é | 1.5 |\n|  | 3 |\n"
+    )
+
+
+def test_a_mail_of_outlook_has_what_is_attached() -> None:
+    tree: made.Tree = {
+        "__attach_version1.0_#00000000": {
+            "__substg1.0_3707001F": "a.pdf".encode("utf-16-le"),
+            "__substg1.0_370E001F": "application/pdf".encode("utf-16-le"),
+            "__substg1.0_37010102": b"x" * 5000,
+        },
+        "__recip_version1.0_#00000000": {
+            "__properties_version1.0": bytes(8) + struct.pack("<IIq", 0x0C150003, 0, 1),
+            "__substg1.0_3001001F": "Bob".encode("utf-16-le"),
+            "__substg1.0_39FE001F": "bob@x".encode("utf-16-le"),
+        },
+        "__attach_version1.0_#00000001": {"__substg1.0_3701000D": made.message("Inner", "quoted", 24)},
+    }
+    said = "- From: Jürgen <j@x>\n- To: Bob{}\n- Date: Wed, 17 Apr 2019 18:40:00 +0000\n\n"
+    assert text("outlook", made.outlook("Plan", "Hello\r\nyou", attached=tree)) == (
+        f"# Plan\n\n{said.format(' <bob@x>')}Hello\nyou\n\n# Inner\n\n{said.format('')}quoted\n\n"
+        "Attachments:\n\n- a.pdf (application/pdf, 5000 bytes)\n"
+    )
+
+
+def test_a_mail_in_compressed_rich_text_is_read() -> None:
+    plain = rb"{\rtf1\ansi Hello\par}"
+    kept = struct.pack("<IIII", 0, len(plain), 0x414C454D, 0) + plain
+    assert "Hello" in text("outlook", made.outlook("Plan", kept))
+    # The example of [MS-OXRTFCP], section 3.1.1.
+    packed = bytes.fromhex("2d0000002b0000004c5a4675f1c5c7a703000a00726370673132354232") + bytes.fromhex(
+        "0af320 68656c090020 6277 05b0 6c64 7d 0a800fa0".replace(" ", "")
+    )
+    assert decompressed(packed) == b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "document", "meant"),
+    [
+        ("word 97", b"{\\rtf1 rich\\par}", "rich\n"),
+        ("word 97", newer.word("new"), "new\n"),
+        ("word", made.word("old\r"), "old\n"),
+        ("excel 97", b"<html><table><tr><th>a</th></tr></table></html>", "| a |\n| --- |\n"),
+        ("word 97", "only tëxt\r\n".encode(), "only tëxt\n"),
+        ("outlook", b"string name\n", "string name\n"),
+    ],
+)
+def test_the_bytes_decide_where_names_are_used_for_other_files(kind: str, document: bytes, meant: str) -> None:
+    assert text(kind, document) == meant
+
+
+LOOP = made.record(4085, struct.pack("<IIIIIII", 0, 0, 8, 0, 1, 0, 0))
+HOSTILE: Mapping[str, tuple[str, Callable[[], bytes]]] = {
+    "an encrypted text": ("word 97", lambda: made.word("x\r", flags=0x0100)),
+    "an encrypted file": ("word", lambda: made.compound({"EncryptedPackage": b"x"})),
+    "an empty file": ("word 97", lambda: b""),
+    "streams of another kind": ("word 97", lambda: made.compound({"Other": b"x"})),
+    "a beginning alone": ("powerpoint 97", lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)),
+    "garbage": ("outlook", lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(range(256)) * 40),
+    "a sector that follows itself": ("word 97", lambda: looping(made.word("x" * 9000))),
+    "saves in a circle": (
+        "powerpoint 97",
+        lambda: made.compound({"PowerPoint Document": LOOP, "Current User": struct.pack("<IIIII", 0, 0, 20, 0, 0)}),
+    ),
+    "records in records": (
+        "powerpoint 97",
+        lambda: made.powerpoint("x", "x", "x").replace(
+            struct.pack("<HHI", 0xF, 1036, 10), struct.pack("<HHI", 0xF, 1036, 0x7FFFFFFF)
+        ),
+    ),
+    "no sheets": ("excel 97", lambda: b"\x09\x08\x10\x00\x00\x06" + bytes(100)),
+    "mails in mails": ("outlook", lambda: made.outlook("x", "y", attached=nested(30))),
+}
+
+
+READ = ("records in records", "a sector that follows itself")
+"""Those that are read as far as they go."""
+
+
+def looping(document: bytes) -> bytes:
+    """Return a compound file whose second sector is followed by itself."""
+    first = struct.unpack_from("<I", document, 0x4C)[0]
+    changed = bytearray(document)
+    struct.pack_into("<I", changed, 512 * (first + 1) + 4, 1)
+    return bytes(changed)
+
+
+def nested(depth: int) -> made.Tree:
+    inner: made.Tree = {}
+    for _ in range(depth):
+        inner = {"__attach_version1.0_#00000000": {"__substg1.0_3701000D": {**made.message("x", "y", 24), **inner}}}
+    return inner
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_or_read_soon(name: str) -> None:
+    kind, document = HOSTILE[name]
+    data, begin = document(), time.process_time()
+    if name in READ:
+        assert len(text(kind, data)) < 10_000
+    else:
+        with pytest.raises((ProtocolViolation, TooLarge, RecursionError)):
+            text(kind, data)
+    assert time.process_time() - begin < 20
+
+
+@pytest.mark.parametrize("kind", ["word 97", "powerpoint 97", "outlook"])
+def test_a_cut_file_is_refused_or_read(kind: str) -> None:
+    whole = {
+        "word 97": made.word("abc\r"),
+        "powerpoint 97": made.powerpoint("a", "b", "c"),
+        "outlook": made.outlook("a", "b"),
+    }
+    for cut in range(600, len(whole[kind]), len(whole[kind]) // 12):
+        with suppress(ProtocolViolation, TooLarge):
+            assert len(text(kind, whole[kind][:cut])) < 1000
+
+
+def test_a_reference_of_a_compressed_text_makes_little() -> None:
+    packed = struct.pack("<IIII", 0, 1 << 30, 0x75465A4C, 0) + b"\xff" * 1000
+    with pytest.raises(TooLarge):
+        decompressed(packed)
+    with pytest.raises(ProtocolViolation):
+        decompressed(b"short")
