@@ -900,6 +900,18 @@ TARGETS: Mapping[str, Target] = {
         ),
         ("LZFu", "MELA"),
     ),
+    "pictures": Target(
+        document("picture"),
+        (
+            b"\xff\xd8\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\1\0\x0e\1\2\0\4\0\0\0abc\0\0\0\0\0\xff\xfe\0\4ab\xff\xda",
+            b"\xff\xd8\xff\xed\0\x24Photoshop 3.0\x008BIM\4\4\0\0\0\0\0\6\x1c\2\x78\0\1a\xff\xda",
+            b"\x89PNG\r\n\x1a\n\0\0\0\3tEXtk\0v\0\0\0\0\0\0\0\3zTXtk\0\0\0\0\0\0",
+            b"RIFF\0\0\0\0WEBPXMP \x4a\0\0\0<a xmlns:d='http://purl.org/dc/elements/1.1/'><d:title>b</d:title><d:a/></a>",
+            b"GIF89a\4\0\3\0\0\0\0\x21\xfe\4hand\0\x21\xff\x0bXMP DataXMP<a/>\1\xff\xfe\0\0;",
+            b"\0\0\0\x10ftypheic\0\0\0\0\0\0\0\x0cmeta\0\0\0\0",
+        ),
+        ("Exif\0\0", "II*\0", "MM\0*", "8BIM\4\4", "\x1c\2", "http://ns.adobe.com/xap/1.0/\0", "<d:title>", "iloc"),
+    ),
     "http-headers": Target(
         http_headers,
         (b"text/html; charset=\"utf-8\"", b"max-age=5, no-store", b"Sun, 06 Nov 1994 08:49:37 GMT"),

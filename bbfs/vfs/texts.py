@@ -31,7 +31,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.views import SourceView
 from bbfs.sources import MemoryContent
-from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
+from bbfs.sources.documents.converter import PICTURE, TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
 MARKDOWN = "text/markdown"
 _FORM = "1"
@@ -88,7 +88,7 @@ class TextHandler(SourceView):
             for name, shown in zip(portion.names, portion.shown, strict=True):
                 metadata = view.metadata(shown)
                 names.add(name)
-                if metadata is not None and kind_of(metadata) is not None:
+                if metadata is not None and kind_of(metadata) not in (None, PICTURE):
                     found.add(name + TEXT_SUFFIX)
         return sorted(found - names)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import office_documents as made
 import pytest
 from harness import Mounts, folder
+from made_pictures import png
 from programs import run
 
 BY_NAME, LISTED = "bb-filesystem+notes+file", "bb-filesystem+listed+file"
@@ -23,6 +24,7 @@ def test_programs_read_the_texts_of_documents(mounted: Mounts, tmp_path: Path) -
     (root / "slides.pptx").write_bytes(made.powerpoint("Plan", "renew in May"))
     (root / "costs.xlsx").write_bytes(made.excel("Costs", ("what", "sum"), ("certificate", 0)))
     (root / "book.epub").write_bytes(made.epub("<h1>Trust</h1><p>A chain of certificates</p>"))
+    (root / "seal.png").write_bytes(png((b"tEXt", b"Title\0Certificate")))
     (root / "bomb.docx").write_bytes(made.word("a", more={"x": bytes(2 << 20)}))
     tables = {"documents": {"max_unpacked": "1MiB"}}
     mount = mounted(folder("notes", root), folder("listed", root, text="listed"), tables=tables)
@@ -32,10 +34,11 @@ def test_programs_read_the_texts_of_documents(mounted: Mounts, tmp_path: Path) -
     assert run("stat", "-c", "%s", here / "report.pdf.md").text == f"{len(text)}\n"
     assert run("cat", here / "report.pdf.md").text == text
     assert "certificate | 0" in run("cat", here / "costs.xlsx.md").text
+    assert "Certificate" in run("cat", here / "seal.png.md").text  # and is in no listing, as below
     names = ("book.epub.md", "notes.docx.md", "slides.pptx.md")
     assert run("grep", "-ciE", "certificates|may", *(here / name for name in names)).text.count(":1\n") == 3
 
-    listed = ["bomb.docx", "book.epub", "costs.xlsx", "notes.docx", "report.pdf", "slides.pptx"]
+    listed = ["bomb.docx", "book.epub", "costs.xlsx", "notes.docx", "report.pdf", "seal.png", "slides.pptx"]
     assert run("ls", here).text.split() == listed
     with tarfile.open(fileobj=BytesIO(run("tar", "-cC", here, ".").out)) as archive:
         assert sorted(archive.getnames()) == [".", *(f"./{name}" for name in listed)]

@@ -40,6 +40,7 @@ _EXTENSIONS: Mapping[str, str] = {
     "rtf": "rich text",
     "eml": "mail",
     "mbox": "mail",
+    **dict.fromkeys(("jpg", "jpeg", "png", "gif", "webp", "tif", "tiff", "heic", "heif", "avif"), "picture"),
     "srt": "subtitles",
     "vtt": "subtitles",
 }
@@ -65,6 +66,7 @@ _MIME_TYPES: Mapping[str, str] = {
     "text/rtf": "rich text",
     "message/rfc822": "mail",
     "application/mbox": "mail",
+    **{f"image/{form}": "picture" for form in ("jpeg", "png", "gif", "webp", "tiff", "heic", "heif", "avif")},
     "application/x-subrip": "subtitles",
     "text/vtt": "subtitles",
 }
@@ -82,11 +84,14 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "powerpoint 97": ("olefile",),
     "outlook": ("olefile", "bs4", "markdownify"),
     "mail": ("bs4", "markdownify"),
+    "picture": (),
     "rich text": (),
     "subtitles": (),
 }
 """The modules of the extra that read each kind of document, in a worker process."""
-_INDEXED_BY_THEIR_BYTES = ("html", "subtitles")
+PICTURE = "picture"
+"""The kind whose texts are in no listing and in no index: a walk would load each picture for a few words."""
+_INDEXED_BY_THEIR_BYTES = ("html", "subtitles", PICTURE)
 
 
 def kind_of(metadata: ResourceMetadata) -> str | None:

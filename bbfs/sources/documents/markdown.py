@@ -197,6 +197,7 @@ MODULES: Mapping[str, str] = {
     "excel 97": "compound.excel",
     "powerpoint 97": "compound.powerpoint",
     "outlook": "compound.outlook",
+    "picture": "pictures.reader",
     "rich text": "rich_text",
 }
 """The module of each other kind, whose `read` does the same: a worker imports only what a document needs."""

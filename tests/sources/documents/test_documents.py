@@ -48,6 +48,7 @@ async def test_each_kind_becomes_markdown() -> None:
         ("report", "application/pdf; version=1", "pdf"),
         ("notes.docx", None, "word"),
         ("a.html", None, "html"),
+        ("a.JPG", "image/jpeg", "picture"),
         ("scan.odt", None, "opendocument"),
         ("letter", "message/rfc822", "mail"),
         ("old.doc", "application/msword", "word 97"),

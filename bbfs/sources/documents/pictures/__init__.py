@@ -1,0 +1,1 @@
+"""Pictures as text: what their metadata say. Nothing decodes the picture itself."""
