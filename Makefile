@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image site install docs lock clean
+.PHONY: demo test tests check bench agents beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -31,6 +31,9 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 
 bench: $(BENCH)  ## everything in docs/benchmarks/results.md, beside what others would use: about twenty minutes; ARGS=--help
 	.venv/bin/python benchmarks/run.py $(ARGS)
+
+agents: $(BENCH)  ## what agents find in eight sources, and what it costs them, in four ways (docs/benchmarks/agents.md)
+	.venv/bin/python benchmarks/agents/play.py $(ARGS)
 
 beside: $(TEST)  ## this bbfs and another one in one run: make beside PYTHON_BESIDE=../before/.venv/bin/python
 	.venv/bin/python benchmarks/beside.py $(PYTHON_BESIDE) $(ARGS)

@@ -44,7 +44,7 @@ from bbfs.sources import (
     parse_data_source_uri,
 )
 
-BOUND = 20.0
+BOUND = 60.0
 ANY_STATE = Expected()
 LARGE = bytes(range(256)) * 5000
 HOSTILE = (
