@@ -114,9 +114,17 @@ class CacheTable(ConfigTable):
     """Disk space for the local index; 0 for none."""
     shared: str | None = None
     """The Valkey or Redis server on which machines share contents: `redis://HOST:PORT/DATABASE`, `rediss://…` (TLS),
-    `unix:///PATH?db=DATABASE`."""
+    `unix:///PATH?db=DATABASE`; a cluster: `redis+cluster://HOST:PORT,HOST:PORT`; the primary that sentinels name:
+    `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`."""
     shared_password: str | None = None
     """Its password, without percent-encoding (unlike in the URL)."""
+    shared_nodes: list[str] = []
+    """Hosts that a cluster or a sentinel may name, beside those in the URL and their addresses: host names, `*.DOMAIN`,
+    addresses, networks (`10.1.0.0/16`)."""
+    shared_sentinel_user: str | None = None
+    """The ACL user at the sentinels."""
+    shared_sentinel_password: str | None = None
+    """The password at the sentinels, if they ask for one. They never get that of the server."""
     shared_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "bbfs"
     """Prefix of all keys there. Machines share contents only under one prefix."""
     shared_max_content: Annotated[int, BeforeValidator(parse_size), Field(ge=1, le=LARGEST_SHARED)] = 1 << 20

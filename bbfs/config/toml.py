@@ -319,6 +319,9 @@ class _Loader:
             "shared_password": self._references.resolve_all(
                 table.shared_password, ("cache", "sharedPassword"), self._problem
             ),
+            "shared_sentinel_password": self._references.resolve_all(
+                table.shared_sentinel_password, ("cache", "sharedSentinelPassword"), self._problem
+            ),
         }
         if len(self._problems) > before:
             return None

@@ -194,18 +194,27 @@ class DataSource:
 class SharedCache:
     """The Valkey or Redis server that keeps contents for many machines. Its text (`str`) holds no secret.
 
-    socket: the path of a Unix socket, in the place of host and port. prefix: of all keys. max_content: bytes of all
-    contents of a resource, above which they are not shared. longest: seconds after which anything is removed. timeout:
-    seconds that one request may take, and so a reader's wait for a server that has just died.
+    form: one server, a cluster, or a primary that sentinels name. socket: the path of a Unix socket, in the place of
+    host and port. nodes: hosts and ports of nodes of the cluster, or of sentinels. service: the sentinels' name of the
+    primary. announced: other hosts that nodes and sentinels may name: host names, `*.DOMAIN`, addresses and networks.
+    prefix: of all keys. max_content: bytes of all contents of a resource, above which they are not shared. longest:
+    seconds after which anything is removed. timeout: seconds that one request may take, and so a reader's wait for a
+    server that has just died.
     """
 
+    form: Literal["server", "cluster", "sentinel"] = "server"
     host: str = "localhost"
     port: int = 6379
     socket: str | None = None
+    nodes: tuple[tuple[str, int], ...] = ()
+    service: str = ""
+    announced: tuple[str, ...] = ()
     database: int = 0
     tls: bool = False
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
     prefix: str = "bbfs"
     max_content: int = 1 << 20
     longest: float = 86400.0
@@ -214,8 +223,15 @@ class SharedCache:
     def __str__(self) -> str:
         if self.socket is not None:
             return f"unix://{self.socket}?db={self.database}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
+        scheme = "rediss" if self.tls else "redis"
+        if self.form == "server":
+            return f"{scheme}://{_host_port(self.host, self.port)}/{self.database}"
+        nodes = ",".join(_host_port(*node) for node in self.nodes)
+        return f"{scheme}+{self.form}://{nodes}" + (f"/{self.service}/{self.database}" if self.service else "")
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,3 +93,66 @@ def test_a_source_says_whether_it_is_shared(tmp_path: Path) -> None:
     assert source("shared = false\n" + server) is False
     with pytest.raises(ConfigError, match="belongs to MCP sources"):
         source('shared = true\ntype = "filesystem"\nconfig = { root = "/srv" }\n')
+
+
+@pytest.mark.parametrize(
+    ("url", "expected", "shown"),
+    [
+        (
+            "redis+cluster://a,b:7001,[::1]:7002",
+            given(form="cluster", nodes=(("a", 6379), ("b", 7001), ("::1", 7002))),
+            "redis+cluster://a:6379,b:7001,[::1]:7002",
+        ),
+        (
+            "rediss+cluster://u:p%2Cw@a",
+            given(form="cluster", nodes=(("a", 6379),), tls=True, username="u", password="p,w"),
+            "rediss+cluster://a:6379",
+        ),
+        (
+            "redis+sentinel://u@a,b:1/kept/3",
+            given(form="sentinel", nodes=(("a", 26379), ("b", 1)), service="kept", database=3, username="u"),
+            "redis+sentinel://a:26379,b:1/kept/3",
+        ),
+    ],
+)
+def test_several_servers(tmp_path: Path, url: str, expected: SharedCache, shown: str) -> None:
+    found = load(tmp_path, f'[cache]\nshared = "{url}"\n')
+    assert found == expected
+    assert str(found) == shown
+
+
+def test_what_belongs_to_several_servers(tmp_path: Path) -> None:
+    text = """[cache]
+    shared = "redis+sentinel://a/kept"
+    shared_nodes = ["10.1.0.0/16", "*.cache.example", "192.0.2.7", "db-1.example"]
+    shared_sentinel_user = "watcher"
+    shared_sentinel_password = "${env:WORD}"
+    """
+    found = load(tmp_path, text)
+    assert found is not None
+    assert found.announced == ("10.1.0.0/16", "*.cache.example", "192.0.2.7", "db-1.example")
+    assert (found.sentinel_username, found.sentinel_password) == ("watcher", ENVIRON["WORD"])
+    assert ENVIRON["WORD"] not in repr(found) + str(found)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('shared = "redis+cluster://"', "cache.shared: has no host"),
+        ('shared = "redis+cluster://a,,b"', "cache.shared: has no host"),
+        ('shared = "redis+cluster://a:x"', "cache.shared: has no usable port"),
+        ('shared = "redis+cluster://a/1"', "cache.shared: names a database"),
+        ('shared = "redis+cluster://a?x=1"', "cache.shared: has parameters"),
+        ('shared = "http+cluster://a"', "cache.shared: expected redis://HOST"),
+        ('shared = "redis+sentinel://a"', "cache.shared: should name the primary"),
+        ('shared = "redis+sentinel://a/kept/x"', "cache.shared: should name the database"),
+        ('shared = "redis://a"\nshared_nodes = ["b"]', "cache.shared_nodes: belongs to redis+cluster"),
+        ('shared = "redis+cluster://a"\nshared_nodes = ["10.1.0.1/16"]', "cache.shared_nodes: expected host names"),
+        ('shared = "redis+cluster://a"\nshared_nodes = ["a*"]', "cache.shared_nodes: expected host names"),
+        ('shared = "redis://a"\nshared_sentinel_password = "x"', "cache.shared_sentinel_password: belongs to"),
+    ],
+)
+def test_what_is_wrong_with_several_servers(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, f"[cache]\n{lines}\n")
+    assert message in str(caught.value)

@@ -14,15 +14,21 @@ import pytest
 START_TIMEOUT = 60.0
 
 
+def server_program() -> str:
+    """The path of the server. Skips the test where there is none."""
+    program = shutil.which("valkey-server") or shutil.which("redis-server")
+    if program is None:
+        if os.environ.get("CI"):
+            pytest.fail("neither valkey-server nor redis-server is installed")
+        pytest.skip("neither valkey-server nor redis-server is installed")
+    return program
+
+
 class CacheServer:
     """The server; it keeps nothing on disk. `start` may be called again after `stop`."""
 
     def __init__(self, password: str | None = None) -> None:
-        self.program = shutil.which("valkey-server") or shutil.which("redis-server")
-        if self.program is None:
-            if os.environ.get("CI"):
-                pytest.fail("neither valkey-server nor redis-server is installed")
-            pytest.skip("neither valkey-server nor redis-server is installed")
+        self.program = server_program()
         self._password = password
         self._directory = Path(tempfile.mkdtemp(prefix="bbfs-cache-"))  # a socket's path has 107 bytes at most
         self.socket = self._directory / "socket"
@@ -35,7 +41,6 @@ class CacheServer:
 
     def start(self) -> None:
         """Start it, empty, and wait until it answers."""
-        assert self.program is not None
         options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
         options += ["--dir", str(self._directory), "--daemonize", "no", "--enable-debug-command", "yes"]
         if self._password is not None:

@@ -13,6 +13,7 @@ from shared_machines import BOUND, OTHER, SOURCE, headers, machines, made, whole
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import SharedCache
 from bbfs.resources.cache.shared.connection import probe
+from bbfs.resources.cache.shared.scripts import FORMAT
 from bbfs.resources.cache.tier import EVERYTHING
 
 
@@ -286,7 +287,7 @@ async def test_prefixes_and_databases_keep_apart(settings: SharedCache, server: 
 async def test_strange_messages_are_left_alone(settings: SharedCache, server: CacheServer) -> None:
     async with machines(settings, settings) as (one, two):
         for message in ("", "no json", "[]", '{"by": 1}', '{"by": "x", "source": 2, "uri": null}'):
-            server.ask("PUBLISH", "bbfs:1:dropped", message)
+            server.ask("PUBLISH", f"bbfs:{FORMAT}:dropped", message)
         await one.tier.drop(SOURCE, "test://a")
         await two.hears((SOURCE, "test://a"))
         assert two.tier.problem is None

@@ -1,6 +1,5 @@
 """The HTTP client over TLS: certificates are checked against the name, also where the address was checked before."""
 
-import datetime
 import ipaddress
 import ssl
 import threading
@@ -10,39 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import certificate
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources.http import addresses
 from bbfs.sources.http.client import WebClient
-
-
-def certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for a name that is its own authority, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    public, private = directory / f"{name}.pem", directory / f"{name}.key"
-    public.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    form = serialization.PrivateFormat.PKCS8
-    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
-    return public, private
 
 
 class TlsServer:

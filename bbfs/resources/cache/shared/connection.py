@@ -1,4 +1,4 @@
-"""A connection to a Valkey or Redis server. No request waits for a connection.
+"""A connection to a Valkey or Redis server, or to the nodes of a cluster. No request waits for a connection.
 
 One task owns the connection and receives published messages. A request that fails or takes too long ends the
 connection for all. Until the next one is made, with back-off, requests return None at once. So an outage is one line in
@@ -21,7 +21,7 @@ from bbfs.model.values import SharedCache
 from bbfs.serving.extras import needs
 
 if TYPE_CHECKING:
-    from coredis import Redis
+    from coredis.client import Client
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -40,7 +40,8 @@ class Waits:
 
     connecting: the longest for one try to connect; no reader waits for it. start: how long the start of a mount waits
     for the first try. first_pause, longest_pause: the back-off between tries, which doubles from one to the other.
-    lease: how long the server keeps a claim that its machine does not renew.
+    lease: how long the server keeps a claim that its machine does not renew. following: the pause between questions to
+    the sentinels for the present primary.
     """
 
     connecting: float = 2.0
@@ -48,6 +49,7 @@ class Waits:
     first_pause: float = 0.5
     longest_pause: float = 60.0
     lease: float = 3.0
+    following: float = 5.0
 
 
 USUAL_WAITS = Waits()
@@ -61,7 +63,10 @@ def require_client() -> None:
 
 
 class Valkey:
-    """The connection to one server. `run` owns it; `ask` may be called at any time. channel: what `run` listens to."""
+    """The connection to one server or cluster. `run` owns it; `ask` may be called at any time.
+
+    channel: the one to which `run` listens.
+    """
 
     def __init__(self, settings: SharedCache, channel: str, waits: Waits = USUAL_WAITS) -> None:
         """Raises ConfigError if the client library is not installed."""
@@ -69,7 +74,8 @@ class Valkey:
         self._settings = settings
         self._channel = channel
         self._waits = waits
-        self._client: Redis[bytes] | None = None
+        self._client: Client[bytes] | None = None
+        self._passing: tuple[type[Exception], ...] = ()
         self._places = trio.CapacityLimiter(AT_ONCE)
         self._scope = trio.CancelScope()
         self._reason: str | None = None
@@ -85,7 +91,7 @@ class Valkey:
         """Why there is no connection, without secrets; None while there is one, and before the first try."""
         return None if self.up else self._reason
 
-    async def ask(self, request: "Callable[[Redis[bytes]], Awaitable[T]]") -> T | None:
+    async def ask(self, request: "Callable[[Client[bytes]], Awaitable[T]]") -> T | None:
         """Return the server's answer, or None without one in time. Raises nothing but cancellation."""
         if self._client is None:
             return None
@@ -104,6 +110,8 @@ class Valkey:
                 client is not None and self._client is client and self._answered <= began
             ):  # it has answered no other request either
                 self.fail(f"no answer within {self._settings.timeout:g} s")
+        except self._passing:
+            log.debug("shared cache: a slot of the cluster is on its way to another node", exc_info=True)
         except Exception as error:  # any error makes the connection unusable
             log.debug("shared cache: a request failed", exc_info=True)
             if self._client is client:
@@ -118,7 +126,7 @@ class Valkey:
     async def run(
         self,
         heard: Callable[[bytes], None],
-        ready: "Callable[[Redis[bytes], bool], Awaitable[None]]",
+        ready: "Callable[[Client[bytes], bool], Awaitable[None]]",
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -141,7 +149,7 @@ class Valkey:
     async def _keep(
         self,
         heard: Callable[[bytes], None],
-        ready: "Callable[[Redis[bytes], bool], Awaitable[None]]",
+        ready: "Callable[[Client[bytes], bool], Awaitable[None]]",
         tried: Callable[[], None],
     ) -> None:
         """Hold one connection after the other. tried: called after each try."""
@@ -166,7 +174,7 @@ class Valkey:
     async def _hold(
         self,
         heard: Callable[[bytes], None],
-        ready: "Callable[[Redis[bytes], bool], Awaitable[None]]",
+        ready: "Callable[[Client[bytes], bool], Awaitable[None]]",
         *,
         task_status: trio.TaskStatus[str | None],
     ) -> None:
@@ -176,10 +184,11 @@ class Valkey:
         connected, failure = False, None
         try:
             valkey_client = await _client_module()
+            self._passing = valkey_client.PASSING
             self._scope.deadline = trio.current_time() + within
             with self._scope as scope:
                 async with (
-                    valkey_client.open_client(self._settings, within) as client,
+                    valkey_client.open_client(self._settings, within, self._waits.following) as client,
                     client.pubsub(
                         channels=[self._channel],
                         ignore_subscribe_messages=True,
@@ -188,7 +197,8 @@ class Valkey:
                         max_idle_seconds=SILENCE,
                     ) as messages,
                 ):
-                    await client.ping()  # so that the connection for requests is there as well
+                    await client.ping()  # so that the connections for requests are there as well
+                    await client.exists([self._channel])  # which a cluster refuses while slots of it have no node
                     await ready(client, self._started)
                     scope.deadline = math.inf
                     self._client, self._reason, connected = client, None, True
@@ -215,7 +225,7 @@ async def probe(settings: SharedCache) -> str:
     try:
         valkey_client = await _client_module()
         with trio.move_on_after(USUAL_WAITS.connecting):
-            async with valkey_client.open_client(settings, USUAL_WAITS.connecting) as client:
+            async with valkey_client.open_client(settings, USUAL_WAITS.connecting, USUAL_WAITS.following) as client:
                 found = await client.info("server")
                 name = "Valkey" if "valkey_version" in found else "Redis"
                 version = f"{name} {found.get('valkey_version') or found.get('redis_version')}"

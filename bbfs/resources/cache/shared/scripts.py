@@ -12,7 +12,7 @@ from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.values import ContentType
 from bbfs.resources.cache.tier import PartHeader
 
-FORMAT = 1
+FORMAT = 2
 """Part of every key, so that versions of bbfs with different formats do not see each other's entries."""
 
 _NOW = """

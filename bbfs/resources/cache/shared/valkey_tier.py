@@ -2,10 +2,11 @@
 
 On the server, under a prefix:
   `content:DIGEST`            the bytes, stored once for all resources that have them
-  `entry:SOURCE:URI`          the answer of a load: parts with their digests, time and time to live
-  `loading:SOURCE:URI`        the claim of the machine that loads it now and renews the claim
-  `epoch:SOURCE`              a random word; entries made under another epoch are void
-All keys expire. Ages are measured by the server's clock, so the machines' clocks may differ.
+  `entry:{SOURCE}:URI`        the answer of a load: parts with their digests, time and time to live
+  `loading:{SOURCE}:URI`      the claim of the machine that loads it now and renews the claim
+  `epoch:{SOURCE}`            a random word; entries made under another epoch are void
+All keys expire. Ages are measured by the server's clock, so the machines' clocks may differ. In a cluster, the braces
+put all keys of a source but its contents on one node, where a script may use them together.
 
 An entry counts only with all of its contents, each with the digest in the entry; anything else is a miss. Invalidating
 a resource removes the claim on it (`DROP`), so the result of a load that began before is not stored.
@@ -33,7 +34,7 @@ from bbfs.resources.cache.tier import EVERYTHING, LISTING, LISTING_BYTES, Cached
 from bbfs.sources.content.memory import MemoryContent
 
 if TYPE_CHECKING:
-    from coredis import Redis
+    from coredis.client import Client
     from coredis.commands.script import Script
 
 log = logging.getLogger(__name__)
@@ -219,7 +220,7 @@ class ValkeyTier:
             if len(self.undelivered) > UNDELIVERED:
                 self.undelivered = dict.fromkeys((each, None) for each, _ in self.undelivered)
 
-    async def _deliver(self, client: "Redis[bytes]", source: str, uri: str | None) -> int:
+    async def _deliver(self, client: "Client[bytes]", source: str, uri: str | None) -> int:
         message = json.dumps({"by": self._instance, "source": source, "uri": uri})
         if uri is None:
             arguments = [secrets.token_hex(8), _ms(2 * self._settings.longest), self._keys.channel, message]
@@ -246,7 +247,7 @@ class ValkeyTier:
             finally:
                 self._nursery = None
 
-    async def _ready(self, client: "Redis[bytes]", again: bool) -> None:
+    async def _ready(self, client: "Client[bytes]", again: bool) -> None:
         """Prepare a new connection: deliver waiting invalidations, and report that some may have been missed."""
         self._scripts.clear()
         while self.undelivered:
@@ -269,8 +270,10 @@ class ValkeyTier:
             await trio.sleep(self._lease / 3)
             now = trio.current_time()
             if held := {key: claim for key, claim in self.claims.items() if claim.token and claim.until > now}:
-                keys = [self._keys.of(*key)[1] for key in held]
-                await self._run(scripts.RENEW, keys, [_ms(self._lease), *(claim.token for claim in held.values())])
+                for source in {source for source, _ in held}:  # a script runs on the node of one source
+                    mine = {key: claim.token for key, claim in held.items() if key[0] == source}
+                    keys = [self._keys.of(*key)[1] for key in mine]
+                    await self._run(scripts.RENEW, keys, [_ms(self._lease), *mine.values()])
             for source, uri in tuple(self.undelivered):
                 if not self.server.up:
                     break
@@ -282,7 +285,7 @@ class ValkeyTier:
     async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         return await self.server.ask(lambda client: self._script(client, script)(keys, arguments))
 
-    def _script(self, client: "Redis[bytes]", text: str) -> "Script[bytes]":
+    def _script(self, client: "Client[bytes]", text: str) -> "Script[bytes]":
         script = self._scripts.get(text)
         if script is None or script.registered_client is not client:
             script = self._scripts[text] = client.register_script(text)
@@ -300,11 +303,11 @@ class _Keys:
         return f"{self._prefix}content:{digest}"
 
     def epoch(self, source: str) -> str:
-        return f"{self._prefix}epoch:{source}"
+        return f"{self._prefix}epoch:{{{source}}}"
 
     def of(self, source: str, uri: str) -> list[str]:
         """Return the keys of the entry, of its claim, and of the epoch of its source."""
-        name = f"{source}:{blake2b(uri.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+        name = f"{{{source}}}:{blake2b(uri.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
         return [f"{self._prefix}entry:{name}", f"{self._prefix}loading:{name}", self.epoch(source)]
 
 
@@ -319,7 +322,7 @@ def _together(headers: Sequence[PartHeader]) -> Iterator[Sequence[PartHeader]]:
     yield headers[begun:]
 
 
-async def _get(keys: Sequence[str], client: "Redis[bytes]") -> Sequence[bytes | None]:
+async def _get(keys: Sequence[str], client: "Client[bytes]") -> Sequence[bytes | None]:
     return await client.mget(keys)
 
 
