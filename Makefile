@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench agents beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image site install docs lock clean
+.PHONY: demo test tests check bench agents beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -12,6 +12,7 @@ BOOTED := .venv/.installed-booted
 PROMETHEUS := .venv/.installed-prometheus
 DIST := .venv/.installed-dist
 SITE := .venv/.installed-site
+KUBERNETES := .venv/.installed-kubernetes
 
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
@@ -100,6 +101,9 @@ image:  ## a container image of the package for Debian 12, by podman, buildah or
 check-image:  ## build it on a fresh Debian 12, serve and mount in it; needs root, buildah and mmdebstrap
 	scripts/image check
 
+check-kubernetes: $(KUBERNETES)  ## the examples for Kubernetes by its schemas, and what they say about rights
+	build/kubernetes/bin/python scripts/check_kubernetes.py packaging/kubernetes
+
 site: $(SITE)  ## the documents as a site in build/site/site, with all its links checked
 	build/site-tools/bin/python scripts/site_of_documents.py stage build/site
 	cd build/site && ../site-tools/bin/zensical build --strict --config-file mkdocs.yml
@@ -148,6 +152,9 @@ $(PICTURE): $(RUN) locks/requirements-picture.lock
 
 $(SITE): $(RUN) locks/requirements-site.lock
 	scripts/install site
+
+$(KUBERNETES): $(RUN) locks/requirements-kubernetes.lock
+	scripts/install kubernetes
 
 $(FUZZ): $(TEST) locks/requirements-fuzz.lock
 	scripts/install fuzz

@@ -22,6 +22,12 @@ assert libc.mount(b"/dev/null", b"/dev/fuse", None, 4096, None) == 0
 os.execvp("setpriv", ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", *sys.argv[2:]])
 """
 """Runs a program as in a container: without a capability, without `/dev/fuse`, and where nothing shows the mount."""
+IN_A_CONTAINER = [
+    *("unshare", "--mount", "sh", "-c"),
+    'mount --bind /dev/null /dev/fuse && exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all "$@"',
+    "sh",
+]
+HAND_OVER = Path(__file__).parents[2] / "packaging/kubernetes/hand-over/hand_over.py"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
@@ -123,6 +129,41 @@ def test_a_daemon_without_rights_and_without_the_device_serves(tmp_path: Path) -
         said = mount.log.read_text()
         assert "shares the daemon's descriptor" in said
         assert "was not notified" not in said
+
+
+def test_what_a_kubernetes_node_runs_mounts_for_one_daemon_after_the_other(tmp_path: Path) -> None:
+    notes, point, channel, log = (tmp_path / name for name in ("notes", "mnt", "channel", "log"))
+    notes.mkdir()
+    (notes / "a.txt").write_text("one")
+    state, programs = State(), list[subprocess.Popen[bytes]]()
+
+    def start(*line: str) -> "subprocess.Popen[bytes]":
+        with log.open("ab") as said:
+            programs.append(
+                subprocess.Popen(line, env=state.environ(), stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            )
+        return programs[-1]
+
+    hand_over = [sys.executable, str(HAND_OVER)]
+    try:
+        mounter = start("unshare", "--mount", *hand_over, "mount", str(point), str(channel), str(os.geteuid()))
+        for served in (1, 2):
+            command = [*hand_over, "take", str(channel), *mount_command()[:-1], "--allow-other"]
+            daemon = start(*IN_A_CONTAINER, *command, "--dir", f"notes={notes}", "{}")
+            wait_until(lambda served=served: log.read_text().count("mounted") == served, "the mount")
+            file = point / "bb-filesystem+notes+file/a.txt"
+            assert run("nsenter", "--target", str(mounter.pid), "--mount", "cat", file).out == b"one", log.read_text()
+            if served == 1:
+                daemon.kill()
+                wait_until(lambda: "the daemon has ended" in log.read_text(), "the end of the daemon")
+        mounter.terminate()
+        assert mounter.wait(BOUND) == 0, log.read_text()
+        assert daemon.wait(BOUND) == 0, log.read_text()
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait(BOUND)
+        state.remove()
 
 
 def test_a_folder_that_may_hold_the_mount_is_refused(tmp_path: Path) -> None:
