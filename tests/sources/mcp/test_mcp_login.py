@@ -378,6 +378,22 @@ async def test_registered_client(
         assert "hush" not in str(caught.value)
 
 
+async def test_secret_goes_to_the_authorization_server_of_the_client_alone(
+    serve: Serve, store: TokenStore, browser: Browser
+) -> None:
+    auth = {"clientId": "by-hand", "clientSecret": "hush-client", "issuer": "https://login.example"}
+    async with serve("oauth.py", "--client", "by-hand:hush-client", "--method", "client_secret_basic") as url:
+        with pytest.raises(Denied, match=r"another authorization server than https://login\.example \(auth\.issuer\)"):
+            await login(url, store, browser.open, auth=auth)
+        assert not browser.opened
+        assert "code" not in (await control(url))["counts"]
+        async with httpx2.AsyncClient() as client:
+            origin, _, path = url.rpartition("/")
+            resource = (await client.get(f"{origin}/.well-known/oauth-protected-resource/{path}")).json()
+        await login(url, store, browser.open, auth={**auth, "issuer": resource["authorization_servers"][0]})
+        assert (await control(url))["counts"]["code"] == 1
+
+
 @pytest.mark.semantics("S23")
 async def test_denied_and_never_answered(serve: Serve, store: TokenStore, browser: Browser) -> None:
     async with serve("oauth.py") as url:
@@ -416,6 +432,7 @@ async def test_servers_that_offer_no_login(serve: Serve, store: TokenStore, brow
         (DataSource("a", "a", "filesystem", "bb", "bb-filesystem+a+file"), "local source"),
         (source("https://h/mcp", {"clientID": "hush"}), "auth.clientID: unknown key; an MCP source has clientId"),
         (source("https://h/mcp", {"clientSecret": "hush"}), "belongs to a clientId"),
+        (source("https://h/mcp", {"issuer": "https://hush"}), "auth.issuer: belongs to a clientId"),
         (source("https://h/mcp", {"clientMetadataUrl": "http://hush/x"}), "should be an https:// URL with a path"),
         (source("https://h/mcp", {"clientMetadataUrl": "https://h/x", "clientId": "hush"}), "leave one out"),
     ],

@@ -242,17 +242,26 @@ class _Attempt:
         return httpx2.Response(401, headers={"www-authenticate": challenge}, request=request)
 
     async def _send_to_browser(self, url: str) -> None:
-        context = self._provider.context
-        if context.client_info is not None and self._place.settings.client_secret:
+        context, settings = self._provider.context, self._place.settings
+        if context.client_info is not None and settings.client_id not in (None, context.client_info.client_id):
+            raise self._elsewhere()
+        if context.client_info is not None and settings.client_secret:
             self._ways = secret_methods(context.oauth_metadata)
             context.client_info.token_endpoint_auth_method = self._ways[0]
         self._requests.require_allowed(httpx2.URL(url))
         self._loopback.expect(url)
         await self._show(url)
 
+    def _elsewhere(self) -> Denied:
+        """Return the error of a server whose authorization server is not that of the configured client."""
+        issuer = self._place.settings.issuer
+        return Denied(f"the server names another authorization server than {issuer} (auth.issuer)")
+
     def _explained(self, error: OAuthFlowError) -> BbfsError:
         """Return the error of a failed login. The SDK's own texts may quote whole answers, with tokens in them."""
         context = self._provider.context
+        if isinstance(error, OAuthRegistrationError) and self._place.settings.client_id is not None:
+            return self._elsewhere()  # the provider has dropped the client, and has tried to register another one
         if context.oauth_metadata is None and isinstance(error, OAuthRegistrationError):
             return NotSupported("the server offers no login: it names no OAuth authorization server")
         if isinstance(error, OAuthRegistrationError):
@@ -275,6 +284,7 @@ def _registered(settings: ClientSettings, redirect_uris: list[str]) -> OAuthClie
         client_secret=settings.client_secret,
         token_endpoint_auth_method=SECRET_METHODS[0] if settings.client_secret else "none",
         redirect_uris=[AnyUrl(uri) for uri in redirect_uris],
+        issuer=settings.issuer,
     )
 
 

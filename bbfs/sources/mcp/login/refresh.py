@@ -54,6 +54,7 @@ _SETTINGS = {
     "clientId": "client_id",
     "clientSecret": "client_secret",
     "clientMetadataUrl": "client_metadata_url",
+    "issuer": "issuer",
     "scope": "scope",
 }
 
@@ -64,12 +65,14 @@ class ClientSettings:
 
     client_id, client_secret: of a client that is already registered with the authorization server.
     client_metadata_url: https URL of a client metadata document, for servers that accept it as the client's id.
+    issuer: the authorization server that the client is registered with, by its issuer identifier (RFC 8414).
     scope: to request instead of the one that the server proposes.
     """
 
     client_id: str | None = None
     client_secret: str | None = None
     client_metadata_url: str | None = None
+    issuer: str | None = None
     scope: str | None = None
 
     @classmethod
@@ -91,6 +94,8 @@ class ClientSettings:
             raise ConfigError(f"sources[{source_id}].auth: has both clientId and clientMetadataUrl; leave one out")
         if "client_secret" in given and "client_id" not in given:
             raise ConfigError(f"sources[{source_id}].auth.clientSecret: belongs to a clientId")
+        if "issuer" in given and "client_id" not in given:
+            raise ConfigError(f"sources[{source_id}].auth.issuer: belongs to a clientId")
         return cls(**given)
 
     def key(self, url: str) -> LoginKey:
