@@ -13,6 +13,7 @@ QUICK = (
 )
 
 
+@pytest.mark.timeout(600)  # it starts about twenty programs
 def test_quick_scenarios_end_as_expected() -> None:
     if not SUITE.exists():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {SUITE}")
