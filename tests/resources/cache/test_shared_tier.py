@@ -59,13 +59,14 @@ async def test_everything_expires_by_itself(settings: SharedCache, server: Cache
         assert contents[1] > entries[1]
 
 
+@pytest.mark.parametrize("content", [b"same", b"same" * 8192])
 async def test_a_content_lives_as_long_as_the_last_entry_that_names_it(
-    settings: SharedCache, server: CacheServer
+    settings: SharedCache, server: CacheServer, content: bytes
 ) -> None:
     async with machines(replace(settings, longest=30.0), settings) as (short, long):
-        await short.put("test://a", b"same")
-        await long.put("test://b", b"same")
-        await short.put("test://c", b"same")
+        await short.put("test://a", content)
+        await long.put("test://b", content)
+        await short.put("test://c", content)
     assert int(server.ask("TTL", server.keys("content")[0])) > 3000
 
 

@@ -58,6 +58,15 @@ return 1
 """
 )
 
+# KEYS: content. ARGV: ms for which it has to be kept at least, ms for which it is kept otherwise, its bytes.
+KEEP = """
+local left = redis.call('PTTL', KEYS[1])
+if left >= tonumber(ARGV[1]) then return 1 end
+if left > 0 then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
+return 1
+"""
+
 # KEYS: claim. ARGV: token, ms for which no machine waits.
 RELEASE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end

@@ -51,6 +51,8 @@ UNDELIVERED = 10_000
 """Invalidations that wait for a connection; beyond that, whole sources are invalidated."""
 ASKED_TOGETHER = 1 << 20
 """Bytes of contents that one request asks for, if they are several."""
+SENT_UNASKED = 16 << 10
+"""Bytes of a content that one request may send although they are there: fewer cost less than another request."""
 THREAD_FROM = 1 << 20
 """Bytes from which digests are computed in a thread."""
 
@@ -191,8 +193,11 @@ class ValkeyTier:
         await self._run(scripts.PUT, self._keys.of(source, uri), arguments)
 
     async def _put_content(self, digest: str, content: Content, life: float) -> bool:
-        """Have the server keep a content for `life` seconds at least; send the bytes only if they are missing there."""
+        """Have the server keep a content for `life` seconds at least; send many bytes only if they are not there."""
         key, lasting = self._keys.content(digest), _ms(life + SPARE)
+        if content.size <= SENT_UNASKED:
+            data = content.read(0, content.size) or b""
+            return bool(await self._run(scripts.KEEP, [key], [_ms(life), lasting, data]))
         left = await self.server.ask(lambda client: client.pttl(key))
         if left is None:
             return False
