@@ -189,6 +189,10 @@ LIES = {
     "a range backwards": (lambda port: slots((5, 1, HOST, port)), "slots that do not exist"),
     "slots twice": (lambda port: slots((0, 9, HOST, port), (9, 16383, HOST, port)), "some of them twice"),
     "no slots": (lambda port: slots(), "no slots"),
+    "a port that does not exist": (lambda port: slots((*ALL, HOST, 1 << 40)), "port that does not exist"),
+    "a word": (lambda port: b"+OK\r\n", "another form"),
+    "words for numbers": (lambda port: b"*1\r\n*3\r\n$1\r\na\r\n_\r\n*2\r\n$1\r\nh\r\n:1\r\n", "another form"),
+    "a range without a node": (lambda port: b"*1\r\n*2\r\n:0\r\n:16383\r\n", "another form"),
     "a foreign node": (lambda port: slots((*ALL, FOREIGN, port)), f"{FOREIGN}' was announced"),
     "a foreign name": (lambda port: slots((*ALL, "localhost", port)), "'localhost' was announced"),
 }

@@ -5,21 +5,24 @@ hostile side: which nodes there may be, and how much an answer about them may sa
 """
 
 from collections import defaultdict
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from coredis import Redis
-from coredis.cluster._discovery import HASH_SLOTS, DiscoveryService
+from coredis.cluster._discovery import DiscoveryService
 from coredis.cluster._layout import ClusterLayout
 from coredis.cluster._node import ClusterNodeLocation
 from coredis.connection import BaseConnection, ClusterConnection, TCPLocation
 from coredis.pool import ClusterConnectionPool
+from coredis.response.types import ClusterNode
 
 from bbfs.model.errors import ProtocolViolation
 from bbfs.model.values import SharedCache
 from bbfs.resources.cache.shared.members import Members
 from bbfs.resources.cache.shared.pool import close_buffers, first_answer
 
+HASH_SLOTS = 16384
 MOST_NODES = 1000
 """Nodes to which one client connects; the specification of clusters has the same bound."""
 Slots = defaultdict[int, list[ClusterNodeLocation]]
@@ -80,13 +83,15 @@ class _Discovery(DiscoveryService):
         primaries: dict[TCPLocation, ClusterNodeLocation] = {}
         slots: Slots = defaultdict(list)
         end = -1
-        for (first, last), nodes in sorted(rows.items()):
+        for (first, last), nodes in rows:
             if not end < first <= last < HASH_SLOTS:
                 raise ProtocolViolation("the cluster has slots that do not exist, or some of them twice")
             end = last
             for node in nodes:  # replicas as well: one that may not be asked is reported before it is promoted
                 self._members.check(node["host"] or host)
             location = TCPLocation(nodes[0]["host"] or host, nodes[0]["port"])
+            if not 0 < location.port < 1 << 16:
+                raise ProtocolViolation("a node of the cluster has a port that does not exist")
             primary = ClusterNodeLocation(location.host, location.port, server_type="primary")
             primary = primaries.setdefault(location, primary)
             for slot in range(first, last + 1):
@@ -96,5 +101,10 @@ class _Discovery(DiscoveryService):
         return list(primaries.values()), slots
 
 
-async def _cluster_slots(client: "Redis[bytes]") -> Any:
-    return await client.cluster_slots()
+async def _cluster_slots(client: "Redis[bytes]") -> list[tuple[tuple[int, int], tuple[ClusterNode, ...]]]:
+    """Return the ranges of slots in their order, each with its nodes, the primary first. Nothing of it is checked."""
+    with suppress(AttributeError, IndexError, TypeError, ValueError):  # the library unpacks what it expects
+        rows = sorted((await client.cluster_slots()).items())
+        if all(isinstance(number, int) for ends, _ in rows for number in ends):
+            return rows
+    raise ProtocolViolation("the answer about the slots of the cluster has another form")
