@@ -1,5 +1,9 @@
 """Lists and calls the tools of sources (`bbfs tools`, `bbfs call`)."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
 import trio
 
 from bbfs.model.calls import Call, Progress, Tool
@@ -7,8 +11,10 @@ from bbfs.model.errors import DeadlineExceeded, NotSupported
 from bbfs.model.values import Loaded
 from bbfs.resources.commands import table
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
 from bbfs.sources import CanCall
 
+T = TypeVar("T")
 PIECE = 512 << 10
 """Bytes of a result in one answer."""
 LONGEST = 3600.0
@@ -44,13 +50,22 @@ async def call(
 async def _called(
     manager: ResourceManager, request: table.CallTool, replies: table.Replies[Progress | table.ResultPart | table.Piece]
 ) -> Loaded:
-    """Call a tool once. Raise BbfsError.
-
-    A progress begins the source's `timeout` again, within the bound of `LONGEST` for the whole call.
-    """
+    """Call a tool once. Raise BbfsError."""
     source = manager.tree.place((request.source,))[0]
-    if not isinstance(source.handler, CanCall):
+    handler = source.handler
+    if not isinstance(handler, CanCall):
         raise NotSupported(f"{source.data.id} has no tools")
+    asked = Call(request.tool, request.values, request.arguments, request.confirmed)
+    return await while_it_goes_on(source, partial(handler.call, asked), replies.tell)
+
+
+async def while_it_goes_on(
+    source: Source, ask: Callable[[Callable[[Progress], None]], Awaitable[T]], tell: Callable[[Progress], object]
+) -> T:
+    """Send one request to a source, in a request slot, and tell its progress. Raise BbfsError.
+
+    A progress begins the source's `timeout` again, within the bound of `LONGEST` for the whole request.
+    """
     timeout = source.data.policy.timeout
     longest = max(timeout, LONGEST)
     end = trio.current_time() + longest
@@ -58,12 +73,11 @@ async def _called(
 
         def progress(made: Progress) -> None:
             bound.deadline = min(trio.current_time() + timeout, end)
-            replies.tell(made)
+            tell(made)
 
         async with source.slots.ask():
-            asked = Call(request.tool, request.values, request.arguments, request.confirmed)
-            loaded = await source.handler.call(asked, progress)
+            answer = await ask(progress)
         source.error = None
-        return loaded
+        return answer
     within = longest if trio.current_time() >= end else timeout
     raise DeadlineExceeded(f"no answer within {within:g} s (option timeout)")

@@ -49,6 +49,7 @@ from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 from bbfs.sources.mcp.login.refresh import ClientSettings
+from bbfs.sources.mcp.passing import McpPassing
 from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
 from bbfs.sources.mcp.search import hits, proposal, proposed, server_search
 from bbfs.sources.mcp.tools import Offer
@@ -89,6 +90,8 @@ class McpHandler:
         self._tools: tuple[ToolEntry, ...] = ()
         self._tools_listed = self.source.tools == "off"
         self._prompts: tuple[PromptEntry, ...] = ()
+        self._prompts_listed = not source.prompts
+        self.passing = McpPassing(self._manager, self._id, source.tools, source.prompts, self._listed_now)
         self._offer: Offer | None = None
         self._offered: tuple[object, ...] = ()
         self._write_pattern = writing.pattern(source.write)
@@ -217,7 +220,7 @@ class McpHandler:
                 self._tools, self._tools_listed = entries.entries, True
             elif what == "prompts":
                 entries = await self._manager.list_prompts(self._id)
-                self._prompts = entries.entries
+                self._prompts, self._prompts_listed = entries.entries, True
             else:
                 entries = await self._manager.list_resource_templates(self._id)
                 self._templates = entries.entries
@@ -411,6 +414,13 @@ class McpHandler:
         if not (self._tools_listed and self._tools):
             self._tools, self._tools_listed = (await self._manager.list_tools(self._id)).entries, True
         return self._tools
+
+    async def _listed_now(self) -> tuple[tuple[ToolEntry, ...], tuple[PromptEntry, ...]]:
+        """Return the tools and prompts of the last listing, or ask the server. Raises BbfsError."""
+        tools = await self._tools_now()
+        if not self._prompts_listed:
+            self._prompts, self._prompts_listed = (await self._manager.list_prompts(self._id)).entries, True
+        return tools, self._prompts
 
     def watch(self, sink: Callable[[Change], None]) -> None:
         self._connection.changes.subscribe(sink)

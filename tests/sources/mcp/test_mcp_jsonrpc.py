@@ -17,7 +17,7 @@ from repository import ROOT
 from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.sources.mcp import require_sdk
 from bbfs.sources.mcp.client.errors import ConnectionClosed
-from bbfs.sources.mcp.client.session import MAX_ANSWERS, Peer
+from bbfs.sources.mcp.client.peer import MAX_ANSWERS, Peer
 from bbfs.sources.mcp.transport.messages import Inbox, Outbox
 
 

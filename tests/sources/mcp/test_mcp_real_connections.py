@@ -13,7 +13,7 @@ from odd_servers import Odd, exists, given_up, until
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Change, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
-from bbfs.sources.mcp.client.session import CANCEL_NOTICE
+from bbfs.sources.mcp.client.peer import CANCEL_NOTICE
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 MakeOdd = Callable[..., Odd]

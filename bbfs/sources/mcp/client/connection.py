@@ -146,7 +146,7 @@ class Connection:
         self._ping_after = ping_after
         self._spool = spool
         self._redact = server_redactor(server)
-        self._features = ClientFeatures(server_id, server.roots)
+        self.features = ClientFeatures(server_id, server.roots)
         self._announcements = Announcements(self.emit, self._missed_events)
         self._login = Login(server_id, server, settings or ClientSettings(), tokens, self._redact.learn)
         self._login_wanted = False
@@ -288,7 +288,7 @@ class Connection:
         with trio.move_on_after(self._timeout) as connecting:
             async with (
                 self._transport() as transport,
-                connected(transport, self._features, self._redact.cut) as session,
+                connected(transport, self.features, self._redact.cut) as session,
             ):
                 session.on_closed = lambda: self._lose(session, Unreachable("the connection closed"))
                 session.on_event = self._announcements.add

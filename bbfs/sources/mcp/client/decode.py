@@ -41,7 +41,7 @@ _LONGEST_PROGRESS = 500
 """Characters of the text of a progress."""
 _LONGEST_TYPE = 255
 """Characters of a media type (RFC 6838, section 4.2, has 127 for each half)."""
-_CAPABILITIES = ("resources", "tools", "prompts", "completions")
+_CAPABILITIES = ("resources", "tools", "prompts", "completions", "logging")
 _INSTRUCTIONS = 64 << 10
 _LARGEST_DATA = 1 << 20
 """Limit on the weight of `annotations`, `_meta` and `icons`, each. As JSON, such a value fits into no attribute."""

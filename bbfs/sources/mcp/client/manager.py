@@ -272,10 +272,17 @@ class MCPManager:
         _, result = await connection.request("tools/call", params, kind="call", repeatable=repeatable, progress=told)
         return result
 
-    async def get_prompt(self, server_id: str, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """Render a prompt and return the raw result. Raises BbfsError."""
+    async def get_prompt(
+        self,
+        server_id: str,
+        name: str,
+        arguments: Mapping[str, str],
+        progress: Callable[[Progress], None] | None = None,
+    ) -> dict[str, Any]:
+        """Render a prompt and return the raw result. Raises BbfsError. progress: as for `call_tool`."""
         params: dict[str, Any] = {"name": name, **({"arguments": dict(arguments)} if arguments else {})}
-        _, result = await self.connection(server_id).request("prompts/get", params, kind="read")
+        told = None if progress is None else partial(_tell_progress, progress)
+        _, result = await self.connection(server_id).request("prompts/get", params, kind="read", progress=told)
         return result
 
     async def complete(

@@ -1,14 +1,8 @@
-"""The client side of one MCP session: a JSON-RPC peer, and on it the negotiation of the version and notifications.
-
-A request waits for one event, and a transport hands an answer to that event at once: with 64 requests in flight, steps
-of the event loop bound the throughput.
-"""
+"""The client side of one MCP session: on a JSON-RPC peer, the negotiation of the version, and notifications."""
 
 import itertools
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as types
@@ -31,6 +25,7 @@ from bbfs.model.redaction import Cut
 from bbfs.sources.mcp.client.client_features import MAX_ROUNDS, ClientFeatures
 from bbfs.sources.mcp.client.decode import MAX_URI, Greeting, discovered, initialized
 from bbfs.sources.mcp.client.errors import ConnectionClosed, http_fault
+from bbfs.sources.mcp.client.peer import Params, Peer
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
 from bbfs.sources.mcp.transport.messages import Transport
 
@@ -48,159 +43,8 @@ _NO_ENTRY = (401, 403)
 """HTTP statuses of a server that wants a login or another one, whatever it is asked."""
 _FIRST_ROUND_PAUSE, _LAST_ROUND_PAUSE = 0.05, 0.25
 """Seconds before a server that needs time, not input, is asked again; doubling."""
-CANCEL_NOTICE = 5.0
-"""Seconds that telling the server of a cancelled request may take at most."""
-_ANSWER_TIMEOUT = 10.0
-"""Seconds for sending one answer to a request of the server."""
-MAX_ANSWERS = 64
-"""Answers that may wait until the server takes them. It gets none for more requests."""
-MAX_ID = 1024
-"""Characters of the id of a request of the server, which its answer repeats. It gets none for a longer one."""
-
-Params = Mapping[str, Any]
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """A request that waits for its answer. If it is done without an outcome, the connection has closed."""
-
-    done: trio.Event = field(default_factory=trio.Event)
-    outcome: dict[str, Any] | types.ErrorData | None = None
-
-
-class Peer:
-    """One end of a JSON-RPC connection. Requests may come from any task.
-
-    answer: called with the method and parameters of the server's requests; returns a result or raises MCPError.
-    notified: called with its notifications. closed: called when no more messages can come. The last two must
-    not raise. nursery: runs what sends the answers; it must end before the streams close.
-    """
-
-    def __init__(
-        self,
-        transport: Transport,
-        nursery: trio.Nursery,
-        *,
-        answer: Callable[[str, Params | None], dict[str, Any]],
-        notified: Callable[[str, Params], None],
-        closed: Callable[[], None],
-    ) -> None:
-        self._transport = transport
-        self._nursery = nursery
-        self._answer = answer
-        self._notified = notified
-        self._on_closed = closed
-        self._pending: dict[types.RequestId, _Pending] = {}
-        self._numbers = itertools.count(1)
-        self._answers: deque[dict[str, Any]] = deque()
-        self._is_answering = False
-        self._closed = False
-        self.heard_at = trio.current_time()
-        """The time of the latest message, in trio's clock."""
-        transport.inbox.take = self._take
-
-    async def run(self) -> None:
-        """Receive messages until the transport ends; then fail all requests under way."""
-        try:
-            await self._transport.inbox.ended.wait()
-        finally:
-            self._closed = True
-            for pending in self._pending.values():
-                pending.done.set()
-            self._on_closed()
-
-    async def request(
-        self,
-        method: str,
-        params: Params | None = None,
-        headers: dict[str, str] | None = None,
-        *,
-        number: types.RequestId | None = None,
-        cancellable: bool = True,
-    ) -> dict[str, Any]:
-        """Send a request and return its raw result. Raises MCPError.
-
-        headers: for transports that have them. number: the request's id, otherwise the next free one. cancellable:
-        whether the server may be notified when the caller gives up.
-        """
-        if self._closed:
-            raise ConnectionClosed
-        number = next(self._numbers) if number is None else number
-        pending = self._pending[number] = _Pending()
-        message = {"jsonrpc": "2.0", "id": number, "method": method, **({"params": params} if params else {})}
-        try:
-            await trio.lowlevel.checkpoint_if_cancelled()  # a request that was never sent needs no cancelling
-            try:
-                await self._transport.send(message, headers or {})
-                await pending.done.wait()
-            except trio.Cancelled:
-                if cancellable:
-                    with trio.CancelScope(shield=True, deadline=trio.current_time() + CANCEL_NOTICE):
-                        reason = {"requestId": number, "reason": "caller cancelled"}
-                        await self.notify("notifications/cancelled", reason)
-                raise
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            raise ConnectionClosed from None
-        finally:
-            del self._pending[number]
-        if isinstance(pending.outcome, types.ErrorData):
-            raise MCPError(pending.outcome.code, pending.outcome.message, pending.outcome.data)
-        if pending.outcome is None:
-            raise ConnectionClosed
-        return pending.outcome
-
-    async def notify(self, method: str, params: Params | None = None, headers: dict[str, str] | None = None) -> None:
-        """Send a notification. It is dropped when the connection is closed."""
-        message = {"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}
-        await self._send_if_open(message, headers)
-
-    def resolve(self, number: types.RequestId | None, outcome: dict[str, Any] | types.ErrorData) -> None:
-        """End a request under way. No-op for one that has its outcome."""
-        if isinstance(number, str):
-            with suppress(ValueError):
-                number = int(number)  # some servers write every id as a text
-        pending = self._pending.get(number) if number is not None else None
-        if pending is not None and pending.outcome is None:
-            pending.outcome = outcome
-            pending.done.set()
-
-    def _take(self, message: types.JSONRPCMessage) -> None:
-        self.heard_at = trio.current_time()
-        match message:
-            case types.JSONRPCResponse():
-                self.resolve(message.id, message.result)
-            case types.JSONRPCError():
-                self.resolve(message.id, message.error)
-            case types.JSONRPCNotification():
-                self._notified(message.method, message.params or {})
-            case types.JSONRPCRequest():
-                if len(self._answers) < MAX_ANSWERS and _is_short(message.id):
-                    self._answers.append({"jsonrpc": "2.0", "id": message.id, **self._outcome(message)})
-                    if not self._is_answering:
-                        self._is_answering = True
-                        self._nursery.start_soon(self._send_answers)
-
-    def _outcome(self, request: types.JSONRPCRequest) -> dict[str, Any]:
-        try:
-            return {"result": self._answer(request.method, request.params)}
-        except MCPError as exc:
-            return {"error": exc.error.model_dump(exclude_unset=True)}
-
-    async def _send_answers(self) -> None:
-        """Send the answers to requests of the server, one after the other."""
-        while self._answers:
-            with trio.move_on_after(_ANSWER_TIMEOUT):
-                await self._send_if_open(self._answers.popleft())
-        self._is_answering = False
-
-    async def _send_if_open(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        if not self._closed:
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._transport.send(message, headers or {})
-
-
-def _is_short(number: types.RequestId) -> bool:
-    return len(number) <= MAX_ID if isinstance(number, str) else number.bit_length() <= MAX_ID
+_LEVEL_WITHIN = 2.0
+"""Seconds for a server to take the level of its log messages."""
 
 
 class HandshakeOnly(Exception):
@@ -232,6 +76,7 @@ class McpSession:
         self._stream_numbers = itertools.count(1)
         self._progress: dict[str, Callable[[Params], None]] = {}
         self.server = Greeting()
+        self._level: str | None = None
         self._begun: dict[object, float] = {}
         self.last_used = trio.current_time()
         """The time at which a request last began or ended, in trio's clock. Pings and subscriptions do not count."""
@@ -297,7 +142,7 @@ class McpSession:
             if (rounds := rounds + 1) > MAX_ROUNDS:
                 raise NotSupported(f"the server still asks for input after {MAX_ROUNDS} answers")
             more: dict[str, Any] = {}
-            if responses := self._features.input_responses(result.get("inputRequests")):
+            if responses := await self._features.input_responses(result.get("inputRequests")):
                 more["inputResponses"] = responses
             else:
                 await trio.sleep(pause)
@@ -354,6 +199,8 @@ class McpSession:
                 types.CLIENT_INFO_META_KEY: _CLIENT,
                 types.CLIENT_CAPABILITIES_META_KEY: self._features.capabilities,
             }
+            if (level := self._features.level) is not None:
+                params["_meta"][types.LOG_LEVEL_META_KEY] = level
         cancellable = method not in _NEGOTIATION
         return await self._peer.request(method, params, headers, number=number, cancellable=cancellable)
 
@@ -427,9 +274,20 @@ class McpSession:
         server = initialized(result, HANDSHAKE_VERSIONS, self._cut)
         self._agree(server)
         await self._peer.notify("notifications/initialized", headers={MCP_PROTOCOL_VERSION_HEADER: server.version})
+        await self._follow_level()
 
     def _agree(self, server: Greeting) -> None:
         self.server, self.last_used = server, trio.current_time()
+        self._features.follow_level = self._follow_level
+
+    async def _follow_level(self) -> None:
+        """Have a server of the handshake era send the log messages that clients want."""
+        level = self._features.level
+        wanted = level is not None and level != self._level and not self.modern
+        if wanted and "logging" in self.server.capabilities:
+            self._level = level
+            with trio.move_on_after(_LEVEL_WITHIN), suppress(MCPError):
+                await self.exchange("logging/setLevel", {"level": level})
 
     def _notified(self, method: str, params: Params) -> None:
         match method:
@@ -438,8 +296,11 @@ class McpSession:
                 | "notifications/tools/list_changed"
                 | "notifications/prompts/list_changed"
             ):
-                if method.split("/")[1] in self.lists:
+                if (kind := method.split("/")[1]) in self.lists:
+                    self._features.list_changed(kind)
                     self.on_event(None)
+            case "notifications/message":
+                self._features.logged(params, self._cut)
             case "notifications/resources/updated":
                 if isinstance(uri := params.get("uri"), str) and len(uri) <= MAX_URI:
                     self.on_event(uri)
@@ -448,6 +309,8 @@ class McpSession:
                 if isinstance(number, str) and number.startswith("listen-"):
                     error = types.ErrorData(code=types.CONNECTION_CLOSED, message="the server ended the stream")
                     self._peer.resolve(number, error)
+                elif isinstance(number, str | int):
+                    self._peer.cancel_answer(number)
             case "notifications/progress":
                 token = params.get("progressToken")
                 if isinstance(token, str) and (progress := self._progress.get(token)) is not None:
