@@ -8,7 +8,7 @@ rest.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import trio
@@ -47,9 +47,15 @@ class _Look:
 
 
 class Offering:
-    """The list of one server. nursery: for the tasks that list sources. appeared: called when the list has grown."""
+    """The list of one server. nursery: for the tasks that list sources. appeared: called when the list has grown.
 
-    def __init__(self, manager: ResourceManager, nursery: trio.Nursery, appeared: Callable[[], None]) -> None:
+    wait: seconds for the sources to answer.
+    """
+
+    def __init__(
+        self, manager: ResourceManager, nursery: trio.Nursery, appeared: Callable[[], None], wait: float = WAIT
+    ) -> None:
+        self.wait = wait
         self._manager = manager
         self._nursery = nursery
         self._appeared = appeared
@@ -95,18 +101,23 @@ class Offering:
             if first not in names:
                 raise Fault("invalid_token", "the cursor belongs to a source that is not there")
             sources = sources[names.index(first) :]
+        return await self.listed(sources)
+
+    async def listed(self, sources: Iterable[Source]) -> list[tuple[Source, _Look]]:
+        """List sources, and return those that answered in time. The log names the others."""
+        sources = list(sources)
         now = trio.current_time()
         looks = {source.data.base_prefix: self._look(source) for source in sources}
-        with trio.move_on_at(now + WAIT):
+        with trio.move_on_at(now + self.wait):
             for look in looks.values():
-                if now < look.began + WAIT:  # an earlier request has waited for it already
+                if now < look.began + self.wait:  # an earlier request has waited for it already
                     await look.done.wait()
         answered: list[tuple[Source, _Look]] = []
         for source in sources:
             look = looks[source.data.base_prefix]
             if not look.done.is_set():
                 look.missed = True
-                self._note(source, f"no answer within {WAIT:g} s")
+                self._note(source, f"no answer within {self.wait:g} s")
             elif look.error is None:
                 self._problems.pop(source.data.id, None)
                 answered.append((source, look))
@@ -148,10 +159,10 @@ class Offering:
         return walk.found, walk.more and count + len(walk.found) < MOST_LISTED
 
     def _note(self, source: Source, problem: str) -> None:
-        """Log once why the list leaves a source out."""
+        """Log once why the lists leave a source out."""
         if self._problems.get(source.data.id) != problem:
             self._problems[source.data.id] = problem
-            log.warning("%s: not in the list of resources: %s", source.data.id, problem)
+            log.warning("%s: left out of the lists: %s", source.data.id, problem)
 
 
 async def _walked(source: Source) -> list[Found]:

@@ -8,8 +8,9 @@ import mcp_types as types
 import trio
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourcesListChanged
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from pydantic import ValidationError
 
 from bbfs import __version__
@@ -23,10 +24,11 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
-from bbfs.server.resource_list import Offering
-from bbfs.server.templates import complete
+from bbfs.server.gateway.relay import Relay
+from bbfs.server.gateway.requests import Gateway, prompt_error, unknown
+from bbfs.server.resource_list import WAIT, Offering
+from bbfs.server.templates import MOST_VALUES, complete
 from bbfs.server.tools import Tools, definitions
-from bbfs.serving.bounds import shortened
 from bbfs.serving.subscribers import MOST_URIS, Context, NotifyingServer, check_uri, not_found_code
 
 log = logging.getLogger(__name__)
@@ -45,17 +47,29 @@ _WRONG = (NotFound, InvalidUri, IsADirectory, NotADirectory, Fault)
 class Service(NotifyingServer[Any]):
     """The server over one ResourceManager; its tasks are in `nursery`.
 
-    depth: how far load_datasource goes down by default. most_bytes: of the contents of one answer.
+    depth: how far load_datasource goes down by default. most_bytes: of the contents of one answer. wait: seconds that a
+    list waits for the sources.
     """
 
+    notifies = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+
     def __init__(
-        self, manager: ResourceManager, nursery: trio.Nursery, *, depth: int | None = None, most_bytes: int = MAX_RESULT
+        self,
+        manager: ResourceManager,
+        nursery: trio.Nursery,
+        *,
+        depth: int | None = None,
+        most_bytes: int = MAX_RESULT,
+        wait: float = WAIT,
     ) -> None:
         self._manager = manager
         self._most_bytes = most_bytes
         self._tools = Tools(manager, depth, most_bytes)
         self._subscribers = Following(manager, nursery)
-        self._offering = Offering(manager, nursery, lambda: self._subscribers.notify(ResourcesListChanged()))
+        self._offering = Offering(manager, nursery, self._appeared, wait)
+        self._relay = Relay(nursery, self._subscribers.notify)
+        self._gateway = Gateway(manager, self._offering, self._relay, self._tools.names, most_bytes)
+        manager.changes.subscribe(self._relay.changed)
         super().__init__(
             "bbfs",
             version=__version__,
@@ -70,9 +84,14 @@ class Service(NotifyingServer[Any]):
             on_subscriptions_listen=self._listen,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            get_tool_input_schema=lambda _: None,  # else each call over HTTP would list all tools first
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
             on_completion=self._complete,
         )
         self.middleware.append(_errors_of_the_protocol)
+        self.middleware.append(self._meet)
+        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def close_streams(self) -> None:
@@ -124,11 +143,26 @@ class Service(NotifyingServer[Any]):
             annotations=_annotations(metadata.annotations),
         )
 
+    def _appeared(self) -> None:
+        """Notify clients that a source which was too slow for the lists has answered."""
+        for event in (ResourcesListChanged(), ToolsListChanged(), PromptsListChanged()):
+            self._subscribers.notify(event)
+
     # -- changes -----------------------------------------------------------------------------------------------------
+
+    async def _meet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Note what the client of a request offers to servers that have questions."""
+        self._relay.met(ctx)
+        return await call_next(ctx)
 
     async def _initialized(self, ctx: Context, _params: types.NotificationParams | None) -> None:
         """Notify a client of the handshake era of list changes from now on."""
         self._subscribers.subscriber(ctx)
+
+    async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        """Send a client of the handshake era log messages of the servers behind."""
+        self._relay.set_level(ctx, params.level)
+        return types.EmptyResult()
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Accept any URI of a source: the resource may be created later."""
@@ -156,29 +190,59 @@ class Service(NotifyingServer[Any]):
 
     # -- tools and completion ----------------------------------------------------------------------------------------
 
-    async def _list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         sources = self._manager.sources.values()
         written = [source.data.id for source in sources if source.writes is not None]
-        return types.ListToolsResult(tools=definitions([source.data.id for source in sources], written))
+        own = definitions([source.data.id for source in sources], written)
+        tools, cursor = await self._gateway.tools(ctx, own, params.cursor if params is not None else None)
+        if self._gateway.has_tools:  # their tools may change
+            return types.ListToolsResult(tools=tools, next_cursor=cursor, ttl_ms=0)
+        return types.ListToolsResult(tools=tools, next_cursor=cursor)
 
-    async def _call_tool(self, _ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         try:
-            return await self._tools.call(params.name, params.arguments)
+            if params.name in self._tools.names:
+                return await self._tools.call(params.name, params.arguments)
+            return await self._gateway.call_tool(ctx, params)
         except KeyError:
-            raise MCPError(types.INVALID_PARAMS, f"no tool {shortened(params.name)!r}") from None
+            raise unknown("tool", params.name) from None
+
+    async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        prompts, cursor = await self._gateway.prompts(ctx, params.cursor if params is not None else None)
+        return types.ListPromptsResult(prompts=prompts, next_cursor=cursor)
+
+    async def _get_prompt(
+        self, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult | types.InputRequiredResult:
+        try:
+            return await self._gateway.get_prompt(ctx, params)
+        except KeyError:
+            raise unknown("prompt", params.name) from None
+        except BbfsError as error:
+            raise prompt_error(error) from error
 
     async def _complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        if not isinstance(params.ref, types.ResourceTemplateReference):
-            raise MCPError(types.INVALID_PARAMS, "there are no prompts to complete")
         context = (params.context.arguments if params.context is not None else None) or {}
-        argument = params.argument
-        check_uri(params.ref.uri, argument.value, *context.values())
+        ref, argument = params.ref, params.argument
         try:
-            found = await complete(self._manager, params.ref.uri, argument.name, argument.value, context)
+            if isinstance(ref, types.ResourceTemplateReference):
+                check_uri(ref.uri, argument.value, *context.values())
+                found = await complete(self._manager, ref.uri, argument.name, argument.value, context)
+            else:
+                check_uri(argument.value, *context.values())
+                found = await self._gateway.complete(ref.name, argument.name, argument.value, context)
+        except KeyError:
+            raise unknown("prompt", ref.name if isinstance(ref, types.PromptReference) else "") from None
         except BbfsError as error:
             code = types.INVALID_PARAMS if isinstance(error, _WRONG) else types.INTERNAL_ERROR
             raise MCPError(code, str(error), described(error)) from error
-        return types.CompleteResult(completion=types.Completion(values=list(found.values), has_more=found.more))
+        return types.CompleteResult(
+            completion=types.Completion(
+                values=list(found.values[:MOST_VALUES]), has_more=found.more or len(found.values) > MOST_VALUES
+            )
+        )
 
 
 async def _errors_of_the_protocol(ctx: Context, call_next: CallNext) -> HandlerResult:

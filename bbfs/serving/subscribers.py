@@ -17,7 +17,13 @@ from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
+from mcp.shared.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, SubscriptionsListenRequestParams, SubscriptionsListenResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -52,7 +58,7 @@ class Subscriber:
 
     def offer(self, event: ServerEvent) -> None:
         """Queue an event, if this client has subscribed to it."""
-        if isinstance(event, ResourcesListChanged) or (isinstance(event, ResourceUpdated) and event.uri in self.uris):
+        if not isinstance(event, ResourceUpdated) or event.uri in self.uris:
             self._queue.offer(event)
 
     async def run(self) -> None:
@@ -60,10 +66,15 @@ class Subscriber:
         with self.scope:
             while True:
                 for event in await self._queue.take():
-                    if isinstance(event, ResourceUpdated):
-                        await self._connection.send_resource_updated(event.uri)
-                    else:
-                        await self._connection.send_resource_list_changed()
+                    match event:
+                        case ResourceUpdated():
+                            await self._connection.send_resource_updated(event.uri)
+                        case ResourcesListChanged():
+                            await self._connection.send_resource_list_changed()
+                        case ToolsListChanged():
+                            await self._connection.send_tool_list_changed()
+                        case PromptsListChanged():
+                            await self._connection.send_prompt_list_changed()
 
 
 class Subscribers:
@@ -99,7 +110,7 @@ class Subscribers:
 
     def subscriber(self, ctx: Context) -> Subscriber:
         """Return the subscriber of a request's connection. From the first call on it is notified of list changes."""
-        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage] - see above
+        connection = connection_of(ctx)
         subscriber = connection.state.get(_STATE_KEY)
         if subscriber is None:
             subscriber = connection.state[_STATE_KEY] = Subscriber(connection)
@@ -160,6 +171,11 @@ class Subscribers:
         subscriber.uris.clear()
 
 
+def connection_of(ctx: Context) -> Connection:
+    """Return the connection of a request. Its `exit_stack` runs at its end."""
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage] - see above
+
+
 def check_uri(*uris: str) -> None:
     """Raise MCPError for a URI of more than `LONGEST_URI` characters."""
     if any(len(uri) > LONGEST_URI for uri in uris):
@@ -167,7 +183,12 @@ def check_uri(*uris: str) -> None:
 
 
 class NotifyingServer(Server[LifespanT]):
-    """The SDK's low-level server, which says that it notifies of list changes over HTTP, too."""
+    """The SDK's low-level server, which says that it notifies of list changes over HTTP, too.
+
+    notifies: of which lists.
+    """
+
+    notifies = NotificationOptions(resources_changed=True)
 
     def create_initialization_options(
         self,
@@ -176,7 +197,7 @@ class NotifyingServer(Server[LifespanT]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         return super().create_initialization_options(
-            notification_options or NotificationOptions(resources_changed=True), experimental_capabilities, extensions
+            notification_options or self.notifies, experimental_capabilities, extensions
         )
 
 

@@ -63,7 +63,6 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ab
 
     It waits for all sources: several servers that start on a busy machine take more than five seconds.
     """
-    monkeypatch.setattr("bbfs.server.resource_list.WAIT", BOUND)
     monkeypatch.setattr("bbfs.server.following.CONFIRMED_WITHIN", BOUND)
 
     @asynccontextmanager
@@ -72,7 +71,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ab
         written.write_text(config_text(tables, {}))
         config = load_config(str(written), environ={})
         async with resource_manager(config, compose(config)) as manager, trio.open_nursery() as nursery:
-            yield Service(manager, nursery, **options)
+            yield Service(manager, nursery, **{"wait": BOUND, **options})
             nursery.cancel_scope.cancel()
 
     return open_service

@@ -90,16 +90,18 @@ async def test_what_cannot_be_followed(service: Callable[..., Any], local: Path)
 
 
 async def test_a_source_that_answers_late_joins_the_list(
-    service: Callable[..., Any], local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Callable[..., Any], local: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("bbfs.server.resource_list.WAIT", 2.0)  # enough for the folder on a busy machine
     go = tmp_path / "go"
     waiting = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
     kb = forked("-m", "bbfs.knowledge", "serve", "--db", tmp_path / "late.sqlite", "--create")
     start = f"{waiting}os.execv({kb[0]!r}, {kb!r})"
     with trio.fail_after(BOUND):
         async with (
-            service(folder("local", local), mcp("late", [sys.executable, "-c", start], tools="off")) as served,
+            # Two seconds are enough for the folder on a busy machine.
+            service(
+                folder("local", local), mcp("late", [sys.executable, "-c", start], tools="off"), wait=2.0
+            ) as served,
             subscribed(served, "legacy", set(), lists_first=True) as (client, told),
         ):
             before = {resource.uri for resource in (await client.list_resources()).resources}

@@ -178,7 +178,7 @@ async def test_all_resources_of_all_sources(
                 assert len(page.resources) <= 200
             assert len(uris) == len(set(uris)) == len(FILES) + 450 + 6 + 5 + 452
             assert {f"bb-filesystem+local+file:./{name}" for name in FILES} <= set(uris)
-            assert "gone: not in the list of resources: " in caplog.text
+            assert "gone: left out of the lists: " in caplog.text
 
             templates = (await client.list_resource_templates()).resource_templates
             assert {each.uri_template for each in templates} >= {

@@ -8,8 +8,8 @@ from typing import Any
 import trio
 from mcp import Client
 from mcp.client.session import IncomingMessage
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_types import ResourceListChangedNotification, ResourceUpdatedNotification
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, ToolsListChanged
+from mcp_types import ResourceListChangedNotification, ResourceUpdatedNotification, ToolListChangedNotification
 
 
 class Announced:
@@ -41,6 +41,8 @@ class Announced:
             self.send.send_nowait(ResourcesListChanged())
         elif isinstance(message, ResourceUpdatedNotification):
             self.send.send_nowait(ResourceUpdated(message.params.uri))
+        elif isinstance(message, ToolListChangedNotification):
+            self.send.send_nowait(ToolsListChanged())
 
 
 @asynccontextmanager
@@ -60,7 +62,9 @@ async def subscribed(
             return
 
         async def listen(task_status: trio.TaskStatus[None]) -> None:
-            async with client.listen(resources_list_changed=True, resource_subscriptions=sorted(uris)) as events:
+            async with client.listen(
+                resources_list_changed=True, tools_list_changed=True, resource_subscriptions=sorted(uris)
+            ) as events:
                 task_status.started()
                 async for event in events:
                     announced.send.send_nowait(event)

@@ -19,7 +19,8 @@ Examples:
   claude mcp add bbfs -- bbfs serve --dir notes=~/notes
 
 \b
-Tools of the server: load_datasource, load_resources. All resources are there under their bbfs URIs as well.
+Tools of the server: load_datasource, load_resources and others, and those of the MCP servers among the sources, as
+SOURCE_NAME. All resources are there under their bbfs URIs as well.
 """
 
 

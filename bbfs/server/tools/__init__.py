@@ -1,6 +1,6 @@
 """The tools of the server: definitions and calls."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 import mcp_types as types
@@ -85,6 +85,11 @@ class Tools:
             write_resources.WRITE: (write_resources.WriteArguments, writings.write),
             write_resources.REMOVE: (write_resources.RemoveArguments, writings.remove),
         }
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all tools that such a server may have."""
+        return self._answers.keys()
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
         """Call a tool. Wrong arguments are explained in the result, for the model to read. Raises KeyError."""

@@ -1,0 +1,131 @@
+"""Results of tools and prompts of the servers behind this one, with URIs that this server loads."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mcp_types as types
+
+from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.model.uri import encodable, source_uri
+from bbfs.resources.source import Source
+from bbfs.server.gateway.entries import characters, fits, validated
+
+MOST_BLOCKS = 10_000
+"""Blocks of a result, or messages of a prompt."""
+_OF_THE_PROTOCOL = "io.modelcontextprotocol/"
+"""What the names of metadata begin with that concern the connection to the server behind alone."""
+_WEB = ("https:", "http:")
+
+
+def tool_result(source: Source, raw: Mapping[str, Any], version: str, most: int) -> types.CallToolResult:
+    """Return the result of a tool. most: characters of it as JSON. Raise TooLarge, ProtocolViolation."""
+    content = _list(raw.get("content"), "content")
+    result: dict[str, Any] = {
+        "content": [_block(source, each) for each in content],
+        "isError": raw.get("isError") is True,
+    }
+    if "structuredContent" in raw and raw["structuredContent"] is not None:
+        result["structuredContent"] = raw["structuredContent"]
+    return _fitting("tools/call", types.CallToolResult, {**result, **_meta(raw)}, version, most)
+
+
+def prompt_result(source: Source, raw: Mapping[str, Any], version: str, most: int) -> types.GetPromptResult:
+    """Return a rendered prompt. most: characters of it as JSON. Raise TooLarge, ProtocolViolation."""
+    messages = _list(raw.get("messages"), "messages")
+    result: dict[str, Any] = {"messages": [_message(source, each) for each in messages], **_meta(raw)}
+    if isinstance(description := raw.get("description"), str):
+        result["description"] = description
+    return _fitting("prompts/get", types.GetPromptResult, result, version, most)
+
+
+def _fitting(method: str, model: Any, result: dict[str, Any], version: str, most: int) -> Any:
+    """Return a result for clients of a version of the protocol.
+
+    A block that the version does not have becomes a text of its JSON, and structured content that is no object is left
+    out where only objects may be. (A text of the result repeats it, as the protocol says.)
+    """
+    if characters(result, most) > most:
+        raise TooLarge(f"a result that is too large; one answer has at most {most} characters (--max-result)")
+    changes: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = (
+        lambda given: given,
+        _without_values,
+        lambda given: _texts_only(method, given, version),
+        lambda given: _texts_only(method, _without_values(given), version),
+    )
+    for change in changes:
+        changed = change(result)
+        if fits(method, version, changed) and (found := validated(model, changed)) is not None:
+            return found
+    raise ProtocolViolation(f"an answer to {method} that does not fit the protocol")
+
+
+def _without_values(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key not in ("structuredContent", "_meta")}
+
+
+def _texts_only(method: str, result: dict[str, Any], version: str) -> dict[str, Any]:
+    """Return a result whose unfit blocks are texts."""
+
+    def fitted(block: Any) -> Any:
+        if fits("tools/call", version, {"content": [block]}):
+            return block
+        return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
+
+    if method == "tools/call":
+        return {**result, "content": [fitted(block) for block in result["content"]]}
+    return {**result, "messages": [{**each, "content": fitted(each["content"])} for each in result["messages"]]}
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ProtocolViolation(f"a result whose {name} is no list")
+    if len(value) > MOST_BLOCKS:
+        raise TooLarge(f"a result of {len(value)} parts, more than {MOST_BLOCKS}")
+    return value
+
+
+def _message(source: Source, message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise ProtocolViolation("a prompt with a message that is no object")
+    role = "assistant" if message.get("role") == "assistant" else "user"
+    return {"role": role, "content": _block(source, message.get("content"))}
+
+
+def _block(source: Source, block: Any) -> Any:
+    """Return a block of content, with a URI that this server loads in a link and an embedded resource."""
+    if not isinstance(block, dict):
+        return block
+    resource = block.get("resource")
+    if block.get("type") == "resource_link":
+        return {**block, **_uri(source, block)}
+    if block.get("type") == "resource" and isinstance(resource, dict):
+        return {**block, "resource": {**resource, **_uri(source, resource)}}
+    return block
+
+
+def _uri(source: Source, holder: Mapping[str, Any]) -> dict[str, str]:
+    """Return the URI of a resource under its bbfs URI.
+
+    An address in the web stays as it is unless the server lists it: clients load it themselves, as the protocol says.
+    """
+    uri = holder.get("uri")
+    if not isinstance(uri, str) or not encodable(uri):
+        return {}
+    if uri.startswith(_WEB):
+        record = source.catalog.record(uri)
+        if record is None or not record.path:
+            return {}
+    return {"uri": source_uri(source.data.base_prefix, uri)}
+
+
+def _meta(raw: Mapping[str, Any]) -> dict[str, Any]:
+    meta = raw.get("_meta")
+    kept = (
+        {key: value for key, value in meta.items() if not key.startswith(_OF_THE_PROTOCOL)}
+        if isinstance(meta, dict)
+        else {}
+    )
+    return {"_meta": kept} if kept else {}

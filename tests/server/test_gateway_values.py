@@ -1,0 +1,86 @@
+"""Names of tools of servers behind `bbfs serve`, and the bounds of what these servers say."""
+
+import re
+from typing import Any
+
+import mcp_types as types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bbfs.server.gateway.entries import LARGEST, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_ICONS, entry_of
+from bbfs.server.gateway.names import LONGEST, Names
+
+_SOURCE = st.from_regex(r"[a-c][a-c._-]{0,5}", fullmatch=True)
+_NAME = st.one_of(st.text("abc_", min_size=1, max_size=6), st.text(min_size=1, max_size=80))
+SCHEMA = {"type": "object", "properties": {}}
+
+
+@given(st.lists(st.tuples(_SOURCE, _NAME), min_size=2, max_size=6, unique=True))
+def test_no_two_tools_share_a_name(found: list[tuple[str, str]]) -> None:
+    names = Names({source: source for source, _ in found}, ("a_b",))
+    public = [names.public(*each) for each in found]
+    assert len(set(public)) == len(public)
+    assert "a_b" not in public
+    for (source, _), name in zip(found, public, strict=True):
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
+        assert source in names.sources_of(name)
+
+
+@given(_SOURCE, _NAME, st.lists(_SOURCE, max_size=3))
+def test_a_name_is_plain_or_marked(source: str, name: str, others: list[str]) -> None:
+    public = Names({each: each for each in (source, *others)}).public(source, name)
+    assert public == f"{source}_{name}" or re.search(r"_[0-9a-f]{8}$", public)
+
+
+def test_names_by_example() -> None:
+    names = Names({"git": "git", "git_hub": "git_hub", "a.b": "a.b", "n1": "same", "n2": "same"}, ("git_grep",))
+    assert names.public("git", "log") == "git_log"
+    assert names.public("git_hub", "x") == "git_hub_x"
+    assert re.fullmatch(r"git_hub_x_[0-9a-f]{8}", names.public("git", "hub_x"))
+    assert re.fullmatch(r"git_grep_[0-9a-f]{8}", names.public("git", "grep"))
+    assert re.fullmatch(r"git_l_g_[0-9a-f]{8}", names.public("git", "l g"))
+    assert re.fullmatch(r"a_b_c_[0-9a-f]{8}", names.public("a.b", "c"))
+    assert re.fullmatch(r"git_c_0123abcd_[0-9a-f]{8}", names.public("git", "c_0123abcd"))
+    assert names.public("n1", "t") != names.public("n2", "t")
+    long = [names.public("git", "x" * 70 + end) for end in "ab"]
+    assert len({*long}) == 2
+    assert {len(each) for each in long} == {LONGEST}
+
+
+def tool(version: str = "2025-11-25", **fields: Any) -> types.Tool | None:
+    return entry_of("tools", types.Tool, {"name": "t", "inputSchema": SCHEMA, **fields}, "s_t", version)
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"])
+def test_an_entry_keeps_what_fits(version: str) -> None:
+    whole = {"title": "T", "description": "d", "annotations": {"readOnlyHint": True}, "outputSchema": SCHEMA}
+    found = tool(version, **whole, icons=[{"src": "https://x/y.png"}], _meta={"a": 1})
+    assert found is not None
+    assert (found.name, found.description, found.input_schema, found.meta) == ("s_t", "d", SCHEMA, {"a": 1})
+    assert found.annotations is not None
+    assert found.annotations.read_only_hint
+
+
+def test_an_entry_loses_only_what_does_not_fit() -> None:
+    found = tool(annotations={"readOnlyHint": "of course"}, outputSchema=SCHEMA)
+    assert found is not None
+    assert found.annotations is None
+    assert found.output_schema == SCHEMA
+    array = {"type": "array"}
+    assert (earlier := tool("2025-06-18", outputSchema=array)) is not None
+    assert earlier.output_schema is None
+    assert (modern := tool("2026-07-28", outputSchema=array)) is not None
+    assert modern.output_schema == array
+
+
+def test_an_entry_is_bounded() -> None:
+    icons = [{"src": src} for src in ("javascript:x", "data:" + "x" * 100_000, *[f"https://{n}" for n in range(99)])]
+    found = tool(title="\x1b[31m" + "t" * 1000, description="d" * 100_000, icons=icons)
+    assert found is not None
+    assert found.title is not None
+    assert "\x1b" not in found.title
+    assert len(found.title) == LONGEST_TITLE
+    assert len(found.description or "") == LONGEST_DESCRIPTION
+    assert [icon.src for icon in found.icons or ()] == [f"https://{n}" for n in range(MOST_ICONS)]
+    assert tool(inputSchema={**SCHEMA, "description": "x" * LARGEST}) is None
