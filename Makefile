@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench agents beside soak endurance kills faults saves hostile passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
+.PHONY: demo test tests check bench agents beside soak endurance kills faults saves hostile compare-gateway passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -58,6 +58,9 @@ saves: $(SAVES)  ## every way in which programs save, in every source that is wr
 
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (36 minutes), and a table of what each of them cost
 	scripts/hostile
+
+compare-gateway: $(TEST)  ## the answers of MCP servers directly and behind bbfs serve (half a minute); differences that are no rule of docs/serve.md fail
+	PYTHONPATH=tests/support .venv/bin/python tests/support/compared_gateway.py
 
 passed: $(TEST)  ## a million random operations on a passed folder, compared with a plain directory (some minutes)
 	BBFS_PASSED_OPERATIONS=1000000 .venv/bin/pytest tests/vfs/test_passthrough.py -k random -q -n 0
