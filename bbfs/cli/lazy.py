@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import trio
 
     from bbfs import config
+    from bbfs.cli.commands import questions
     from bbfs.cli.commands.searching import grep_run
     from bbfs.cli.commands.service import systemd, units
     from bbfs.cli.operands import control_client, direct, file_writing, mounted, operand
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from bbfs.sources.content import fd
     from bbfs.sources.content import memory as memory_content
     from bbfs.sources.http import addresses
+    from bbfs.sources.mcp import arguments as tool_arguments
     from bbfs.sources.mcp.login import browser as login
     from bbfs.sources.mcp.login import token_store
 
@@ -65,6 +67,7 @@ MODULES = {
     "platformdirs": "platformdirs",
     "tomlkit": "tomlkit",
     "trio": "trio",
+    "questions": "bbfs.cli.commands.questions",
     "grep_run": "bbfs.cli.commands.searching.grep_run",
     "systemd": "bbfs.cli.commands.service.systemd",
     "units": "bbfs.cli.commands.service.units",
@@ -107,6 +110,7 @@ MODULES = {
     "fd": "bbfs.sources.content.fd",
     "memory_content": "bbfs.sources.content.memory",
     "addresses": "bbfs.sources.http.addresses",
+    "tool_arguments": "bbfs.sources.mcp.arguments",
     "login": "bbfs.sources.mcp.login.browser",
     "token_store": "bbfs.sources.mcp.login.token_store",
     "source_options": "bbfs.sources.options",

@@ -1,6 +1,7 @@
-"""The tools of a source, and calls of them. All values are frozen."""
+"""The tools of a source, and calls of them. All values are frozen, but for the time of a user."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -52,3 +53,31 @@ class Progress:
     done: float
     total: float | None = None
     text: str | None = None
+
+
+class UserTime:
+    """Stops the deadlines of calls while their user answers a question."""
+
+    def __init__(self) -> None:
+        self._calls: dict[object, Callable[[bool], None]] = {}
+
+    @contextmanager
+    def counted(self, stop: Callable[[bool], None]) -> Iterator[None]:
+        """Have `stop` called with True when a question begins during the block, and with False after the answer."""
+        call = object()
+        self._calls[call] = stop
+        try:
+            yield
+        finally:
+            del self._calls[call]
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the deadlines of all calls during the block. There is one question at a time."""
+        for stop in tuple(self._calls.values()):
+            stop(True)
+        try:
+            yield
+        finally:
+            for stop in tuple(self._calls.values()):
+                stop(False)

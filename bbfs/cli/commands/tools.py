@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -25,6 +26,7 @@ from bbfs.resources.commands.requests.tools import CallTool, Piece, ResultPart, 
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.access import SourceTree
+    from bbfs.cli.operands.direct import DirectTree
     from bbfs.cli.operands.operand import Trees
 
 TOOL_FAILED = 3
@@ -182,7 +184,8 @@ def _summary(tool: Tool) -> str:
 def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], given: str | None, yes: bool) -> None:
     """Call TOOL of SOURCE once and print its result.
 
-    A tool that does not declare to be read-only asks first, or needs --yes.
+    A tool that does not declare to be read-only asks first, or needs --yes. On a terminal, you answer what the server
+    asks meanwhile; without one, or through a mount, such a call fails.
     """
     values, arguments = _values(pairs), _given(given)
     progress = ProgressLines(quiet=choice.verbosity.quiet)
@@ -199,6 +202,8 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
 
     async def work(opened: "Trees") -> None:
         target = await opened.target(source)
+        if target.tree.mount is None and _has_terminal():
+            cast("DirectTree", target.tree).attach(partial(lazy.questions.TerminalAudience, begin=opened.progress.end))
         directory = await target.directory()
         if directory is None:
             raise NotFound(f"{source} names no source; 'bbfs tools {source}' lists those that have tools")
@@ -257,9 +262,14 @@ def _given(text: str | None) -> dict[str, Any]:
 def _confirmed(tool: str) -> bool:
     """Ask on a terminal. Raise click.UsageError without a terminal."""
     name = output.printable(tool)
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _has_terminal():
         raise click.UsageError(f"{name} does not declare to be read-only: it needs --yes")
     return click.confirm(f"{name} may change or destroy something. Call it?", err=True, abort=True)
+
+
+def _has_terminal() -> bool:
+    """Return whether the user can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @dataclass(slots=True)

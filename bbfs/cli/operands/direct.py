@@ -20,18 +20,21 @@ from bbfs.cli.operands.access import (
     with_pending,
 )
 from bbfs.cli.operands.rule import Path, components, path_by_rule
+from bbfs.model.calls import UserTime
 from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, ReadOnly, Unreachable
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.versions import Labels
 from bbfs.resources.commands.requests import Request, unheard
 from bbfs.resources.commands.requests.finding import Search
 from bbfs.resources.commands.requests.writing import Put, Remove
+from bbfs.sources.gateway import IsMcpServer
 
 if TYPE_CHECKING:
     from bbfs.model.values import Content
     from bbfs.resources.catalog.record import Node, Record
     from bbfs.resources.manager import ResourceManager
     from bbfs.resources.source import Source
+    from bbfs.sources.gateway import Audience
 
 A = TypeVar("A")
 _CHUNK = 1 << 20
@@ -45,13 +48,20 @@ class DirectTree:
     def __init__(self, manager: "ResourceManager") -> None:
         self.mount: str | None = None
         self.manager = manager
+        self._user_time = UserTime()
 
     async def ask(self, request: Request[A], hear: Callable[[A], object] | None = None) -> None:
         asked: object = request
         if isinstance(asked, Search) and self.manager.index is not None:
             with suppress(Unreachable):  # the task that writes the index reports it
                 await self.manager.index.open()  # until then, no source counts as indexed
-        await lazy.answers.ask(self.manager, request, hear or unheard)
+        await lazy.answers.ask(self.manager, request, hear or unheard, self._user_time)
+
+    def attach(self, audience: "Callable[[str, UserTime], Audience]") -> None:
+        """Have servers ask the user. audience: returns the user as a source with this name sees one."""
+        for source in self.manager.sources.values():
+            if isinstance(source.handler, IsMcpServer):
+                source.handler.passing.attach(audience(source.data.name, self._user_time))
 
     def has(self, path: str) -> bool:
         return True

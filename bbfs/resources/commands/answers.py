@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from bbfs.model.calls import UserTime
 from bbfs.model.errors import NotSupported
 from bbfs.resources.commands import table
 from bbfs.resources.commands.calls import call, tools
@@ -36,8 +37,16 @@ ANSWERS: Mapping[type[table.Request[Any]], Answering] = {
 }
 
 
-async def ask(manager: ResourceManager, request: table.Request[A], hear: Callable[[A], object] = table.unheard) -> None:
-    """Ask the sources of a manager, and have `hear` called with each answer. Raise BbfsError."""
+async def ask(
+    manager: ResourceManager,
+    request: table.Request[A],
+    hear: Callable[[A], object] = table.unheard,
+    user_time: UserTime | None = None,
+) -> None:
+    """Ask the sources of a manager, and have `hear` called with each answer. Raise BbfsError.
+
+    user_time: of the user, whom a source may ask something meanwhile.
+    """
     answering = ANSWERS.get(type(request))
     if answering is None:
         raise NotSupported(f"only a mount answers the request {request.name!r}")
@@ -48,7 +57,7 @@ async def ask(manager: ResourceManager, request: table.Request[A], hear: Callabl
     def tell(answer: A) -> None:
         hear(answer)
 
-    await answering(manager, request, table.Replies(give, tell))
+    await answering(manager, request, table.Replies(give, tell, user_time or UserTime()))
 
 
 async def asked(manager: ResourceManager, request: table.Request[A]) -> list[A]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 import trio
 
-from bbfs.model.calls import Call, Progress, Tool
+from bbfs.model.calls import Call, Progress, Tool, UserTime
 from bbfs.model.errors import DeadlineExceeded, NotSupported
 from bbfs.model.values import Loaded
 from bbfs.resources.commands import table
@@ -56,27 +57,36 @@ async def _called(
     if not isinstance(handler, CanCall):
         raise NotSupported(f"{source.data.id} has no tools")
     asked = Call(request.tool, request.values, request.arguments, request.confirmed)
-    return await while_it_goes_on(source, partial(handler.call, asked), replies.tell)
+    return await while_it_goes_on(source, partial(handler.call, asked), replies.tell, replies.user_time)
 
 
 async def while_it_goes_on(
-    source: Source, ask: Callable[[Callable[[Progress], None]], Awaitable[T]], tell: Callable[[Progress], object]
+    source: Source,
+    ask: Callable[[Callable[[Progress], None]], Awaitable[T]],
+    tell: Callable[[Progress], object],
+    user_time: UserTime | None = None,
 ) -> T:
     """Send one request to a source, in a request slot, and tell its progress. Raise BbfsError.
 
-    A progress begins the source's `timeout` again, within the bound of `LONGEST` for the whole request.
+    A progress begins the source's `timeout` again, within the bound of `LONGEST` for the whole request; so does the
+    answer of a user. user_time: of the user, whose time to think does not count.
     """
     timeout = source.data.policy.timeout
     longest = max(timeout, LONGEST)
     end = trio.current_time() + longest
     with source.waiters, trio.move_on_after(timeout) as bound:
 
+        def stop(is_stopped: bool) -> None:
+            bound.deadline = inf if is_stopped else min(trio.current_time() + timeout, end)
+
         def progress(made: Progress) -> None:
-            bound.deadline = min(trio.current_time() + timeout, end)
+            if bound.deadline != inf:
+                stop(False)
             tell(made)
 
-        async with source.slots.ask():
-            answer = await ask(progress)
+        with (user_time or UserTime()).counted(stop):
+            async with source.slots.ask():
+                answer = await ask(progress)
         source.error = None
         return answer
     within = longest if trio.current_time() >= end else timeout

@@ -144,6 +144,14 @@ def call_arguments(tool: ToolEntry, texts: Mapping[str, Sequence[str]], given: M
     return _converted(tool, {name: each for name, each in texts.items() if name in known}, given, problems)
 
 
+def value(schema: Mapping[str, Any], text: str, root: Mapping[str, Any]) -> Any:
+    """Return the value of one argument from its text. Raises InvalidUri."""
+    try:
+        return _value(schema, [text], root, 0, _Steps())
+    except _Misfit as misfit:
+        raise InvalidUri(f"should be {misfit}, not {_shown(text)}") from None
+
+
 def _converted(
     tool: ToolEntry, texts: Mapping[str, Sequence[str]], given: Mapping[str, Any], problems: list[str]
 ) -> dict[str, Any]:

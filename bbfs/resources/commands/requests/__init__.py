@@ -4,9 +4,10 @@ A command that asks a mount imports its own request alone; `bbfs.resources.comma
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
+from bbfs.model.calls import UserTime
 from bbfs.resources.commands.encoding import decoded, encoded
 
 A = TypeVar("A", covariant=True)
@@ -37,11 +38,12 @@ class Request(Generic[A]):
 class Replies(Generic[T]):
     """Takes the answers to one request. give: waits until the client has room.
 
-    tell: for progress and changes. It never waits, and a slow client misses some.
+    tell: for progress and changes. It never waits, and a slow client misses some. user_time: of the user of the client.
     """
 
     give: Callable[[T], Awaitable[None]]
     tell: Callable[[T], None]
+    user_time: UserTime = field(default_factory=UserTime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ MAX_ROUNDS = 10
 """Times that a server may ask for input for one request; other clients have the same bound."""
 _WITHOUT = {
     "sampling/createMessage": "bbfs has no language model",
-    "elicitation/create": "a file system cannot ask its user questions",
+    "elicitation/create": "a file system cannot ask its user questions; `bbfs call --config FILE`, on a terminal, can",
     "roots/list": "the source has no roots configured",
 }
 _PASSED = ("sampling/createMessage", "elicitation/create")
