@@ -7,6 +7,19 @@ from targets import TARGETS, Target
 
 FOUND = [
     ("cursors", b"[" * 100_000),
+    ("mail", b"Content-Type: text/plain; charset=\xff\n\n\xff"),
+    ("rich-text", rb"{\rtf1\ansicpg1 a}"),
+    (
+        "open-documents",  # a name that is not in the encoding that it states
+        b"PK\1\2\x14\0\x14\0\0\x08"
+        + bytes(18)
+        + b"\1"
+        + bytes(17)
+        + b"\xffPK\5\6"
+        + bytes(4)
+        + b"\1\0\1\0/"
+        + bytes(9),
+    ),
     ("host-files", b'{"mcpServers": {"a": {"command": [], "args": 1}}}'),
     ("host-files", b'{"mcpServers": {"a": {"command": "x", "env_vars": 1, "env_keys": true}}}'),
     ("host-files", b'{"projects": {"/": {"mcpServers": {}, "disabledMcpServers": 1}}}'),

@@ -88,28 +88,29 @@ def _headers(message: Message) -> Iterator[str]:
 
 
 def _header(message: Message, name: str) -> str:
-    """Return the value of a header in one line, with its encoded words (RFC 2047) as characters."""
+    """Return the value of a header, or of all headers of this name, in one line."""
     values = [str(value)[:LONGEST_HEADER] for value in message.get_all(name, [])[:10]]
-    return " ".join(" ".join(_decoded_words(value)) for value in values)
+    return " ".join(map(decoded_words, values))
 
 
-def _decoded_words(value: str) -> list[str]:
+def decoded_words(value: str) -> str:
+    """Return the value of a header in one line, with its encoded words (RFC 2047) as characters."""
     try:
         pieces = decode_header(value)
     except (ValueError, MessageError):  # base64 that is none
-        return value.split()
+        return " ".join(value.split())
     words = [decoded(piece, charset) if isinstance(piece, bytes) else piece for piece, charset in pieces]
     # Bytes that are not ASCII come as halves of surrogate pairs.
-    return decoded("".join(words).encode("utf-8", "surrogateescape")).split()
+    return " ".join(decoded("".join(words).encode("utf-8", "surrogateescape")).split())
 
 
 def _texts(part: Message, attached: list[str], depth: int) -> Iterator[str]:
     """Yield the texts of a part and of those in it. attached: gets a line for each part that is shown by its name."""
     if depth > DEEPEST:
         raise TooLarge("nested too deeply")
-    kind, payload = part.get_content_type(), part.get_payload()
-    if isinstance(payload, list):
-        parts = [each for each in payload if isinstance(each, Message)]
+    kind = part.get_content_type()
+    if part.is_multipart():
+        parts = [each for each in part.get_payload() if isinstance(each, Message)]
         if kind == "message/rfc822":
             for each in parts:
                 inner = _uncoded(part, each)
@@ -132,11 +133,10 @@ def _texts(part: Message, attached: list[str], depth: int) -> Iterator[str]:
 
 def _uncoded(part: Message, inner: Message) -> Message:
     """Return the mail in a part. Some programs write it in base64, which RFC 2046 (section 5.2.1) forbids."""
-    coded = inner.get_payload()
-    if str(part.get("Content-Transfer-Encoding", "")).strip().lower() != "base64" or not isinstance(coded, str):
+    if str(part.get("Content-Transfer-Encoding", "")).strip().lower() != "base64" or inner.is_multipart():
         return inner
     try:
-        return _parsed(b64decode(coded.encode("ascii", "ignore")))
+        return _parsed(b64decode(_bytes(inner)))
     except ValueError:
         return inner
 
@@ -174,4 +174,4 @@ def _filename(part: Message) -> str:
         name = part.get_filename()
     except (LookupError, ValueError, TypeError):  # a name in an encoding that is none
         return ""
-    return " ".join(_decoded_words(name)) if name else ""
+    return decoded_words(name) if name else ""

@@ -83,7 +83,7 @@ def _require_bounded(document: bytes, max_unpacked: int) -> None:
     try:
         with zipfile.ZipFile(BytesIO(document)) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise ProtocolViolation("is a damaged archive") from error
     if len(members) > MOST_MEMBERS:
         raise TooLarge(f"has more than {MOST_MEMBERS} members")

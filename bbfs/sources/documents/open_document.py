@@ -59,7 +59,7 @@ def read(document: bytes) -> Iterator[str]:
         yield from text.pieces(b"", is_last=True)
     except expat.ExpatError as error:
         raise ProtocolViolation("is no XML") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: a member with a password
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:  # RuntimeError: a password
         raise ProtocolViolation("is a damaged archive") from error
 
 

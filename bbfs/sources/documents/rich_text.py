@@ -1,5 +1,6 @@
 """Rich Text Format (version 1.9.1): paragraphs, headings, lists, tables and notes."""
 
+import codecs
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -215,7 +216,7 @@ class _Reader:
             named = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}.get(word)
             with suppress(LookupError):
                 encoding = named or _CODE_PAGES.get(value, f"cp{value}")
-                b"".decode(encoding)
+                codecs.lookup(encoding)
                 self._encoding = encoding
         elif word == "footnote":
             self._change(is_note=True)
