@@ -37,6 +37,7 @@ _MARK = re.compile(
 """What the other programs say of their own: where a picture or a part is, and the names of headers."""
 _PANDOC = ("pandoc", "--quiet", "--wrap=none", "-t", "plain", "FILE")
 _OFFICE = 'soffice -env:UserInstallation=file://$PWD/office --headless --convert-to pdf "$0" >/dev/null 2>&1'
+_SUBTITLES = """tr -d '\\r' <"$0" | awk 'BEGIN{RS=""} /-->/' | sed -E '/-->/d; s/<[^>]*>|[{][^}]*[}]//g'"""
 _PICTURE = (
     *(
         "exiftool",
@@ -64,10 +65,12 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "eml": ("mshow", "-n", "FILE"),
     "mbox": ("sh", "-c", 'mmkdir m && mdeliver -M m <"$0" && mlist m | xargs -d "\\n" mshow -n', "FILE"),
     "msg": ("sh", "-c", 'msgconvert --outfile m "$0" && mshow -n ./m', "FILE"),
-    **dict.fromkeys(("srt", "vtt"), ("sed", "-E", r"/-->|^WEBVTT|^(Kind|Language):/d; s/<[^>]*>|\{[^}]*\}//g", "FILE")),
+    **dict.fromkeys(("srt", "vtt"), ("sh", "-c", _SUBTITLES, "FILE")),
     **dict.fromkeys(("jpg", "jpeg", "png", "tif", "tiff", "webp", "gif", "heic"), _PICTURE),
 }
 """The program that reads the files of an extension, and its arguments."""
+ONCE = ("picture", "subtitles")
+"""Kinds in which the same words often stand several times, and bbfs says them once: they count once."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Compared:
 
 def shown_name(command: tuple[str, ...]) -> str:
     """Return the program that a command is about: a shell may start it."""
-    return next((name for name in ("soffice", "msgconvert", "mshow") if name in command[-2]), command[0])
+    return next((name for name in ("soffice", "msgconvert", "mshow", "awk") if name in command[-2]), command[0])
 
 
 def words(text: str) -> Counter[str]:
@@ -125,6 +128,8 @@ async def compare(paths: list[Path]) -> list[Compared]:
             continue
         try:
             ours = words(await own_text(reader, path, kind))
+            if kind in ONCE:
+                ours, theirs = Counter(set(ours)), Counter(set(theirs))
         except BbfsError as error:
             compared.append(Compared(path, 0.0, 100.0, theirs, str(error)))
             continue

@@ -17,6 +17,19 @@ WORD_LINKS = (
     f'<Relationships xmlns="{_PACKAGE}/relationships">'
     f'<Relationship Id="r" Type="{_RELATIONSHIPS}/officeDocument" Target="word/document.xml"/></Relationships>'
 )
+_DRAWING = "http://schemas.openxmlformats.org/drawingml/2006"
+WORD_PICTURE = (
+    f'<w:p><w:r><w:drawing><wp:inline xmlns:wp="{_DRAWING}/wordprocessingDrawing"><wp:docPr descr="a fjord"/>'
+    f'<a:graphic xmlns:a="{_DRAWING}/main"><a:graphicData><pic:pic xmlns:pic="{_DRAWING}/picture"><pic:blipFill>'
+    f'<a:blip xmlns:r="{_RELATIONSHIPS}" r:embed="p"/></pic:blipFill></pic:pic></a:graphicData></a:graphic>'
+    "</wp:inline></w:drawing></w:r></w:p>"
+)
+"""A picture with a text that describes it, for the body of a Word file."""
+WORD_PICTURE_PARTS: Mapping[str, str | bytes] = {
+    "word/_rels/document.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
+    f'<Relationship Id="p" Type="{_RELATIONSHIPS}/image" Target="media/p.png"/></Relationships>',
+    "word/media/p.png": b"",
+}
 
 
 def archive(members: Mapping[str, str | bytes]) -> bytes:
@@ -123,6 +136,7 @@ def open_content(body: str) -> str:
     names = ("office", "text", "table", "draw", "presentation")
     spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names)
     link = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
+    spaces += ' xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"'
     return f"<office:document-content {spaces} {link}><office:body>{body}</office:body></office:document-content>"
 
 

@@ -80,7 +80,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "notebook": ("bs4", "markdownify"),
     "opendocument": (),
     "word 97": ("olefile",),
-    "excel 97": ("xlrd",),
+    "excel 97": ("olefile", "xlrd"),
     "powerpoint 97": ("olefile",),
     "outlook": ("olefile", "bs4", "markdownify"),
     "mail": ("bs4", "markdownify"),

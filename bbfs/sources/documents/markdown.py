@@ -107,10 +107,13 @@ def _pdf(document: bytes) -> Iterator[str]:
 
 
 def _word(document: bytes) -> Iterator[str]:
-    import mammoth  # noqa: PLC0415 - as above
+    from mammoth import convert_to_html, html  # noqa: PLC0415 - as above
 
-    html = mammoth.convert_to_html(BytesIO(document), convert_image=lambda _image: []).value
-    yield _of_html(html.encode("utf-8", "replace"))
+    def describe(image: Any) -> list[Any]:
+        return [html.text(f"{image.alt_text} ")] if image.alt_text else []
+
+    page = convert_to_html(BytesIO(document), convert_image=describe).value
+    yield _of_html(page.encode("utf-8", "replace"))
 
 
 def _powerpoint(document: bytes) -> Iterator[str]:

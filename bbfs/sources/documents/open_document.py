@@ -37,10 +37,10 @@ _LEFT_OUT = frozenset(
         *("office:styles", "office:automatic-styles", "office:master-styles", "office:meta", "office:settings"),
         *("office:scripts", "office:font-face-decls", "office:binary-data", "office:forms", "office:event-listeners"),
         *("presentation:header-decl", "presentation:footer-decl", "presentation:date-time-decl", "text:page-number"),
-        *("svg-compatible:title", "svg-compatible:desc", "table:shapes", "text:user-index-source"),
+        *("table:shapes", "text:user-index-source"),
     )
 )
-"""Elements whose text is none of the document's: what was deleted, styles, descriptions of indexes and pictures."""
+"""Elements whose text is none of the document's: what was deleted, styles, descriptions of indexes."""
 _CELLS = ("table:table-cell", "table:covered-table-cell")
 _VALUES = ("office:string-value", "office:date-value", "office:time-value", "office:boolean-value", "office:value")
 """Where a cell has its value if it has no paragraph."""
@@ -171,7 +171,7 @@ class _Text:
             return
         attributes = {_short(key): value for key, value in long_attributes.items()}
         match name:
-            case "text:p" | "text:h":
+            case "text:p" | "text:h" | "svg-compatible:title" | "svg-compatible:desc":
                 self._open.append([])
                 self._levels.append(_count(attributes, "text:outline-level", 6) if name == "text:h" else 0)
             case "text:s":
@@ -222,7 +222,7 @@ class _Text:
             self._left_out -= 1
             return
         match name:
-            case "text:p" | "text:h":
+            case "text:p" | "text:h" | "svg-compatible:title" | "svg-compatible:desc":
                 self._block("".join(self._open.pop()).strip(), self._levels.pop())
             case "text:a":
                 target = self._links.pop()

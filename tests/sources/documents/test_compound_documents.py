@@ -62,6 +62,15 @@ def test_a_mail_of_outlook_has_what_is_attached() -> None:
     )
 
 
+def test_the_headers_with_which_a_mail_came_have_what_it_lacks() -> None:
+    headers = "From: =?utf-8?q?J=C3=BCrgen?= <j@x>\r\nTo: Bob <bob@x>\r\nDate: today\r\n\r\n"
+    streams = {name: data for name, data in made.message("Plan", "x", 32).items() if "5D01" not in name}
+    mail = made.compound({**streams, "__substg1.0_007D001F": headers.encode("utf-16-le")})
+    assert text("outlook", mail) == (
+        "# Plan\n\n- From: Jürgen <j@x>\n- To: Bob <bob@x>\n- Date: Wed, 17 Apr 2019 18:40:00 +0000\n\nx\n"
+    )
+
+
 def test_a_mail_in_compressed_rich_text_is_read() -> None:
     plain = rb"{\rtf1\ansi Hello\par}"
     kept = struct.pack("<IIII", 0, len(plain), 0x414C454D, 0) + plain

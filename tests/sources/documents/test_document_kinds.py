@@ -122,11 +122,12 @@ def test_an_open_sheet_repeats_cells_and_rows_and_leaves_out_empty_ones() -> Non
 
 
 def test_open_slides_have_headings_and_notes() -> None:
-    slide = "<draw:page><draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>{}</draw:page>"
+    frame = "<draw:frame><svg:desc>a map</svg:desc><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
+    slide = f"<draw:page>{frame}{{}}</draw:page>"
     notes = "<presentation:notes><text:p>{}</text:p></presentation:notes>"
     document = made.open_document(slide.format("Plan", notes.format("say so")) + slide.format("End", notes.format("")))
     assert text("opendocument", document) == (
-        "## Slide 1\n\nPlan\n\n### Notes of slide 1\n\nsay so\n\n## Slide 2\n\nEnd\n"
+        "## Slide 1\n\na map\n\nPlan\n\n### Notes of slide 1\n\nsay so\n\n## Slide 2\n\na map\n\nEnd\n"
     )
     assert text("opendocument", made.open_content("<text:p>flat</text:p>").encode("utf-16")) == "flat\n"
 

@@ -27,6 +27,9 @@ async def test_each_kind_becomes_markdown() -> None:
         "## Page 1\n\nRenew it\n\n## Page 3\n\nThen wait\n"
     )
     assert await text(made.word("Renew it", "a &lt;b&gt;"), "word", reader) == "Renew it\n\na <b>\n"
+    assert await text(made.word("map", body=made.WORD_PICTURE, more=made.WORD_PICTURE_PARTS), "word", reader) == (
+        "map\n\na fjord\n"
+    )
     assert await text(made.powerpoint("Plan", "first", "say so"), "powerpoint", reader) == (
         "## Slide 1\n\nPlan\n\nfirst\n\n### Notes of slide 1\n\nsay so\n"
     )

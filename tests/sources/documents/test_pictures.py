@@ -45,10 +45,12 @@ def test_each_container_is_read() -> None:
         (b"iTXt", b"Author\0\0\0nb\0Forfatter\0" + "Bjørn".encode()),
         (b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + made.XMP),
         (b"eXIf", made.exif({272: b"Model X\0"})),
+        (b"tEXt", b"Raw profile type exif\0\nexif\n  9\n" + made.exif({271: b"ACME\0"}).hex().encode()),
+        (b"tEXt", b"Raw profile type iptc\0\niptc\n  9\nnone"),
     )
     assert text(picture) == (
         "PNG picture, 4 × 3 pixels\n\n- Title: Fjord; café\n- Keywords: water; boat\n- Comment: packed\n"
-        "- Author: Bjørn\n- City: Oslo\n- Model: Model X\n"
+        "- Author: Bjørn\n- City: Oslo\n- Make: ACME\n- Model: Model X\n"
     )
     block = made.exif({272: b"Model X\0"})
     words = "- Title: Fjord\n- Keywords: water; boat\n- City: Oslo\n- Model: Model X\n"

@@ -10,18 +10,23 @@ from xlrd.biffh import XLRDError
 from xlrd.sheet import Cell
 
 from bbfs.model.errors import ProtocolViolation
+from bbfs.sources.documents.compound.streams import MAGIC, Streams
 from bbfs.sources.documents.tables import table
 
 
 def read(document: bytes) -> Iterator[str]:
     """Yield each sheet below a heading with its name, without empty rows."""
+    book = document  # the oldest files are what others have in a stream
+    if document.startswith(MAGIC):
+        streams = Streams(document)
+        book = streams.read("Workbook") or streams.read("Book")
     with open(os.devnull, "w") as log:
         try:
-            book = xlrd.open_workbook(file_contents=document, logfile=log, ragged_rows=True)
+            opened = xlrd.open_workbook(file_contents=book, logfile=log, ragged_rows=True)
         except XLRDError as error:
             raise ProtocolViolation("is encrypted" if "encrypted" in str(error) else "is no Excel file") from error
-    datemode: Literal[0, 1] = 1 if book.datemode else 0
-    for sheet in book.sheets():
+    datemode: Literal[0, 1] = 1 if opened.datemode else 0
+    for sheet in opened.sheets():
         yield f"## {sheet.name}\n\n"
         yield from table([_value(cell, datemode) for cell in sheet.row(number)] for number in range(sheet.nrows))
 

@@ -1,12 +1,13 @@
 """Mails of Outlook ([MS-OXMSG]): who wrote what to whom, and what is attached."""
 
+import email
 import struct
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 from bbfs.model.errors import ProtocolViolation, TooLarge
-from bbfs.sources.documents import html_markdown, rich_text
+from bbfs.sources.documents import html_markdown, mail, rich_text
 from bbfs.sources.documents.compound.compressed_text import decompressed
 from bbfs.sources.documents.compound.streams import Streams
 from bbfs.sources.documents.decoding import decoded
@@ -17,8 +18,12 @@ MOST_PARTS = 1000
 """Attachments, and recipients whose addresses are shown."""
 _PROPERTIES = "__properties_version1.0"
 _ATTACHED = "__attach_version1.0_"
-_SUBJECT, _BODY, _RICH_TEXT, _HTML, _SENT = 0x0037, 0x1000, 0x1009, 0x1013, 0x0039
-_SENDER, _ADDRESSES = 0x0C1A, (0x5D01, 0x0C1F)
+_SUBJECT, _BODY, _RICH_TEXT, _HTML, _HEADERS = 0x0037, 0x1000, 0x1009, 0x1013, 0x007D
+_TIMES = (0x0039, 0x0E06)
+"""When the mail was sent, or delivered."""
+_SENDER, _ADDRESSES = 0x0C1A, (0x5D01, 0x5D02, 0x0C1F, 0x0065)
+_LONGEST_HEADERS = 1 << 16
+"""Characters of the headers with which the mail came. They have what its properties lack."""
 _RECIPIENT, _RECIPIENT_TYPE, _NAME = "__recip_version1.0_", 0x0C15, 0x3001
 _RECIPIENTS = {"To": (1, 0x0E04), "Cc": (2, 0x0E03), "Bcc": (3, 0x0E02)}
 """The type of a recipient, and where the mail has the names of all of that type."""
@@ -54,12 +59,17 @@ class _Mail:
         if depth > DEEPEST:
             raise TooLarge("nested too deeply")
         yield f"# {' '.join(self._text(_SUBJECT).split()) or '(no subject)'}\n\n"
-        sent = self._values.get(_SENT)
+        sent = next((self._values[tag] for tag in _TIMES if tag in self._values), None)
         headers = {
             "From": _person(self._text(_SENDER), map(self._text, _ADDRESSES)),
             **self._recipients(),
             "Date": "" if sent is None else _moment(sent),
         }
+        if transported := self._text(_HEADERS):
+            carried = email.message_from_string(transported[:_LONGEST_HEADERS])
+            for name, shown in headers.items():
+                if (value := str(carried.get(name, ""))) and ("@" not in shown if name != "Date" else not shown):
+                    headers[name] = mail.decoded_words(value)
         yield "".join(f"- {name}: {' '.join(text.split())}\n" for name, text in headers.items() if text) + "\n"
         yield from self._body()
         yield from self._attachments(depth)

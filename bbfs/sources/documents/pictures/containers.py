@@ -17,6 +17,7 @@ LONGEST = 4 << 20
 """Bytes of a block of metadata, and of all texts of a PNG file."""
 MOST_TEXTS = 1000
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
+_PROFILE = "Raw profile type "
 _IPTC = b"Photoshop 3.0\0"
 
 
@@ -86,9 +87,25 @@ def _png(data: bytes) -> Found:
             left = max(0, left - len(text))
             if keyword == "XML:com.adobe.xmp":
                 found.xmp.append(text.encode("utf-8", "replace"))
-            elif not keyword.startswith("Raw profile"):
+            elif keyword.startswith(_PROFILE):
+                _add_profile(keyword.removeprefix(_PROFILE), text, found)
+            else:
                 found.texts.append((keyword, text))
     return found
+
+
+def _add_profile(kind: str, text: str, found: Found) -> None:
+    """Add a block that ImageMagick has put into a text: its name, its length, and its bytes in hexadecimal digits."""
+    try:
+        block = bytes.fromhex("".join(text.split()[2:]))
+    except ValueError:
+        return
+    if kind in ("exif", "APP1"):
+        found.exif.append(block.removeprefix(_EXIF))
+    elif kind == "xmp":
+        found.xmp.append(block)
+    elif kind in ("iptc", "8bim"):
+        found.iptc.append(block)
 
 
 def _png_text(kind: bytes, body: bytes, most: int) -> tuple[str, str]:
