@@ -57,6 +57,7 @@ def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result]
         "source": "kb",
         "title": "renew.md",
         "snippet": "# Certificates Renew the certificate with `certbot [31mrenew`.",
+        "foundBy": ["kb"],
     }
 
 

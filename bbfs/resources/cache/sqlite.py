@@ -3,7 +3,7 @@
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bbfs.serving.private_files import own_database
@@ -15,10 +15,13 @@ BUSY_TIMEOUT = 5.0
 _WAL_ATTEMPTS = 40
 
 
-def connect(path: str, schema: Sequence[str], version: int, *, shrinks: bool = False) -> sqlite3.Connection:
+def connect(
+    path: str, schema: Sequence[str] | Callable[[int], Sequence[str]], version: int, *, shrinks: bool = False
+) -> sqlite3.Connection:
     """Return a connection in WAL mode, for any thread, to a database with this schema.
 
-    schema: statements; they must drop the tables of earlier versions. shrinks: whether free pages of a new database can
+    schema: statements, or what returns them for the version that the database has; they must drop the tables of earlier
+    versions that are not kept. shrinks: whether free pages of a new database can
     be given back (sqlite.org/pragma.html, auto_vacuum). A crash of the machine may lose the last
     transactions, never consistency. Raises sqlite3.Error, OSError if the file is not this user's.
     """
@@ -33,8 +36,9 @@ def connect(path: str, schema: Sequence[str], version: int, *, shrinks: bool = F
         if db.execute("PRAGMA user_version").fetchone()[0] != version:
             with db:
                 db.execute("BEGIN IMMEDIATE")
-                if db.execute("PRAGMA user_version").fetchone()[0] != version:
-                    for statement in schema:
+                found = db.execute("PRAGMA user_version").fetchone()[0]
+                if found != version:
+                    for statement in schema(found) if callable(schema) else schema:
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {version}")
     except (sqlite3.Error, UnicodeDecodeError):

@@ -28,5 +28,12 @@ async def search(
 def hit(found: Found) -> table.Hit:
     """Return a hit as commands get it."""
     return table.Hit(
-        "/".join(found.path), found.uri, found.source_id, found.title, found.snippet, found.where, found.score
+        "/".join(found.path),
+        found.uri,
+        found.source_id,
+        found.title,
+        found.snippet,
+        found.where,
+        found.score,
+        found.found_by,
     )

@@ -21,6 +21,7 @@ from bbfs.model.uri import source_uri
 from bbfs.model.values import Hit
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.search.index.entries import Answer
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots
 from bbfs.sources import CanSearch, SearchesByMeaning
@@ -60,14 +61,17 @@ class Searcher(Protocol):
         """Return whether a source that the index covers has no document in it yet."""
         ...
 
-    async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Sequence[tuple[str, Hit]]:
+    async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Answer:
         """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One hit of a search. path: from the mount's root. score: of the merged ranks; greater is better."""
+    """One hit of a search. path: from the mount's root. score: of the merged ranks; greater is better.
+
+    found_by: who has it: the id of its source, `index`, or `index by meaning`; the one with the best rank first.
+    """
 
     path: Path
     uri: str
@@ -77,6 +81,7 @@ class Found:
     snippet: str | None
     where: str | None
     score: float
+    found_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +253,8 @@ class Search:
             except BbfsError as error:
                 asked.problems[name] = _problem(name, error)
                 return
-            hits = ((covered[source_id], hit) for source_id, hit in found if source_id in covered)
+            asked.problems |= {f"{name}: {each}": each for each in found.said}
+            hits = ((covered[source_id], hit) for source_id, hit in found.hits if source_id in covered)
             asked.rankings[index, way] = await self._existing(asked, [*_usable(hits, most)])
         if bound.cancelled_caught:
             asked.problems[name] = _problem(name, _late(asked))
@@ -359,8 +365,10 @@ def _problem(name: str, error: BbfsError) -> str:
 def _merged(asked: _Asked) -> tuple[Found, ...]:
     """Merge the rankings. Of equal ranks, the hit of the source comes first that is configured first."""
     merged: dict[str, Found] = {}
-    for ranking in asked.rankings.values():
+    finders: dict[str, list[tuple[int, str]]] = {}
+    for finder, ranking in asked.rankings.items():
         for rank, found in enumerate(ranking, 1):
+            finders.setdefault(found.uri, []).append((rank, _finder(finder)))
             known = merged.get(found.uri)
             score = round((known.score if known else 0.0) + 1 / (_DAMPING + rank), 6)
             if known is None:
@@ -368,4 +376,15 @@ def _merged(asked: _Asked) -> tuple[Found, ...]:
             else:
                 snippet, where = (known.snippet, known.where) if known.snippet else (found.snippet, found.where)
                 merged[found.uri] = replace(known, score=score, snippet=snippet, where=where)
-    return tuple(sorted(merged.values(), key=lambda found: -found.score)[: asked.limit])
+    best = sorted(merged.values(), key=lambda found: -found.score)[: asked.limit]
+    return tuple(replace(each, found_by=tuple(name for _, name in sorted(finders[each.uri]))) for each in best)
+
+
+def _finder(key: object) -> str:
+    """Return the name of who has made a ranking."""
+    match key:
+        case str():
+            return key
+        case (_, "meaning"):
+            return "index by meaning"
+    return "index"

@@ -91,5 +91,6 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "snippet": hit.snippet,
         "where": hit.where,
         "score": hit.score,
+        "foundBy": [*hit.found_by],
     }
     return {key: value for key, value in fields.items() if value is not None}

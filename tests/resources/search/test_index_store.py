@@ -3,22 +3,25 @@
 import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.resources.search.index import reading
+from bbfs.resources.search.index import ranking
 from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale, decoded
 from bbfs.resources.search.index.store import IndexStore
 from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, chunks
 from bbfs.resources.search.literals import plan
+from bbfs.resources.search.words import tokens
 
 BUDGET = 1 << 30
 
@@ -35,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[IndexStore]:
 
 
 def found(store: IndexStore, query: str, *sources: str, limit: int = 20) -> list[str]:
-    return [hit.native_uri for _, hit in store.search(query, limit, sources or ("one",), 30.0)]
+    return [hit.native_uri for _, hit in store.search(query, limit, sources or ("one",), 30.0).hits]
 
 
 def excluded(store: IndexStore, pattern: str, *, ignore_case: bool = False) -> set[str]:
@@ -47,7 +50,7 @@ def excluded(store: IndexStore, pattern: str, *, ignore_case: bool = False) -> s
 def test_words_are_found_with_their_place(store: IndexStore) -> None:
     text = "# Start\n\nhello\n\n## Certificates\n\nRenew the certificate every year.\n"
     store.write([document("a", text, title="Guide"), document("b", "something else")], 1.0)
-    ((source, hit),) = store.search("renew certificate", 5, ("one",), 30.0)
+    ((source, hit),) = store.search("renew certificate", 5, ("one",), 30.0).hits
     assert (source, hit.native_uri, hit.title, hit.where) == ("one", "a", "Guide", "Certificates")
     assert "Renew the certificate every year" in (hit.snippet or "")
 
@@ -68,7 +71,7 @@ def test_words_match_without_diacritics_and_as_beginnings(store: IndexStore) -> 
 )
 def test_a_snippet_has_the_words(store: IndexStore, text: str, query: str, snippet: str) -> None:
     store.write([document("a", text, title="title")], 1.0)
-    ((_, hit),) = store.search(query, 5, ("one",), 30.0)
+    ((_, hit),) = store.search(query, 5, ("one",), 30.0).hits
     assert snippet in (hit.snippet or "")
     assert len(hit.snippet or "") < 210
 
@@ -84,7 +87,7 @@ def test_a_snippet_has_the_words(store: IndexStore, text: str, query: str, snipp
 )
 def test_a_hit_names_the_line_of_its_match(store: IndexStore, name: str, text: str, where: str) -> None:
     store.write([document(f"x://{name}", text, name=name)], 1.0)
-    ((_, hit),) = store.search("name150", 5, ("one",), 30.0)
+    ((_, hit),) = store.search("name150", 5, ("one",), 30.0).hits
     assert hit.where == where
 
 
@@ -111,7 +114,7 @@ def test_nothing_in_a_query_is_syntax(store: IndexStore, query: str) -> None:
 
 def test_only_the_given_sources_are_searched(store: IndexStore) -> None:
     store.write([document("a", "word"), document("a", "word", source="two")], 1.0)
-    assert store.search("word", 5, ("two",), 30.0)[0][0] == "two"
+    assert store.search("word", 5, ("two",), 30.0).hits[0][0] == "two"
     assert found(store, "word", "three") == []
 
 
@@ -232,7 +235,7 @@ def test_a_full_index_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_a_word_that_is_everywhere_costs_no_hit(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_RANKED", 3)
+    monkeypatch.setattr(ranking, "MOST_RANKED", 3)
     store.write([document("old", "needle"), document("first", "the", source="two")], 1.0)
     store.write([document(str(number), f"the number {number} the") for number in range(9)], 1.0)
     assert set(found(store, "the", limit=3)) <= {"6", "7", "8"}  # the newest
@@ -294,6 +297,92 @@ def test_readers_go_on_while_documents_are_written(store: IndexStore) -> None:
     assert len(counts) == 50
     assert counts == sorted(counts)
     assert len(found(store, "word", limit=100)) == 50
+
+
+def as_of_version_4(path: Path) -> None:
+    """Make a database look as the version before left it: the texts are there, and words by another tokenizer."""
+    with closing(sqlite3.connect(path)) as db, db:
+        for table in ("words", "grams", "termgrams", "term", "analysed", "rules"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("CREATE VIEW passage AS SELECT id, text FROM chunk")
+        db.execute("CREATE VIRTUAL TABLE words USING fts5(text, content = 'passage', content_rowid = 'id')")
+        db.execute("PRAGMA user_version = 4")
+
+
+def test_an_index_of_an_earlier_version_is_made_again_from_its_texts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "index.sqlite"
+    store = IndexStore(path, BUDGET)
+    store.write([document("a", "Die Schlüssel"), document("b", "<p>certificates", name="b.html")], 1.0)
+    store.close()
+    as_of_version_4(path)
+    store = IndexStore(path, BUDGET)
+    assert found(store, "schlussel") == ["a"]
+    assert found(store, "certificate") == ["b"]
+    assert excluded(store, "ertif") == {"a"}
+    store.write([Remove("one", "a")], 2.0)
+    assert found(store, "schlussel") == []
+    store.close()
+    assert [record.message for record in caplog.records] == [
+        "this version finds more in texts: the index makes its words again, of 2 documents"
+    ]
+
+
+def test_other_rules_for_words_make_the_words_again_while_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index.sqlite"
+    before = IndexStore(path, BUDGET)
+    before.write([document(str(number), f"word{number} here") for number in range(3)], 1.0)
+    monkeypatch.setattr(tokens, "rules", lambda: "newer ones")
+    after = IndexStore(path, BUDGET, read_at_once=0.0)
+    after.write([document("3", "word3 here")], 2.0)
+    assert found(after, "here") == ["3"]
+    assert after.search("here", 5, ("one",), 30.0).said == [
+        "the index makes its words again: 3 documents are missing yet"
+    ]
+    assert excluded(after, "nowhere") == {"3"}  # a grep reads the others
+    after.read_again(30.0)
+    assert sorted(found(after, "here")) == ["0", "1", "2", "3"]
+    with pytest.raises(sqlite3.OperationalError, match="another version"):
+        before.write([Remove("one", "0")], 2.0)
+    before.close()
+    after.close()
+
+
+def test_a_phrase_in_quotation_marks_is_found_as_it_is_written(store: IndexStore) -> None:
+    texts = ("renewing the certificates", "renew the certificate", "the certificate, renew the other")
+    store.write([document(str(number), text) for number, text in enumerate(texts)], 1.0)
+    assert found(store, '"renew the certificate"') == ["1"]
+    assert found(store, 'certificate "Renew The"') == ["1", "2"]
+    assert found(store, "renew the certificate")[0] == "1"
+    assert found(store, '"renew nothing"') == []
+
+
+def test_a_mistyped_word_finds_what_is_like_it_and_says_so(store: IndexStore) -> None:
+    store.write([document("a", "renew the certificate"), document("b", "certify nothing")], 1.0)
+    answer = store.search("certifciate", 5, ("one",), 30.0)
+    assert [hit.native_uri for _, hit in answer.hits] == ["a"]
+    assert answer.said == ["no text has 'certifciate': searched for 'certificate'"]
+    assert store.search("certificates", 5, ("one",), 30.0).said == []
+    assert found(store, "xqzt") == []
+
+
+def test_of_equal_texts_the_one_changed_last_comes_first(store: IndexStore) -> None:
+    times = {"a": 2, "b": 3, "c": 1}
+    store.write([Document("one", uri, "1", None, "", "a", "word", at) for uri, at in times.items()], 1.0)
+    assert found(store, "word") == ["b", "a", "c"]
+
+
+def test_grep_finds_inside_of_scripts_without_spaces(store: IndexStore) -> None:
+    store.write(
+        [document("a", "服务器的安全证书"), document("b", "ใบรับรองต้องต่ออายุ"), document("c", "abc証明書def")], 1.0
+    )
+    assert excluded(store, "安全证书") == {"b", "c"}
+    assert excluded(store, "รับรอง") == {"a", "c"}
+    assert excluded(store, "c証明書d") == {"a", "b"}
+    assert excluded(store, "書") == set()
 
 
 def test_a_killed_writer_leaves_whole_documents(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ class Indexed:
         self.handler = handler
 
     async def search(self, query: str) -> list[str]:
-        return [hit.native_uri for _, hit in await self.index.search(query, 10, sources=[self.handler.source.id])]
+        return [
+            hit.native_uri for _, hit in (await self.index.search(query, 10, sources=[self.handler.source.id])).hits
+        ]
 
     async def read(self, uri: str) -> None:
         await self.manager.by_uri.load(f"{self.handler.source.base_prefix}+{uri}")

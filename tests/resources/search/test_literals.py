@@ -2,19 +2,22 @@
 
 import subprocess
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbfs.resources.search.index.text import folds_to_ascii, terms
+from bbfs.resources.search.index.text import Terms, folds_to_ascii, is_unspaced, terms
 from bbfs.resources.search.literals import LONGEST_PATTERN, And, Anything, Node, Or, Run, Syntax, plan
 
 
-def allows(node: Node, found: set[str]) -> bool:
+def allows(node: Node, found: Terms) -> bool:
     match node:
+        case Run(text) if is_unspaced(text):
+            return all(one + other in found.pairs for one, other in pairwise(text))
         case Run(text):
-            return any(text in term for term in found)
+            return any(text in term for term in found.words)
         case And(parts):
             return all(allows(part, found) for part in parts)
         case Or(parts):
@@ -81,11 +84,36 @@ def test_a_deep_pattern_requires_nothing() -> None:
 
 
 _PIECES = st.sampled_from(
-    ["a", "b", "ab", "K", "k", "s", "é", "É", "_", " ", "-", ".", "x", "*", "+", "?", "|", "(", ")", "(a|b)", "[ab]"]
+    [
+        "a",
+        "b",
+        "ab",
+        "明証",
+        "ไท",
+        "証",
+        "K",
+        "k",
+        "s",
+        "é",
+        "É",
+        "_",
+        " ",
+        "-",
+        ".",
+        "x",
+        "*",
+        "+",
+        "?",
+        "|",
+        "(",
+        ")",
+        "(a|b)",
+        "[ab]",
+    ]
 ) | st.sampled_from(
     ["[^a]", "[]x]", "^", "$", "{2}", "{0,1}", "{,2}", "\\.", "\\w", "\\b", "\\<", "\\1", "[[:alpha:]]", "\\d", "(?:"]
 )
-_TEXT = st.text(alphabet="abkKsSxéÉ_ -.\u212a\u017f\n", max_size=40)
+_TEXT = st.text(alphabet="abkKsSxéÉ_ -.\u212a\u017f\n明証ไท", max_size=40)
 
 
 @settings(max_examples=150, deadline=None)
@@ -109,7 +137,7 @@ def test_a_text_that_grep_matches_has_all_that_the_plan_requires(
         assert ran.returncode != 0, (pattern, text)
 
 
-@given(st.text(alphabet="abZé0 -_", max_size=400), st.integers(0, 400), st.integers(1, 32))
+@given(st.text(alphabet="abZé0 -_明証ไท", max_size=400), st.integers(0, 400), st.integers(1, 32))
 def test_every_short_run_of_a_text_is_in_a_term(text: str, at: int, length: int) -> None:
     assert allows(plan(text[at : at + length], "fixed").required, terms(text))
 

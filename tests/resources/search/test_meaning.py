@@ -62,7 +62,7 @@ class Meant:
         self.handler = handler
 
     async def found(self, query: str, mode: Way = "meaning") -> list[str]:
-        found = await self.index.search(query, 10, sources=[self.handler.source.id], mode=mode)
+        found = (await self.index.search(query, 10, sources=[self.handler.source.id], mode=mode)).hits
         return [hit.native_uri.removeprefix("docs://") for _, hit in found]
 
     async def read(self, *names: str) -> None:

@@ -11,6 +11,7 @@ from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge, Unreachable
 from bbfs.model.values import Hit
 from bbfs.resources.search.engine import LIMIT, LONGEST_SNIPPET, MOST, SearchAnswer, Way
+from bbfs.resources.search.index.entries import Answer
 
 
 def searching(name: str, *names: str, hits: Sequence[Any] | None = None, **fields: Any) -> SearchingSource:
@@ -33,6 +34,7 @@ class Index:
         self._hits = hits
         self.asked: list[tuple[set[str], Way]] = []
         self.limits: list[int] = []
+        self.said: tuple[str, ...] = ()
         self.without_meaning: str | None = "it has words only"
 
     def covers(self, source_id: str) -> bool:
@@ -41,10 +43,10 @@ class Index:
     def has_none_of(self, source_id: str) -> bool:
         return source_id in self._empty
 
-    async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Sequence[tuple[str, Hit]]:
+    async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Answer:
         self.asked.append((set(sources), mode))
         self.limits.append(limit)
-        return self._hits
+        return Answer(self._hits, self.said)
 
 
 @pytest.mark.semantics("S36")
@@ -66,7 +68,10 @@ async def test_what_an_index_finds_as_well_comes_first_and_once(nursery: trio.Nu
     index = Index(("a", "tree"), ("a", Hit("x://2")), ("tree", Hit("file:./d/t.md")), ("other", Hit("x://1")))
     async with World(nursery, a, tree) as world:
         world.manager.searches.searchers.append(index)
+        index.said = ("no text has 'wrod'",)
         answer = await world.manager.searches.search("word", mode="words")
+        assert answer.problems[0] == "no text has 'wrod'"
+        assert [hit.found_by for hit in answer.hits] == [("index", "a"), ("a",), ("index",)]
         assert shown(answer) == ["mcp-server+a/x/2", "mcp-server+a/x/1", "bb-scripted+tree+file/d/t.md"]
         assert answer.hits[0].snippet == "of a"
         assert index.asked == [({"a", "tree"}, "words")]

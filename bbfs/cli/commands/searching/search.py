@@ -40,7 +40,7 @@ All arguments are words of the search, but for paths inside a mount and bbfs URI
 with --in. A source that is slow or down, or cannot be searched, is named on standard error.
 
 \b
-JSON: an array of objects with path, uri, source, title, score, and where known snippet and where.
+JSON: an array of objects with path, uri, source, title, score, foundBy, and where known snippet and where.
 Exit status 1: no hit.
 """
 

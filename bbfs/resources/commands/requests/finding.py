@@ -8,7 +8,7 @@ from bbfs.resources.commands.requests import Problem, Request
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One hit of a search. source: its id. score: of the merged ranks; greater is better."""
+    """One hit of a search. source: its id. score: of the merged ranks; greater is better. found_by: who has it."""
 
     path: str
     uri: str
@@ -17,6 +17,7 @@ class Hit:
     snippet: str | None
     where: str | None
     score: float
+    found_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

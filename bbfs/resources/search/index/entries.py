@@ -1,7 +1,9 @@
 """What is written to the local index, and what it answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from bbfs.model.values import Hit
 
 LARGEST_TEXT = 1 << 20
 """Bytes of the largest document in the index: the work on it holds Python's global lock."""
@@ -9,7 +11,10 @@ LARGEST_TEXT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document to be indexed. source: its fingerprint. stamp: `stamp_of` its description, or None."""
+    """A document to be indexed. source: its fingerprint. stamp: `stamp_of` its description, or None.
+
+    modified_ns: when its source says that it changed (ns since the epoch), or None.
+    """
 
     source: str
     uri: str
@@ -18,6 +23,7 @@ class Document:
     title: str
     name: str
     text: str
+    modified_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,17 @@ class IndexUsage:
     bytes: int
     stale: int
     walking: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The hits of a search, the best first, each with the fingerprint or the id of its source.
+
+    said: sentences about them.
+    """
+
+    hits: Sequence[tuple[str, Hit]]
+    said: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,8 @@
 """The local index as a file in SQLite: documents, their chunks, the words of the chunks (FTS5), and the terms.
 
+FTS5 gets the words of a text as `words.tokens` makes them, and keeps no content: its tokenizers know neither stems nor
+names of programs, and a tokenizer of our own would need a compiler.
+
 `terms` has each term once, with its trigrams; `grams` has the documents of each term. So a substring is looked up among
 the terms, whose number grows slower than the text, and the documents follow. Trigrams of the text itself would cost
 five times the time.
@@ -9,31 +12,49 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, connect, set_aside
 from bbfs.resources.search.index import vectors
+from bbfs.resources.search.index.ranking import WEIGHTS
 from bbfs.serving.private_files import own_directory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_VERSION = 4
+_VERSION = 5
+_KEPT = 4
+"""The earlier version whose texts the index keeps: only their words are made again."""
+UNREAD = "document.id NOT IN (SELECT document FROM analysed)"
+"""The documents whose words and terms are still to be made, as an expression of SQL."""
 _HASH = 8 << 20
 """Bytes of new words that FTS5 gathers before it writes them: each time costs a merge with what is there."""
 _STEPS = 2000
 """Instructions of SQLite between two looks at the clock."""
 _PAGES_IN_LOG = 8000
 """Pages of 4 KiB in the write-ahead log before they go to the database: each time costs waits for the disk."""
+WORDS = (
+    *(f"DROP TABLE IF EXISTS {table}" for table in ("words", "grams", "termgrams", "term", "analysed")),
+    "DROP TABLE IF EXISTS rules",
+    "CREATE TABLE rules (name TEXT NOT NULL)",  # of the words (`words.tokens.rules`)
+    "CREATE VIRTUAL TABLE words USING fts5(title, text, compounds, content = '',"
+    " tokenize = \"ascii tokenchars '+#.'\")",
+    f"INSERT INTO words (words, rank) VALUES ('rank', 'bm25({WEIGHTS})')",
+    "CREATE VIRTUAL TABLE grams USING fts5(terms, content = '', detail = 'none', tokenize = 'ascii')",
+    "CREATE TABLE term (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE)",
+    "CREATE VIRTUAL TABLE termgrams USING fts5(term, content = 'term', content_rowid = 'id', detail = 'none',"
+    " tokenize = 'trigram')",
+    *(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', {_HASH})" for table in ("words", "grams", "termgrams")),
+    "CREATE TABLE analysed (document INTEGER PRIMARY KEY, language TEXT NOT NULL, modified INTEGER NOT NULL)",
+    "CREATE INDEX analysed_language ON analysed (language)",
+)
+"""All that follows from the texts."""
 _SCHEMA = (
-    *(
-        f"DROP TABLE IF EXISTS {table}"
-        for table in ("words", "grams", "termgrams", "chunk", "document", "source", "generation", *vectors.TABLES)
-    ),
-    *(f"DROP {kind} IF EXISTS {name}" for kind, name in (("VIEW", "passage"), ("TABLE", "term"))),
+    *(f"DROP TABLE IF EXISTS {table}" for table in ("chunk", "document", "source", "generation", *vectors.TABLES)),
+    "DROP VIEW IF EXISTS passage",
     "CREATE TABLE generation (number INTEGER NOT NULL)",  # of `term`: it grows when terms are removed
     "INSERT INTO generation VALUES (0)",
     "CREATE TABLE source (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, walking REAL)",
@@ -44,18 +65,15 @@ _SCHEMA = (
     "CREATE TABLE chunk (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, place TEXT NOT NULL,"
     " text TEXT NOT NULL, markup TEXT)",
     "CREATE INDEX chunk_document ON chunk (document)",
-    "CREATE VIEW passage AS SELECT chunk.id AS id, document.title AS title, chunk.text AS text"
-    " FROM chunk JOIN document ON document.id = chunk.document",
-    "CREATE VIRTUAL TABLE words USING fts5(title, text, content = 'passage', content_rowid = 'id',"
-    " tokenize = 'unicode61 remove_diacritics 2')",
-    "INSERT INTO words (words, rank) VALUES ('rank', 'bm25(4.0, 1.0)')",
-    "CREATE VIRTUAL TABLE grams USING fts5(terms, content = '', detail = 'none', tokenize = 'ascii')",
-    "CREATE TABLE term (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE)",
-    "CREATE VIRTUAL TABLE termgrams USING fts5(term, content = 'term', content_rowid = 'id', detail = 'none',"
-    " tokenize = 'trigram')",
-    *(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', {_HASH})" for table in ("words", "grams", "termgrams")),
+    *WORDS,
     *vectors.SCHEMA,
 )
+
+
+def _schema(version: int) -> Sequence[str]:
+    """Return the statements that bring a database of a version to this one."""
+    again = ("DROP VIEW IF EXISTS passage", *WORDS, "UPDATE generation SET number = number + 1")
+    return again if version == _KEPT else _SCHEMA
 
 
 class IndexFile:
@@ -71,6 +89,8 @@ class IndexFile:
         self._reading, self._comparing = threading.Lock(), threading.Lock()
         self._is_full = False
         self._opened = 0
+        self.unread = 0
+        """Documents whose words are still to be made again, after a change of the rules for them."""
         own_directory(path.parent)
         self._open_or_replace()
 
@@ -85,7 +105,7 @@ class IndexFile:
 
     def _open(self) -> None:
         self._opened += 1
-        self._db = connect(str(self._path), _SCHEMA, _VERSION)
+        self._db = connect(str(self._path), _schema, _VERSION)
         self._db.isolation_level = None
         self._db.execute("PRAGMA cache_size = -32768")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_IN_LOG}")

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import trio
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, Unreachable
-from bbfs.model.values import Change, Content, Hit, ResourceMetadata
+from bbfs.model.values import Change, Content, ResourceMetadata
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.search.index.covered import CoveredDirectories
 from bbfs.resources.search.index.entries import (
     LARGEST_TEXT,
+    Answer,
     Candidates,
     Document,
     Entry,
@@ -231,7 +232,8 @@ class LocalIndex:
         if kind_of(metadata) == "html":
             name = "page.html"  # whatever its name is
         title = metadata.title or metadata.name
-        return Document(source.fingerprint, metadata.native_uri, version, stamp_of(metadata), title, name, "")
+        stamp, uri = stamp_of(metadata), metadata.native_uri
+        return Document(source.fingerprint, uri, version, stamp, title, name, "", metadata.modified_ns)
 
     def _version(self, record: Record) -> str | None:
         """Return the version of what is indexed of a resource.
@@ -335,7 +337,8 @@ class LocalIndex:
         except Unreachable as error:
             self._complain(str(error))
         while True:
-            with trio.move_on_after(LOOKED_EVERY):
+            is_unread = self._store is not None and self._store.unread > 0
+            with trio.move_on_after(BEHIND if is_unread else LOOKED_EVERY):
                 await self._waiting.came.wait()
                 await trio.sleep(BEHIND)
             try:
@@ -436,6 +439,8 @@ class LocalIndex:
 
     async def _look(self) -> None:
         if self._store is not None:
+            if self._store.unread:
+                await self._writer(partial(self._store.read_again, BEHIND))
             found = await self._read(self._store.fingerprints)
             self._having = frozenset(found)
             if not self._having.isdisjoint(self._ids):
@@ -443,22 +448,20 @@ class LocalIndex:
 
     async def search(
         self, query: str, limit: int, *, sources: Collection[str], mode: Literal["words", "meaning"] = "words"
-    ) -> list[tuple[str, Hit]]:
-        """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first.
-
-        Raise BbfsError.
-        """
+    ) -> Answer:
+        """Return at most `limit` hits in the sources with these ids, each with its source's id. Raise BbfsError."""
         store = await self.open()
         if store is None:
-            return []
+            return Answer([])
         asked = [self._sources[each].fingerprint for each in sources if each in self._sources]
         most = limit + min(sum(self._waiting.marked.values()), limit)
         if mode == "meaning":
-            found = await self._meaning.nearest(store, query, most, asked, SEARCH_WITHIN)
+            found = Answer(await self._meaning.nearest(store, query, most, asked, SEARCH_WITHIN))
         else:
             found = await self._read(partial(store.search, query, most, asked, SEARCH_WITHIN))
         marked = self._waiting.marked
-        return [(self._ids[key], hit) for key, hit in found if not marked[key, hit.native_uri]][:limit]
+        hits = [(self._ids[key], hit) for key, hit in found.hits if not marked[key, hit.native_uri]][:limit]
+        return Answer(hits, found.said)
 
     async def candidates(self, source: Source, query: "Query", *, versions: bool = False) -> Candidates | None:
         """Return the documents of a source that may match a pattern; None if it is not in the index. Raise BbfsError.

@@ -2,23 +2,22 @@
 
 import json
 import sqlite3
-import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Collection
+from itertools import pairwise
 
 from bbfs.model.values import Hit
-from bbfs.resources.search.index import vectors
-from bbfs.resources.search.index.entries import Candidates, Indexed, IndexUsage
-from bbfs.resources.search.index.file import IndexFile
-from bbfs.resources.search.index.text import place_of_match, query_words, snippet
+from bbfs.resources.search.index import html, ranking, vectors
+from bbfs.resources.search.index.entries import Answer, Candidates, Indexed, IndexUsage
+from bbfs.resources.search.index.file import UNREAD, IndexFile
+from bbfs.resources.search.index.text import is_unspaced
 from bbfs.resources.search.index.vectors import Pending
 from bbfs.resources.search.literals import And, Anything, Or, Query, Run
+from bbfs.resources.search.words.question import asked
+from bbfs.resources.search.words.snippets import Shown, shown
 
 MOST_TERMS = 1000
 """Terms with one substring; of a more frequent one, all documents are candidates."""
 SHORTEST_RUN = 3
-MOST_RANKED = 5000
-"""Chunks that one question ranks, if the newest of them have enough hits."""
 LONG = 60.0
 """Seconds for reading all documents of a source."""
 
@@ -26,80 +25,24 @@ LONG = 60.0
 class IndexReader(IndexFile):
     """The questions to an open index."""
 
-    def search(self, query: str, limit: int, sources: Collection[str], seconds: float) -> list[tuple[str, Hit]]:
-        """Return at most `limit` hits with the fingerprints of their sources, the best first. Raise TimeoutError.
+    def search(self, query: str, limit: int, sources: Collection[str], seconds: float) -> Answer:
+        """Return at most `limit` hits with the fingerprints of their sources, the best first. Raise TimeoutError."""
 
-        Documents with all words come first; then those in which the last word is only the beginning of one; then those
-        with some words. Each more general question is asked only if the ones before have found too little.
-        """
-        words = query_words(query)
-        if not words or not sources or limit < 1:
-            return []
-        until = time.monotonic() + seconds
-        found: dict[tuple[str, str], Hit] = {}
-        for match in self._matches([f'"{word}"' for word in words], until):
-            rows = self._mending(lambda match=match: self._ranked(match, limit, sources, until))
-            for source, uri, title, place, rank, text in rows:
-                found.setdefault((source, uri), _hit(uri, -rank, title, text, words, place))
-            if len(found) >= limit:
-                break
-        return [(source, hit) for (source, _), hit in found.items()][:limit]
+        def work() -> Answer:
+            with self._bounded(seconds) as db:
+                question = asked(query, ranking.languages(db))
+                if not question or not sources or limit < 1:
+                    return Answer([], self._still_unread())
+                question, meant = ranking.spelt(db, question)
+                rows = ranking.best(db, question, limit, sources)
+            hits = [(row.source, _hit(row.uri, row.score, row.title, row.place, row.shown)) for row in rows]
+            said = [f"no text has {word!r}: searched for {other!r}" for word, other in meant]
+            return Answer(hits, [*said, *self._still_unread()])
 
-    def _matches(self, words: Sequence[str], until: float) -> Iterator[str]:
-        """Yield what to look for, the most particular first: all words, rare ones, any."""
-        yield " AND ".join(words)
-        begun = [*words[:-1], f"{words[-1]} *"]
-        yield " AND ".join(begun)
-        if len(words) > 1:
-            rare = [
-                word
-                for word in dict.fromkeys(begun)
-                if self._mending(lambda word=word: self._newest(word, MOST_RANKED, until)) is None
-            ]
-            if rare:
-                yield " OR ".join(rare)
-            if len(rare) < len(words):
-                yield " OR ".join(begun)
+        return self._mending(work)
 
-    def _newest(self, match: str, count: int, until: float) -> int | None:
-        """Return the id of the first of the newest `count` chunks that match, or None if there are no more."""
-        query = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?"
-        with self._bounded(until - time.monotonic()) as db:
-            row = db.execute(query, (match, count)).fetchone()
-        return None if row is None else row[0] + 1
-
-    def _ranked(
-        self, match: str, limit: int, sources: Collection[str], until: float
-    ) -> list[tuple[str, str, str, str, float, str]]:
-        """Return the best documents of a match; of a very frequent one, at first only of its newest chunks."""
-        newest = self._newest(match, MOST_RANKED, until)
-        rows = self._ranked_since(newest or 0, match, limit, sources, until)
-        if newest is not None and len(rows) < limit:
-            return self._ranked_since(0, match, limit, sources, until)
-        return rows
-
-    def _ranked_since(
-        self, first: int, match: str, limit: int, sources: Collection[str], until: float
-    ) -> list[tuple[str, str, str, str, float, str]]:
-        # CROSS JOIN: FTS5 ranks only as the outer table. Its own snippet() takes quadratic time if a word is repeated.
-        # No LIMIT: a long document may have the best thousand chunks.
-        best: dict[int, tuple[int, tuple[str, str, str, str, float]]] = {}
-        with self._bounded(until - time.monotonic()) as db, closing(db.cursor()) as ranked:
-            ranked.execute(
-                "SELECT document.id, chunk.id, source.fingerprint, uri, document.title, place, words.rank"
-                " FROM words CROSS JOIN chunk ON chunk.id = words.rowid"
-                " CROSS JOIN document ON document.id = chunk.document CROSS JOIN source ON source.id = document.source"
-                " WHERE words MATCH ? AND words.rowid >= ? AND NOT stale"
-                " AND fingerprint IN (SELECT value FROM json_each(?))"
-                " ORDER BY words.rank",
-                (match, first, json.dumps([*sources])),
-            )
-            for document, chunk, *row in ranked:
-                best.setdefault(document, (chunk, tuple(row)))
-                if len(best) == limit:
-                    break
-            text = "SELECT text FROM chunk WHERE id = ?"
-            return [(*row, db.execute(text, (chunk,)).fetchone()[0]) for chunk, row in best.values()]
+    def _still_unread(self) -> list[str]:
+        return [f"the index makes its words again: {self.unread} documents are missing yet"] if self.unread else []
 
     def pending(self, model: str, limit: int) -> Pending:
         """Return at most `limit` chunks that need vectors of a model; none if the index is full."""
@@ -125,9 +68,9 @@ class IndexReader(IndexFile):
                 if not vectors.usable(db, model, len(vector) // 4):
                     return None
                 rows = vectors.nearest(db, vector, limit, sources) if any(memoryview(vector).cast("f")) else []
-            words = query_words(query)
+                question = asked(query, ranking.languages(db))
             return [
-                (source, _hit(uri, 1 - distance, title, text, words, place))
+                (source, _hit(uri, 1 - distance, title, place, shown(text, question)))
                 for source, uri, title, place, distance, text in rows
             ]
 
@@ -146,10 +89,11 @@ class IndexReader(IndexFile):
                 possible = self._documents(db, query.required, {})
                 if possible is None:
                     return Candidates(state, None)
-                asked = (
+                among = (
                     f"SELECT uri FROM json_each(?) AS each CROSS JOIN document ON document.id = each.value {of_source}"
                 )
-                uris = {uri for (uri,) in db.execute(asked, (json.dumps([*possible]), source))}
+                uris = {uri for (uri,) in db.execute(among, (json.dumps([*possible]), source))}
+                uris |= {uri for (uri,) in db.execute(f"SELECT uri FROM document {of_source} AND {UNREAD}", (source,))}
                 if query.ignore_case:
                     uris |= {uri for (uri,) in db.execute(f"SELECT uri FROM document {of_source} AND folds", (source,))}
                 if not versions:
@@ -187,6 +131,13 @@ class IndexReader(IndexFile):
 
     @staticmethod
     def _with_run(db: sqlite3.Connection, run: str) -> set[int] | None:
+        if is_unspaced(run):
+            pairs = " AND ".join(f'"{one}{other}"' for one, other in pairwise(run))
+            return (
+                {row[0] for row in db.execute("SELECT rowid FROM grams WHERE grams MATCH ?", (pairs,))}
+                if pairs
+                else None
+            )
         if len(run) < SHORTEST_RUN:
             return None
         trigrams = " AND ".join(f'"{run[at : at + 3]}"' for at in range(len(run) - 2))
@@ -230,5 +181,6 @@ class IndexReader(IndexFile):
             return [IndexUsage(*row) for row in rows]
 
 
-def _hit(uri: str, score: float, title: str, text: str, words: Sequence[str], place: str) -> Hit:
-    return Hit(uri, score, title or None, snippet(text, words), place_of_match(place, text, words, uri))
+def _hit(uri: str, score: float, title: str, place: str, shown: Shown) -> Hit:
+    is_html = uri.rpartition(".")[2].lower() in html.EXTENSIONS
+    return Hit(uri, score, title or None, shown.snippet, shown.place(place, is_html=is_html))

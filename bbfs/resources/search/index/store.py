@@ -3,20 +3,30 @@
 Losing the database costs only the time to index again. Every method blocks and belongs in a thread.
 """
 
+import logging
+import sqlite3
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeGuard
+from urllib.parse import unquote
 
 from bbfs.resources.cache.sqlite import as_text
 from bbfs.resources.search.index import vectors
 from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale
+from bbfs.resources.search.index.file import UNREAD, WORDS
 from bbfs.resources.search.index.reading import IndexReader
-from bbfs.resources.search.index.text import chunks, folds_to_ascii, terms
+from bbfs.resources.search.index.text import chunks, folds_to_ascii, restored, stored, terms
 from bbfs.resources.search.index.vectors import Pending
+from bbfs.resources.search.words import tokens
+
+log = logging.getLogger(__name__)
 
 _LONGEST_TITLE = 200
+READ_AT_ONCE = 2.0
+"""Seconds of an opening for words that are to be made again: what is left follows later."""
 WRITE_FOR = 0.3
 """Seconds of entries in one transaction, about: other processes that write wait for its end."""
 TERMS_AT_ONCE = 20_000
@@ -30,10 +40,53 @@ _TERMS_KNOWN = 500_000
 class IndexStore(IndexReader):
     """An open index that is written."""
 
+    def __init__(self, path: Path, max_bytes: int, *, read_at_once: float = READ_AT_ONCE) -> None:
+        """Open or make the index. read_at_once: seconds that an opening takes at most, about, to make words again."""
+        self._read_at_once = read_at_once
+        super().__init__(path, max_bytes)
+
     def _open(self) -> None:
         super()._open()
         self._known: set[str] = set()
         self._generation = -1
+        self._rules = tokens.rules()
+        self._follow_rules()
+        self.read_again(self._read_at_once)
+
+    def _follow_rules(self) -> None:
+        """Drop the words of other rules than those of this process: they are made again from the texts."""
+        with self._transaction():
+            row = self._db.execute("SELECT name FROM rules").fetchone()
+            if row == (self._rules,):
+                return
+            if row is not None:
+                for statement in WORDS:
+                    self._db.execute(statement)
+                self._db.execute("UPDATE generation SET number = number + 1")
+            self._db.execute("INSERT INTO rules VALUES (?)", (self._rules,))
+        (count,) = self._db.execute(f"SELECT count(*) FROM document WHERE {UNREAD}").fetchone()
+        if count:
+            log.warning("this version finds more in texts: the index makes its words again, of %d documents", count)
+
+    def read_again(self, seconds: float) -> None:
+        """Make words that are missing for about so long."""
+        until = time.monotonic() + seconds
+        query = f"SELECT id FROM document WHERE {UNREAD} LIMIT 200"
+        while time.monotonic() < until and self._mending(lambda: self._read_some(query)):
+            pass
+        (self.unread,) = self._db.execute(f"SELECT count(*) FROM document WHERE {UNREAD}").fetchone()
+
+    def _read_some(self, query: str) -> bool:
+        """Make words of documents in one transaction. Return whether there were any to make."""
+        with self._changing():  # the query too: another process may do the same
+            found = self._db.execute(query).fetchall()
+            until = time.monotonic() + WRITE_FOR
+            for (document,) in found:
+                chunks, names = self._chunks(document), self._names(document)
+                self._analyse(document, names, chunks, self._text(document), 0)
+                if time.monotonic() > until:
+                    break
+        return bool(found)
 
     def write(self, entries: Sequence[Entry], now: float) -> int:
         """Write entries in their order, in short transactions. Return how many documents were left out (index full)."""
@@ -81,7 +134,7 @@ class IndexStore(IndexReader):
 
     def _add_terms_ahead(self, entry: Document) -> None:
         """Write the terms of a large document in transactions of their own. A term without a document harms nothing."""
-        found = [*(terms(entry.text) - self._known)]
+        found = [*(terms(entry.text).words - self._known)]
         for begin in range(0, len(found), TERMS_AT_ONCE):
             with self._changing():
                 self._add_terms(set(found[begin : begin + TERMS_AT_ONCE]))
@@ -120,11 +173,9 @@ class IndexStore(IndexReader):
 
     def _clear_some(self, source: str) -> bool:
         """Remove documents of a source for a while. Return whether there were any."""
-        query = (
-            "SELECT document.id, title FROM document JOIN source ON source.id = source WHERE fingerprint = ? LIMIT 500"
-        )
+        query = "SELECT document.id FROM document JOIN source ON source.id = source WHERE fingerprint = ? LIMIT 500"
         with self._changing():  # the query too: another process may clear the same source
-            found = self._db.execute(query, (source,)).fetchall()
+            found = [number for (number,) in self._db.execute(query, (source,))]
             until = time.monotonic() + WRITE_FOR
             for document in found:
                 self._remove([document])
@@ -146,7 +197,7 @@ class IndexStore(IndexReader):
             for (number,) in self._db.execute("SELECT id FROM document").fetchall():
                 if len(self._known) > _TERMS_KNOWN:
                     self._known.clear()
-                self._add_terms(terms(self._text(number)))
+                self._add_terms(terms(self._text(number)).words)
             for table in ("words", "grams"):  # a segment of FTS5 keeps removed words until it is merged
                 self._db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
         self._db.execute("VACUUM")
@@ -159,9 +210,9 @@ class IndexStore(IndexReader):
         self._db.execute("INSERT OR IGNORE INTO source (fingerprint) VALUES (?)", (fingerprint,))
         return self._db.execute("SELECT id FROM source WHERE fingerprint = ?", (fingerprint,)).fetchone()[0]
 
-    def _found(self, source: int, uri: str) -> list[tuple[int, str]]:
-        query = "SELECT id, title FROM document WHERE source = ? AND uri = ?"
-        return self._db.execute(query, (source, uri)).fetchall()
+    def _found(self, source: int, uri: str) -> list[int]:
+        query = "SELECT id FROM document WHERE source = ? AND uri = ?"
+        return [number for (number,) in self._db.execute(query, (source, uri))]
 
     def _put(self, entry: Document, key: tuple[int, str], now: float) -> None:
         title = _title(entry.title)
@@ -171,13 +222,48 @@ class IndexStore(IndexReader):
             " VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?)",
             row,
         ).lastrowid
+        assert number is not None
+        query = "INSERT INTO chunk (document, place, text, markup) VALUES (?, ?, ?, ?)"
+        texts: dict[int, str] = {}
         for chunk in chunks(entry.text, entry.name):
-            query = "INSERT INTO chunk (document, place, text, markup) VALUES (?, ?, ?, ?)"
-            at = self._db.execute(query, (number, chunk.place, chunk.text, chunk.markup)).lastrowid
-            self._db.execute("INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)", (at, title, chunk.text))
-        found = terms(entry.text)
-        self._db.execute("INSERT INTO grams (rowid, terms) VALUES (?, ?)", (number, " ".join(found)))
-        self._add_terms(found)
+            at = self._db.execute(
+                query, (number, chunk.place, stored(chunk.text), None if chunk.markup is None else stored(chunk.markup))
+            ).lastrowid
+            assert at is not None
+            texts[at] = chunk.text
+        self._analyse(number, (title, key[1]), texts, entry.text, entry.modified_ns or 0)
+
+    def _analyse(
+        self, document: int, names: tuple[str, str], chunks: Mapping[int, str], text: str, modified: int
+    ) -> None:
+        """Make the words and the terms of a document, in the language that it is in.
+
+        names: its title and its URI. chunks: their texts, by their ids. modified: ns since the epoch.
+        """
+        language = tokens.language_of(next(iter(chunks.values()), ""))
+        query = "INSERT INTO words (rowid, title, text, compounds) VALUES (?, ?, ?, ?)"
+        self._db.executemany(query, self._words(names, language, chunks))
+        found = terms(text)
+        self._db.execute("INSERT INTO grams (rowid, terms) VALUES (?, ?)", (document, str(found)))
+        self._add_terms(found.words)
+        self._db.execute("INSERT INTO analysed VALUES (?, ?, ?)", (document, language, modified))
+
+    def _chunks(self, document: int) -> dict[int, str]:
+        rows = self._db.execute("SELECT id, text FROM chunk WHERE document = ? ORDER BY id", (document,))
+        return {at: restored(text) for at, text in rows}
+
+    def _names(self, document: int) -> tuple[str, str]:
+        return self._db.execute("SELECT title, uri FROM document WHERE id = ?", (document,)).fetchone()
+
+    @staticmethod
+    def _words(names: tuple[str, str], language: str, chunks: Mapping[int, str]) -> Iterator[tuple[int, str, str, str]]:
+        """Yield the rows of FTS5 for the chunks of a document: what it gets, and what it wants again for removing."""
+        title, uri = names
+        name = unquote(uri.rstrip("/").rpartition("/")[2])
+        head = tokens.words(title if name == title else f"{title} {name}", language)
+        for at, text in chunks.items():
+            body = tokens.words(text, language)
+            yield at, head.text, body.text, f"{head.compounds} {body.compounds}"
 
     def _add_terms(self, found: set[str]) -> None:
         unknown = found - self._known
@@ -190,18 +276,20 @@ class IndexStore(IndexReader):
     def _text(self, document: int) -> str:
         query = "SELECT coalesce(markup, text) FROM chunk WHERE document = ? ORDER BY id"
         rows = self._db.execute(query, (document,))
-        return "".join(text for (text,) in rows)
+        return "".join(restored(text) for (text,) in rows)
 
-    def _remove(self, documents: Iterable[tuple[int, str]]) -> None:
+    def _remove(self, documents: Iterable[int]) -> None:
         """Remove documents. FTS5 wants the words of the rows again, since it keeps no content of its own."""
-        for number, title in documents:
-            found = " ".join(terms(self._text(number)))
-            rows = self._db.execute("SELECT id, text FROM chunk WHERE document = ?", (number,)).fetchall()
-            for at, text in rows:
-                query = "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)"
-                self._db.execute(query, (at, title, text))
-            self._db.execute("INSERT INTO grams (grams, rowid, terms) VALUES ('delete', ?, ?)", (number, found))
-            vectors.remove(self._db, [at for at, _ in rows], extended=self.has_vectors)
+        for number in documents:
+            chunks = self._chunks(number)
+            row = self._db.execute("SELECT language FROM analysed WHERE document = ?", (number,)).fetchone()
+            if row is not None:
+                query = "INSERT INTO words (words, rowid, title, text, compounds) VALUES ('delete', ?, ?, ?, ?)"
+                self._db.executemany(query, self._words(self._names(number), row[0], chunks))
+                gone = (number, str(terms(self._text(number))))
+                self._db.execute("INSERT INTO grams (grams, rowid, terms) VALUES ('delete', ?, ?)", gone)
+                self._db.execute("DELETE FROM analysed WHERE document = ?", (number,))
+            vectors.remove(self._db, [*chunks], extended=self.has_vectors)
             self._db.execute("DELETE FROM chunk WHERE document = ?", (number,))
             self._db.execute("DELETE FROM document WHERE id = ?", (number,))
 
@@ -228,13 +316,21 @@ class IndexStore(IndexReader):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Open a transaction that excludes other writers. An exception rolls it back."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            generation = self._db.execute("SELECT number FROM generation").fetchone()[0]
+        """Open a transaction that excludes other writers and other rules. An exception rolls it back."""
+        with self._transaction():
+            query = "SELECT number, (SELECT name FROM rules) FROM generation"
+            generation, rules = self._db.execute(query).fetchone()
+            if rules != self._rules:
+                raise sqlite3.OperationalError("another version of bbfs has taken it over")
             if generation != self._generation:
                 self._known.clear()  # another process has removed terms
                 self._generation = generation
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
             yield
         except BaseException:
             self._known.clear()  # some of them may not be written now

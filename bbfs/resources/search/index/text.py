@@ -2,18 +2,18 @@
 
 The chunks of a document are its text, cut: joined they are the text again. Those of HTML have the words without the
 markup beside it. A term is a run of letters and digits in which A to Z are lower case; every other character that is
-not ASCII belongs to a term. So a literal without separators is a substring of a term wherever it occurs, and no
-knowledge of scripts is needed to find it.
+not ASCII belongs to a term. So a literal without separators is a substring of a term wherever it occurs. Of scripts
+without spaces, whose terms would be whole sentences, each two characters that follow each other are a term.
 """
 
 import re
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from unicodedata import normalize
+from itertools import pairwise
 
 from bbfs.resources.search.index import html
+from bbfs.resources.search.words.folding import PAIRED, UNSPACED
 
 CHUNK = 2000
 """Characters of a chunk, about."""
@@ -23,15 +23,16 @@ LONGEST_RUN = 32
 """Characters of a run of a pattern that are looked up."""
 _LONGEST_TERM = 2 * LONGEST_RUN
 _LONGEST_HEADING = 120
+_COMPRESSED_FROM = 300
+"""Characters from which a text is worth compressing."""
 _MOST_SECTIONS = 2000
 """Sections of a document: the rest belongs to the last one. Each is a chunk, which costs more time than its text."""
-_SNIPPET_BEFORE, _SNIPPET_AFTER = 60, 140
-"""Characters of a snippet before and after the beginning of its first match."""
-_TERM = re.compile(r"[0-9a-z\u0080-\U0010ffff]+")
+_UNSPACED = rf"{UNSPACED}{PAIRED}"
+_RUN = re.compile(rf"[{_UNSPACED}]+|(?:[0-9a-z]|[^\x00-\x7f{_UNSPACED}])+")
+_ASCII_RUN = re.compile("[0-9a-z]+")
+_SPACED = re.compile(rf"[^{_UNSPACED}]")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n+")
-_NEWLINE = "\n"
-_LINE = re.compile(_NEWLINE)
-_LINE_PLACE = re.compile(r"line ([0-9]+)")
+_LINE = re.compile("\n")
 _HEADING = re.compile(r"^(?:(#{1,6})[ \t]+(.*)|(```|~~~).*)$", re.MULTILINE)
 _FOLD_TO_ASCII = re.compile("[\u0130\u0131\u017f\u212a]")
 _MARKDOWN = ("md", "markdown", "mdx", "rst")
@@ -97,15 +98,49 @@ def _pieces(text: str, boundary: re.Pattern[str]) -> Iterator[str]:
         yield text[begin:]
 
 
-def terms(text: str) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a text. pairs: those of two characters of scripts without spaces, which are no words."""
+
+    words: set[str]
+    pairs: set[str]
+
+    def __str__(self) -> str:
+        return " ".join((*self.words, *self.pairs))
+
+
+def stored(text: str) -> str | bytes:
+    """Return a text as the database keeps it: compressed, unless it is short."""
+    if len(text) < _COMPRESSED_FROM:
+        return text
+    data = text.encode()
+    found = zlib.compress(data, level=1)
+    return found if len(found) < len(data) else text
+
+
+def restored(kept: str | bytes) -> str:
+    """Return the text that `stored` gave to the database."""
+    return zlib.decompress(kept).decode() if isinstance(kept, bytes) else kept
+
+
+def terms(text: str) -> Terms:
     """Return the terms of a text. A long one comes as pieces that have every run of `LONGEST_RUN` characters."""
-    found = set(_TERM.findall(lowered(text)))
-    if max(map(len, found), default=0) <= _LONGEST_TERM:
-        return found
-    for term in [term for term in found if len(term) > _LONGEST_TERM]:
-        found.discard(term)
-        found.update(term[at : at + _LONGEST_TERM] for at in range(0, len(term) - LONGEST_RUN, LONGEST_RUN))
-    return found
+    lower = lowered(text)
+    found, pairs = {*(_ASCII_RUN if lower.isascii() else _RUN).findall(lower)}, set[str]()
+    if not lower.isascii():
+        unspaced = {run for run in found if is_unspaced(run)}
+        found -= unspaced
+        pairs = {pair for run in unspaced for pair in map("".join, pairwise(run))}
+    if max(map(len, found), default=0) > _LONGEST_TERM:
+        for term in [term for term in found if len(term) > _LONGEST_TERM]:
+            found.discard(term)
+            found.update(term[at : at + _LONGEST_TERM] for at in range(0, len(term) - LONGEST_RUN, LONGEST_RUN))
+    return Terms(found, pairs)
+
+
+def is_unspaced(run: str) -> bool:
+    """Return whether a run is of a script without spaces, so that the index has its pairs of characters."""
+    return _SPACED.match(run) is None
 
 
 def lowered(text: str) -> str:
@@ -115,59 +150,9 @@ def lowered(text: str) -> str:
 
 def runs(literal: str) -> list[str]:
     """Return the runs of a literal: each is a substring of a term wherever the literal occurs."""
-    return [run[:LONGEST_RUN] for run in _TERM.findall(lowered(literal))]
+    return [run[:LONGEST_RUN] for run in _RUN.findall(lowered(literal))]
 
 
 def folds_to_ascii(text: str) -> bool:
     """Return whether a text has letters outside ASCII that equal one of ASCII where case is ignored, such as U+212A."""
     return not text.isascii() and _FOLD_TO_ASCII.search(text) is not None
-
-
-def snippet(text: str, words: Sequence[str]) -> str:
-    """Return the text around a match of most of the words in one line, or the beginning of a text without a match."""
-    begin = _best_match(text, words)
-    begin, end = max(0, begin - _SNIPPET_BEFORE), begin + _SNIPPET_AFTER
-    shown = " ".join(text[begin:end].split())
-    return f"{'…' if begin else ''}{shown}{'…' if end < len(text) else ''}"
-
-
-def place_of_match(place: str, text: str, words: Sequence[str], name: str) -> str:
-    """Return the place of a chunk: its heading, or the line of the match that `snippet` shows. name: of its file.
-
-    The words of HTML have other lines than the file, so the line where the chunk begins stays.
-    """
-    found = _LINE_PLACE.fullmatch(place)
-    if found is None or name.rpartition(".")[2].lower() in html.EXTENSIONS:
-        return place
-    return f"line {int(found[1]) + text.count(_NEWLINE, 0, _best_match(text, words))}"
-
-
-def _best_match(text: str, words: Sequence[str]) -> int:
-    """Return where a match of most of the words in one snippet begins; 0 without a match.
-
-    The time is linear in the text, however often it has the words.
-    """
-    folded = text.lower() if text.isascii() else "".join(map(_base, text))
-    pattern = "|".join(re.escape("".join(map(_base, word))) for word in words)
-    at: deque[re.Match[str]] = deque()
-    there: Counter[str] = Counter()
-    begin, most = 0, 0
-    for match in re.finditer(rf"\b(?:{pattern})", folded):
-        at.append(match)
-        there[match[0]] += 1
-        while match.end() > at[0].start() + _SNIPPET_AFTER:
-            there -= Counter((at.popleft()[0],))
-        if len(there) > most:
-            begin, most = at[0].start(), len(there)
-    return begin
-
-
-@lru_cache(maxsize=1 << 14)
-def _base(character: str) -> str:
-    """Return a character in lower case without diacritics, as one character."""
-    return normalize("NFD", character.lower())[:1] or character
-
-
-def query_words(query: str, most: int = 32) -> Sequence[str]:
-    """Return the words of a query."""
-    return re.findall(r"\w+", query)[:most]

@@ -9,7 +9,9 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from bbfs.resources.search.index.text import restored
 from bbfs.sources.vector_search.vec0 import extend
 
 LONGEST_TEXT = 4000
@@ -48,11 +50,11 @@ def pending(db: sqlite3.Connection, model: str, limit: int) -> Pending:
     row = db.execute("SELECT done FROM meaning WHERE model = ?", (model,)).fetchone()
     after = row[0] if row is not None else 0
     rows = db.execute(
-        "SELECT chunk.id, document.title, substr(text, 1, ?) FROM chunk JOIN document ON document.id = chunk.document"
+        "SELECT chunk.id, document.title, text FROM chunk JOIN document ON document.id = chunk.document"
         " WHERE chunk.id > ? ORDER BY chunk.id LIMIT ?",
-        (LONGEST_TEXT, after, limit),
+        (after, limit),
     )
-    return Pending(after, {chunk: f"{title}\n{text}".strip() for chunk, title, text in rows})
+    return Pending(after, {chunk: f"{title}\n{restored(text)[:LONGEST_TEXT]}".strip() for chunk, title, text in rows})
 
 
 def put(db: sqlite3.Connection, model: str, chunks: Pending, vectors: Sequence[bytes], *, first: bool) -> str | None:
@@ -149,7 +151,7 @@ def nearest(
         " WHERE NOT stale AND fingerprint IN (SELECT value FROM json_each(?)) AND distance < 1 ORDER BY distance",
         (vector, json.dumps([chunk for (chunk,) in candidates]), fingerprints),
     )
-    best: dict[int, tuple[str, str, str, str, float, str]] = {}
+    best: dict[int, tuple[Any, ...]] = {}
     for document, *row in rows:
         best.setdefault(document, tuple(row))
-    return [*best.values()][:limit]
+    return [(*about, restored(text)) for *about, text in [*best.values()][:limit]]
