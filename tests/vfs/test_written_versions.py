@@ -275,6 +275,33 @@ async def test_an_answer_that_promises_a_change_is_not_one(method: str, status: 
         assert len([*world.manager.writer.pending.items()]) == (method == "PUT")
 
 
+async def test_a_file_is_removed_by_one_look_and_one_request() -> None:
+    store = DavStore({FILE: b"mine\n"}, states_etag=True)
+    async with mounted(store) as (program, _, path):
+        await program.save(path, b"saved\n")
+        store.asked.clear()
+        await program.unlink(path)
+    assert store.asked == [f"PROPFIND {FILE}", f"DELETE {FILE}"]
+    assert FILE not in store.files
+
+
+@pytest.mark.parametrize("compares", [True, False])
+@pytest.mark.parametrize("theirs", [b"theirs\n", None])
+async def test_a_file_that_another_client_has_changed_or_removed_is_not_removed(
+    theirs: bytes | None, compares: bool
+) -> None:
+    store = DavStore({FILE: b"mine\n"}, states_etag=True, compares=compares)
+    async with mounted(store) as (program, _, path):
+        await program.save(path, b"saved\n")
+        if theirs is None:
+            del store.files[FILE]
+        else:
+            store.put(FILE, theirs)
+        with pytest.raises(Conflict):
+            await program.unlink(path)
+    assert store.files.get(FILE) == theirs
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "MOVE", "MKCOL"])
 @pytest.mark.semantics("S32.13")
 async def test_the_names_after_a_lost_answer_are_those_of_the_source(method: str) -> None:

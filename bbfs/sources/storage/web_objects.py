@@ -1,11 +1,11 @@
 """Objects that are read over HTTP: small ones whole, large ones in ranges, each pinned to one version."""
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bbfs.model.errors import BbfsError, Busy, Outdated, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model.errors import BbfsError, Busy, Conflict, NotFound, Outdated, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.versions import Expected
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import BLOCK, RangedContent
@@ -105,6 +105,15 @@ def conditions(expected: Expected) -> dict[str, str]:
     if expected.etag is None or expected.etag.startswith("W/"):  # a weak one matches nothing
         return {}
     return {"if-match": f'"{expected.etag}"'}
+
+
+@contextmanager
+def gone_is_conflict(what: str) -> Iterator[None]:
+    """Raise Conflict where an object that is to have a certain state is missing."""
+    try:
+        yield
+    except NotFound:
+        raise Conflict(f"{what}: somebody else has changed it: it is gone now") from None
 
 
 def mime_type_of(stored_type: str) -> str | None:

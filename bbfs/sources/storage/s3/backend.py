@@ -8,8 +8,8 @@ that is answered 202 counts as stored, and its caller can neither bound nor end 
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import MappingProxyType
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -56,6 +56,7 @@ from bbfs.sources.storage.web_objects import (
     WebBackend,
     beginning,
     conditions,
+    gone_is_conflict,
     stated,
     strong_etag,
     whole,
@@ -294,12 +295,12 @@ class S3Backend(WebBackend):
         version that no object has. A store that removes the object all the same has done what it was to do.
         """
         if not self._removes_by_etag:
-            with self._gone_is_conflict(path):
+            with gone_is_conflict(self._what(path)):
                 if (await self._stat_object(path)).etag != etag:
                     raise Conflict(f"{self._what(path)}: somebody else has changed it")
         if self._removes_by_etag is None and await self._is_removed_as_another(path):
             return
-        with self._gone_is_conflict(path):
+        with gone_is_conflict(self._what(path)):
             await self._deleted(self._object_key(path), self._what(path), only_if if self._removes_by_etag else {})
 
     async def _is_removed_as_another(self, path: Names) -> bool:
@@ -312,13 +313,6 @@ class S3Backend(WebBackend):
             self._require_removed(response, body, self._what(path))
         self._removes_by_etag = False
         return True
-
-    @contextmanager
-    def _gone_is_conflict(self, path: Names) -> Iterator[None]:
-        try:
-            yield
-        except NotFound:
-            raise Conflict(f"{self._what(path)}: somebody else has changed it: it is gone now") from None
 
     async def remove_directory(self, path: Names) -> None:
         """Remove the marker of an empty directory, if there is one."""

@@ -42,6 +42,7 @@ from bbfs.sources.storage.web_objects import (
     beginning,
     conditions,
     facts_of,
+    gone_is_conflict,
     stated,
     strong_etag,
 )
@@ -176,9 +177,21 @@ class WebDavBackend(WebBackend):
             raise BbfsError(f"{self._what(path)}: the server took it, and has no such file") from None
         return stated(found, strong_etag(answer), content.size)
 
+    def detects_removed(self, expected: Expected) -> bool:
+        return expected.version is None and "if-match" in conditions(expected)
+
     async def delete(self, path: Names, expected: Expected) -> None:
-        """Remove a file; a directory of its name, which the server would remove with all that it has, is left."""
-        await self.stat(path, is_directory=False)
+        """Remove a file; a directory of its name, which the server would remove with all that it has, is left.
+
+        The look that tells a file from a directory compares the ETag, too: not all servers heed the condition.
+        """
+        if self.detects_removed(expected):
+            with gone_is_conflict(self._what(path)):
+                found = await self.stat(path, is_directory=False)
+            if found.etag not in (None, expected.etag):
+                raise Conflict(f"{self._what(path)}: somebody else has changed it")
+        else:
+            await self.stat(path, is_directory=False)
         await self._change("DELETE", path, conditions(expected))
 
     async def make_directory(self, path: Names) -> None:
