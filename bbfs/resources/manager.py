@@ -21,7 +21,7 @@ from bbfs.model.source_types import of_source
 from bbfs.model.values import Change, ChangeEvent, Content, DataSource
 from bbfs.resources.by_uri import ByUri
 from bbfs.resources.cache.disk import DiskCache
-from bbfs.resources.cache.memory import ContentCache
+from bbfs.resources.cache.memory import ContentCache, charge
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
@@ -111,7 +111,7 @@ class ResourceManager:
         self.grants = Grants(self.roots, is_lower=is_lower)
         self.changes: Bus[Change] = Bus()
         self.source_changes: Bus[SourceChange] = Bus()
-        self.memory: ContentCache[Content] = ContentCache(cache_bytes)
+        self.memory: ContentCache[Content] = ContentCache(cache_bytes, partial(charge, budget=cache_bytes))
         self.index = index
         self.has_other_users = has_other_users
         self._nursery = nursery

@@ -22,6 +22,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Capabilities, Content, DataSource
 from bbfs.resources.by_uri import LoadedResource
+from bbfs.resources.cache.memory import AROUND
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.record import JUST_NOW, Record
 from bbfs.resources.flights import WAITERS_PER_SOURCE
@@ -440,7 +441,7 @@ async def test_a_version_that_was_replaced_leaves_memory_and_who_has_it_open_kee
             source.announce("x://a")
             await world.kernel.cat("mcp-server+docs/x/a")
         contents = world.manager.memory
-        assert (len(contents), contents.bytes) == (1, len("version 4"))
+        assert (len(contents), contents.bytes) == (1, len("version 4") + AROUND)
         assert await world.kernel.read(handle) == b"one"
         world.files.release(handle)
 

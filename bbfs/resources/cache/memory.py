@@ -11,11 +11,21 @@ from cachetools import LRUCache
 from bbfs.model.values import Content
 
 V = TypeVar("V", bound=object)
+AROUND = 600
+"""Bytes of memory that a content takes beside its own: its key, its version, and the objects that hold it."""
 
 
 def _content_size(value: Any) -> int:
     content: Content = value
     return content.size
+
+
+def charge(content: Content, budget: int) -> int:
+    """Return the bytes that a content takes of a budget: of many small ones, most are around them.
+
+    One that fills the budget by itself may have all of it.
+    """
+    return max(content.size, min(content.size + AROUND, budget))
 
 
 class _Evicting(LRUCache[Hashable, V]):

@@ -1,5 +1,6 @@
 """The content cache against a model of what an LRU of bytes is."""
 
+import tracemalloc
 from collections import OrderedDict
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bbfs.resources.cache.memory import ContentCache
+from bbfs.model.digest import digest_of
+from bbfs.resources.cache.memory import AROUND, ContentCache, charge
 from bbfs.sources.content.memory import MemoryContent
 
 BUDGET = 20
@@ -74,6 +76,28 @@ def test_other_values_bring_their_own_measure() -> None:
     cache.put("b", "456")
     assert cache.get("a") is None
     assert cache.get("b") == "456"
+
+
+@pytest.mark.parametrize(("size", "charged"), [(0, AROUND), (30, 30 + AROUND), (9900, 10_000), (10_001, 10_001)])
+def test_a_content_is_charged_for_what_is_around_it(size: int, charged: int) -> None:
+    assert charge(MemoryContent(bytes(size)), budget=10_000) == charged
+
+
+def test_the_charge_is_what_small_contents_take() -> None:
+    def content(number: int) -> MemoryContent:
+        data = b"%d" % number
+        return MemoryContent(data, digest_of(data))
+
+    cache: ContentCache[MemoryContent] = ContentCache(1 << 30, lambda one: charge(one, 1 << 30))
+    tracemalloc.start()
+    try:
+        for number in range(5000):
+            made = content(number)
+            cache.put(("bb-database+shop+sqlite", f"sqlite:///shop.db/main/item/row/{number}", 0, made.version), made)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 < held / cache.bytes < 1.5
 
 
 class AgainstAModel(RuleBasedStateMachine):
