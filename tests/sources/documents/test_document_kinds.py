@@ -163,7 +163,7 @@ def test_a_mail_has_its_headers_its_text_and_what_is_attached() -> None:
 
 def test_a_mail_in_html_alone_becomes_markdown() -> None:
     said = b"Subject: \xc3\xa9\nContent-Type: text/html; charset=wrong\n\n<h2>a</h2><table><tr><td>b</td></tr></table>"
-    assert text("mail", said) == "# é\n\n## a\n\n| b |\n| --- |\n".replace("| b |\n| --- |", "|  |\n| --- |\n| b |")
+    assert text("mail", said) == "# é\n\n## a\n\n|  |\n| --- |\n| b |\n"
 
 
 def test_a_mailbox_has_each_mail() -> None:
