@@ -220,6 +220,8 @@ async def both(directory: Path, command: list[str], era: str) -> AsyncIterator[t
                 Client(stdio_client(parameters, errlog=errors), mode=era, cache=None) as direct,
                 serving(state, directory, era, mcp(SOURCE, command, tools="all"), expected=[".*"]) as behind,
             ):
+                while not any(tool.name.startswith(SOURCE) for tool in (await behind.list_tools()).tools):
+                    pass  # on a busy machine the server may start for longer than the list waits
                 yield direct, behind
     finally:
         state.remove()
