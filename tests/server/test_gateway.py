@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Path:
 @pytest.fixture
 def calls(log: Path) -> dict[str, Any]:
     """The source `c`: a server with tools and prompts, all of which may be called."""
-    return mcp("c", forked(SERVERS / "calls.py", log), tools="all")
+    return mcp("c", forked(SERVERS / "calls.py", log), tools="all", timeout=BOUND)
 
 
 def lines(log: Path) -> list[str]:
@@ -42,7 +42,7 @@ def lines(log: Path) -> list[str]:
 
 
 async def test_prompts_pass_through(service: Opened, calls: dict[str, Any], log: Path, era: str) -> None:
-    other = mcp("d", forked(SERVERS / "calls.py", log), prompts=False)
+    other = mcp("d", forked(SERVERS / "calls.py", log), prompts=False, timeout=BOUND)
     with trio.fail_after(BOUND):
         async with service(calls, other) as served, Client(served, mode=era, cache=None) as client:
             prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
@@ -116,9 +116,9 @@ async def test_results_have_uris_that_load(service: Opened, calls: dict[str, Any
 
 @pytest.mark.semantics("S31", "S31.4")
 async def test_only_allowed_tools_pass(service: Opened, log: Path) -> None:
-    some = mcp("some", forked(SERVERS / "calls.py", log), tools=["write", "e*"])
-    plain = mcp("plain", forked(SERVERS / "calls.py", log))
-    off = mcp("off", forked(SERVERS / "calls.py", log), tools="off")
+    some = mcp("some", forked(SERVERS / "calls.py", log), tools=["write", "e*"], timeout=BOUND)
+    plain = mcp("plain", forked(SERVERS / "calls.py", log), timeout=BOUND)
+    off = mcp("off", forked(SERVERS / "calls.py", log), tools="off", timeout=BOUND)
     with trio.fail_after(BOUND):
         async with service(some, plain, off) as served, Client(served, mode="auto", cache=None) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}

@@ -23,7 +23,7 @@ async def test_the_same_answers_but_for_the_rules(service: Callable[..., Any], t
     with trio.fail_after(BOUND), (tmp_path / "direct.log").open("w") as errlog:
         async with (
             Client(stdio_client(parameters, errlog=errlog), mode=era, cache=None) as direct,
-            service(mcp(SOURCE, [command, *arguments], tools="all")) as served,
+            service(mcp(SOURCE, [command, *arguments], tools="all", timeout=BOUND)) as served,
             Client(served, mode=era, cache=None) as behind,
         ):
             comparison = Comparison(direct, behind, CALLS)

@@ -22,7 +22,7 @@ Opened = Callable[..., Any]
 @pytest.fixture(params=((), ("--handshake",)), ids=("modern-server", "handshake-server"))
 def everything(request: pytest.FixtureRequest, log: Path) -> dict[str, Any]:
     """The source `e`: a server with something of everything, of either era."""
-    return mcp("e", forked(SERVERS / "everything.py", "--log", log, *request.param))
+    return mcp("e", forked(SERVERS / "everything.py", "--log", log, *request.param), timeout=BOUND)
 
 
 @pytest.fixture
@@ -125,3 +125,27 @@ async def test_questions_are_refused_where_no_client_takes_them(
                 (text,) = refused.content
                 assert isinstance(text, types.TextContent)
                 assert "the client does not offer it" in text.text
+
+
+async def test_a_question_reaches_no_other_client(service: Opened, log: Path) -> None:
+    """A server of the handshake era does not say which of the requests under way its question belongs to."""
+    server = mcp("e", forked(SERVERS / "everything.py", "--handshake", "--log", log), timeout=BOUND)
+    asked: list[str] = []
+
+    async def note(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"name": "x"})
+
+    with trio.fail_after(BOUND):
+        async with (
+            service(server) as served,
+            Client(served, mode="legacy", cache=None, elicitation_callback=note) as waiting,
+            Client(served, mode="legacy", cache=None, elicitation_callback=note) as other,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(waiting.call_tool, "e_wait", {})
+            await until_logged(log, "wait")
+            refused = await other.call_tool("e_ask", {})
+            nursery.cancel_scope.cancel()
+    assert refused.is_error
+    assert asked == []

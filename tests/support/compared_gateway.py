@@ -5,6 +5,8 @@ the lists have bbfs's own tools and the files that describe tools and prompts, t
 are not passed on, a title of annotations is the title, and an error of a call is a result.
 """
 
+import json
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -27,6 +29,7 @@ PREFIX = f"mcp-server+{SOURCE}+"
 _OF_BBFS = ("tool:", "prompt:")
 """Schemes of the files that describe tools and prompts."""
 _LEFT_OUT = frozenset(("ttlMs", "cacheScope", "nextCursor", "resultType", "total"))
+_TIME = re.compile(r"\d?\d:\d\d:\d\d( [AP]M)?")
 MOST_READ = 20
 """Resources that are read."""
 
@@ -75,7 +78,7 @@ class Comparison:
                 texts = "".join(block["text"] for block in behind["content"])
                 self._same(f"error of {name}", (True, True), (behind["isError"], direct in texts))
             else:
-                self._same(f"result of {name}", _mapped(direct), behind)
+                self._same(f"result of {name}", _timeless(_mapped(direct)), _timeless(behind))
 
     async def _prompts(self) -> None:
         prompts = {f"{SOURCE}_{prompt.name}": prompt for prompt in (await self.direct.list_prompts()).prompts}
@@ -89,7 +92,7 @@ class Comparison:
             if isinstance(direct, str):
                 self._same(f"error of {name}", True, isinstance(behind, str) and direct in behind)
             else:
-                self._same(f"rendered {name}", _mapped(direct), behind)
+                self._same(f"rendered {name}", _timeless(_mapped(direct)), _timeless(behind))
             for argument in arguments:
                 await self._completion(
                     types.PromptReference(name=prompt.name), types.PromptReference(name=name), argument
@@ -113,7 +116,7 @@ class Comparison:
             native = each["uri"].removeprefix(PREFIX)
             direct = await _outcome(self.direct.read_resource(native))
             behind = await _outcome(self.behind.read_resource(each["uri"]))
-            self._same(f"content of {native}", _mapped(direct), behind)
+            self._same(f"content of {native}", _timeless(_mapped(direct)), _timeless(behind))
         templates = [_plain(each) for each in (await self.direct.list_resource_templates()).resource_templates]
         found = [_plain(each) for each in (await self.behind.list_resource_templates()).resource_templates]
         for template in templates:
@@ -188,6 +191,11 @@ def _mapped(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: PREFIX + each if key == "uri" else _mapped(each) for key, each in value.items()}
     return [_mapped(each) for each in value] if isinstance(value, list) else value
+
+
+def _timeless(value: Any) -> Any:
+    """Return an answer without times of day: server-everything tells them in its contents."""
+    return json.loads(_TIME.sub("", json.dumps(value)))
 
 
 def _by_uri(listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
