@@ -36,7 +36,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Reference": ("docs/commands.md", "CHANGELOG.md"),
     "Promises": ("docs/semantics.md",),
     "Security": ("docs/security.md", "SECURITY.md"),
-    "Benchmarks": ("docs/benchmarks.md", "docs/benchmarks/results.md", "docs/benchmarks/by-hand.md"),
+    "Benchmarks": (
+        "docs/benchmarks.md",
+        "docs/benchmarks/results.md",
+        "docs/benchmarks/agents.md",
+        "docs/benchmarks/by-hand.md",
+    ),
     "Project": ("docs/architecture.md", "CONTRIBUTING.md", "docs/pyfuse3.md"),
 }  # fmt: skip
 """The pages of each section, as files of the repository. The first one is the first page of the site."""
