@@ -2,8 +2,8 @@
 
 import fcntl
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from fakes import Clock, FlatSource
 from vectors import packed, static_model
 
 from bbfs.config.values import Config
-from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotSupported, ProtocolViolation, Unreachable
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import compose
@@ -391,3 +391,32 @@ def test_a_full_index_gets_no_vectors(path: Path) -> None:
     full = IndexStore(path, 1)
     assert full.pending("another", 5).texts == {}
     full.close()
+
+
+class SlowModel(Model):
+    """A model that needs two minutes, as one in a folder may on a busy machine."""
+
+    def __init__(self, *, costs: bool) -> None:
+        super().__init__()
+        self.costs = costs
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        await trio.sleep(120)
+        return await super().embed(texts)
+
+
+@pytest.mark.parametrize(("costs", "made"), [(False, 1), (True, 0)])
+async def test_a_model_in_a_folder_has_more_time_than_an_endpoint(
+    tmp_path: Path, autojump_clock: trio.abc.Clock, costs: bool, made: int
+) -> None:
+    store = IndexStore(tmp_path / "index.sqlite", 1 << 30)
+    store.write([Document("one", "a", "1", None, "", "a.txt", "coffee")], 1.0)
+
+    async def now(work: Callable[[], meaning.T]) -> meaning.T:
+        return work()
+
+    vectors = meaning.Meaning(tmp_path / "index.sqlite", SlowModel(costs=costs), now, now, print)
+    with suppress(DeadlineExceeded):
+        await vectors.make(store, lambda: False)
+    assert len(store.nearest("words", packed(*vectors_of(["coffee"])[0]), "coffee", 5, ("one",), 30.0) or ()) == made
+    store.close()

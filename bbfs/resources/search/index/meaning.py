@@ -25,7 +25,9 @@ MOST_DIMENSIONS = 8192
 EMBEDDED_AT_ONCE = 64
 """Chunks whose vectors are asked for at once."""
 EMBEDDED_WITHIN = 60.0
-"""Seconds for the vectors of so many chunks."""
+"""Seconds for the vectors of so many chunks from an endpoint."""
+MADE_WITHIN = 300.0
+"""Seconds for them by a model in a folder: its process, which gives way to all others, starts and reads the model."""
 WITHOUT_MODEL = (
     'nothing makes vectors of texts: set [embeddings] to url = "http://localhost:11434/v1" and model = "…", or to'
     ' folder = "…"'
@@ -103,10 +105,11 @@ class Meaning:
         if not chunks.texts:
             return False
         vectors: Sequence[bytes] | None = None
-        with trio.move_on_after(EMBEDDED_WITHIN):
+        within = EMBEDDED_WITHIN if embedder.costs else MADE_WITHIN
+        with trio.move_on_after(within):
             vectors = await embedder.embed([*chunks.texts.values()])
         if vectors is None:
-            raise DeadlineExceeded(f"embeddings: no answer within {EMBEDDED_WITHIN:g} s")
+            raise DeadlineExceeded(f"embeddings: no answer within {within:g} s")
         if embedder.dimensions is None or embedder.dimensions > MOST_DIMENSIONS:
             raise NotSupported(f"vectors of {embedder.dimensions} dimensions; there may be {MOST_DIMENSIONS}")
         other = await self._write(partial(store.put_vectors, embedder.name, chunks, vectors, first=not self._has_put))
