@@ -24,7 +24,7 @@ LONGEST_LINE = 120
 class AnsweredArguments(Arguments):
     """The arguments of a tool that answers in either form."""
 
-    format: Literal["text", "json"] = Field(default="text", description="json: with all metadata, for programs.")
+    format: Literal["text", "json"] = Field(default="text", description="json: for programs.")
 
     def refusal(self, error: BbfsError | Fault, **others: Any) -> types.CallToolResult:
         """Return the answer of a call that failed. others: fields of the structured content beside `error`."""

@@ -27,7 +27,10 @@ class Budget:
     def take(self, size: int) -> None:
         """Take `size` bytes. Raises TooLarge, naming the limit."""
         if size > self.most:
-            raise TooLarge(f"{size} bytes; one answer has at most {self.most} (--max-result)")
+            raise TooLarge(
+                f"{size} bytes; one answer has at most {self.most} (--max-result): "
+                "load_resources has a text in parts (offset, limit)"
+            )
         if size > self.left:
             raise TooLarge(
                 f"{size} bytes, of which {self.left} are left of the {self.most} of one answer: ask for it alone"
@@ -44,25 +47,14 @@ class ContentItem:
     data: bytes
     text: str | None
 
-    @property
-    def is_image(self) -> bool:
-        return self.text is None and self._essence.startswith("image/")
-
-    @property
-    def is_audio(self) -> bool:
-        return self.text is None and self._essence.startswith("audio/")
-
-    @property
-    def _essence(self) -> str:
-        return (self.mime_type or "").partition(";")[0].strip().lower()
-
-    def block(self) -> types.ContentBlock | None:
-        """Return the content as a block of a tool's result; None for bytes that no model can take."""
+    def block(self) -> types.ContentBlock:
+        """Return the content as a block of a tool's result."""
         if self.text is not None:
             return types.TextContent(text=self.text)
-        if self.is_image:
-            return types.ImageContent(data=self.base64, mime_type=self.mime_type or "")
-        return types.AudioContent(data=self.base64, mime_type=self.mime_type or "") if self.is_audio else None
+        if is_perceived(self.mime_type):
+            kind = types.ImageContent if _essence(self.mime_type).startswith("image/") else types.AudioContent
+            return kind(data=self.base64, mime_type=self.mime_type or "")
+        return types.EmbeddedResource(resource=self.contents())
 
     @property
     def base64(self) -> str:
@@ -76,21 +68,25 @@ class ContentItem:
         return types.BlobResourceContents(uri=self.uri, mime_type=self.mime_type, blob=self.base64, _meta=meta)
 
 
+def is_perceived(mime_type: str | None) -> bool:
+    """Return whether a model can take a content that is no text: a picture or a sound."""
+    return _essence(mime_type).startswith(("image/", "audio/"))
+
+
+def _essence(mime_type: str | None) -> str:
+    return (mime_type or "").partition(";")[0].strip().lower()
+
+
 async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> list[ContentItem]:
     """Return the contents of a resource, in order. Raises TooLarge, and the errors of reading."""
     budget.take(sum(part.content.size for part in loaded.parts))
-    several = len(loaded.parts) > 1
-    items: list[ContentItem] = []
-    for part in loaded.parts:
-        uri = loaded.uri
-        if several and part.native_uri is not None:
-            uri = source_uri(base_prefix, part.native_uri)
-        items.append(_item(uri, part, await _bytes(part.content), loaded))
-    return items
+    return [await item_of(loaded, part, base_prefix) for part in loaded.parts]
 
 
-def _item(uri: str, part: Part, data: bytes, loaded: LoadedResource) -> ContentItem:
-    mime_type = part.mime_type or (loaded.metadata.mime_type if loaded.metadata is not None else None)
+async def item_of(loaded: LoadedResource, part: Part, base_prefix: str) -> ContentItem:
+    """Return one content of a resource, read whole. Raise BbfsError."""
+    uri, mime_type = identity(loaded, part, base_prefix)
+    data = await _bytes(part.content)
     text: str | None = None
     if content_type_of(mime_type) != "binary":
         try:
@@ -98,6 +94,14 @@ def _item(uri: str, part: Part, data: bytes, loaded: LoadedResource) -> ContentI
         except UnicodeDecodeError:
             text = None
     return ContentItem(uri, mime_type, data, text)
+
+
+def identity(loaded: LoadedResource, part: Part, base_prefix: str) -> tuple[str, str | None]:
+    """Return the URI and the MIME type of a content. One of several has its own URI."""
+    uri = loaded.uri
+    if len(loaded.parts) > 1 and part.native_uri is not None:
+        uri = source_uri(base_prefix, part.native_uri)
+    return uri, part.mime_type or (loaded.metadata.mime_type if loaded.metadata is not None else None)
 
 
 async def _bytes(content: Content) -> bytes:

@@ -26,6 +26,7 @@ from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
 from bbfs.server.gateway.relay import Relay
 from bbfs.server.gateway.requests import Gateway, prompt_error, unknown
+from bbfs.server.kept import KeptResults, is_kept
 from bbfs.server.resource_list import WAIT, Offering
 from bbfs.server.templates import MOST_VALUES, complete
 from bbfs.server.tools import Tools, definitions
@@ -64,7 +65,8 @@ class Service(NotifyingServer[Any]):
     ) -> None:
         self._manager = manager
         self._most_bytes = most_bytes
-        self._tools = Tools(manager, depth, most_bytes)
+        self._kept = KeptResults()
+        self._tools = Tools(manager, self._kept, depth, most_bytes)
         self._subscribers = Following(manager, nursery)
         self._offering = Offering(manager, nursery, self._appeared, wait)
         self._relay = Relay(nursery, self._subscribers.notify)
@@ -117,6 +119,8 @@ class Service(NotifyingServer[Any]):
     async def _read(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         check_uri(params.uri)
         try:
+            if is_kept(params.uri):
+                return await self._read_kept(params.uri)
             loaded = await self._manager.by_uri.load(params.uri)
             base_prefix = parse_data_source_uri(params.uri).base_prefix
             items = await items_of(loaded, base_prefix, Budget(self._most_bytes))
@@ -124,6 +128,13 @@ class Service(NotifyingServer[Any]):
             raise _failure(ctx, params.uri, certain(self._manager, params.uri, error)) from error
         version = await self._version(loaded) if len(items) == 1 else None
         return types.ReadResourceResult(contents=[item.contents(version) for item in items])
+
+    async def _read_kept(self, uri: str) -> types.ReadResourceResult:
+        loaded = self._kept.loaded(uri)
+        if loaded.error is not None:
+            raise loaded.error
+        items = await items_of(loaded, "", Budget(self._most_bytes))
+        return types.ReadResourceResult(contents=[item.contents() for item in items])
 
     async def _version(self, loaded: LoadedResource) -> str | None:
         """Return the version of exactly this load, if the source of the resource can be written."""

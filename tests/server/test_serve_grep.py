@@ -11,6 +11,7 @@ from harness import folder
 from served import BOUND
 
 from bbfs.resources.commands import matching
+from bbfs.server.kept import KeptResults
 from bbfs.server.service import MAX_RESULT
 from bbfs.server.tools import Tools
 from bbfs.server.tools.grep_resources import MOST
@@ -67,7 +68,7 @@ async def test_an_answer_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.M
     contents |= {"x://large": b"a\n" * (1 << 20), "x://binary": b"a\0\n"}
     async with World(nursery, FlatSource(data_source("mcp-server+many"), contents=contents)) as world:
         arguments = {"pattern": "a", "dataSourceId": "many", "limit": MOST, "format": "json"}
-        result = await Tools(world.manager, None, MAX_RESULT).call("grep_resources", arguments)
+        result = await Tools(world.manager, KeptResults(), None, MAX_RESULT).call("grep_resources", arguments)
         found = result.structured_content
         assert found is not None
         assert sum(len(each["lines"]) for each in found["resources"]) == MOST
@@ -84,5 +85,5 @@ async def test_a_hostile_pattern_takes_neither_memory_nor_time(
     async with World(nursery, source) as world:
         with trio.fail_after(BOUND):
             arguments = {"pattern": pattern, "dataSourceId": "one", "format": "json"}
-            result = await Tools(world.manager, None, MAX_RESULT).call("grep_resources", arguments)
+            result = await Tools(world.manager, KeptResults(), None, MAX_RESULT).call("grep_resources", arguments)
         assert result.structured_content is not None

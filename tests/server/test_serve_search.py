@@ -12,6 +12,7 @@ from served import BOUND
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Hit
+from bbfs.server.kept import KeptResults
 from bbfs.server.service import MAX_RESULT
 from bbfs.server.tools import Tools
 from bbfs.server.tools.search_resources import MOST
@@ -71,7 +72,7 @@ async def test_an_answer_is_bounded_and_names_what_failed(nursery: trio.Nursery)
     down = SearchingSource(data_source("mcp-server+down"), down=Unreachable("no\x1b[31m net" * 1000))
     async with World(nursery, flood, down) as world:
         arguments = {"query": "q", "limit": MOST, "format": "json"}
-        result = await Tools(world.manager, None, MAX_RESULT).call("search_resources", arguments)
+        result = await Tools(world.manager, KeptResults(), None, MAX_RESULT).call("search_resources", arguments)
         assert len(result.model_dump_json()) < MAX_RESULT
         assert result.structured_content is not None
         assert len(result.structured_content["hits"]) == MOST

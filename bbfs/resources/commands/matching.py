@@ -43,9 +43,7 @@ async def match(
 
     Raise InvalidUri for a pattern that grep refuses; NotSupported without grep; the error of the path itself.
     """
-    syntax = "-F" if request.fixed else "-E"
-    options = ["-i"] if request.ignore_case else []
-    command = ["grep", "-nHI", "--null", syntax, *options, "-C", str(request.context)]
+    command = _command(request)
     left, unread, problems = request.limit, 0, list[str]()
     await _lines([*command, "-e", request.pattern], [])
     with trio.move_on_after(WITHIN) as bound:
@@ -70,6 +68,18 @@ async def match(
         problems.append(f"{unread} resources could not be read, or are larger than {LARGEST} bytes")
     for problem in problems:
         await replies.give(table.Problem(problem))
+
+
+async def match_one(request: table.Match, data: bytes) -> tuple[Line, ...]:
+    """Return the matching lines of one content, at whatever path. Raise as `match` does."""
+    (lines,) = await _lines([*_command(request), "-m", str(request.limit), "-e", request.pattern], [data])
+    return _first(lines, request.limit)
+
+
+def _command(request: table.Match) -> list[str]:
+    """Return the beginning of a command line of grep, without the pattern."""
+    options = ["-i"] if request.ignore_case else []
+    return ["grep", "-nHI", "--null", "-F" if request.fixed else "-E", *options, "-C", str(request.context)]
 
 
 def _first(lines: Sequence[Line], most: int) -> tuple[Line, ...]:

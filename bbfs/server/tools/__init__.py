@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import mcp_types as types
 
 from bbfs.resources.manager import ResourceManager
+from bbfs.server.kept import KeptResults
 from bbfs.server.tools import grep_resources, load_datasource, load_resources, search_resources, write_resources
 from bbfs.serving.tools import Arguments, InvalidArguments, arguments_of, failure, input_schema
 
@@ -35,7 +36,7 @@ def definitions(source_ids: list[str], written_ids: list[str]) -> list[types.Too
         _tool(
             load_resources.NAME,
             load_resources.ResourceArguments,
-            "Load resources of any data sources by URI, or by a URI template and values. Each has its own outcome.",
+            "Load resources of any data sources by URI, or by a URI template and values. A long text comes in parts.",
         ),
         _tool(
             search_resources.NAME,
@@ -73,15 +74,18 @@ def _writing(written: str) -> list[types.Tool]:
 
 
 class Tools:
-    """The tools of one server. depth, most_bytes: as for `DataSources` and `Resources`."""
+    """The tools of one server. kept: long results. depth, most_bytes: as for `DataSources` and `Resources`."""
 
-    def __init__(self, manager: ResourceManager, depth: int | None, most_bytes: int) -> None:
+    def __init__(self, manager: ResourceManager, kept: KeptResults, depth: int | None, most_bytes: int) -> None:
         writings = write_resources.Writings(manager)
         self._answers: Mapping[str, tuple[type[Arguments], Answer]] = {
             load_datasource.NAME: (load_datasource.SourceArguments, load_datasource.DataSources(manager, depth).load),
-            load_resources.NAME: (load_resources.ResourceArguments, load_resources.Resources(manager, most_bytes).load),
+            load_resources.NAME: (
+                load_resources.ResourceArguments,
+                load_resources.Resources(manager, kept, most_bytes).load,
+            ),
             search_resources.NAME: (search_resources.SearchArguments, search_resources.Searches(manager).search),
-            grep_resources.NAME: (grep_resources.GrepArguments, grep_resources.Greps(manager).grep),
+            grep_resources.NAME: (grep_resources.GrepArguments, grep_resources.Greps(manager, kept).grep),
             write_resources.WRITE: (write_resources.WriteArguments, writings.write),
             write_resources.REMOVE: (write_resources.RemoveArguments, writings.remove),
         }

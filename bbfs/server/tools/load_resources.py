@@ -1,21 +1,25 @@
 """The tool `load_resources`: many resources at once, by a URI template or by their URIs, each with its own outcome."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import mcp_types as types
 from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError
-from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.values import Part
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
 from bbfs.server.answers import AnsweredArguments, problem
-from bbfs.server.contents import Budget, ContentItem, items_of
+from bbfs.server.contents import Budget, ContentItem, identity, is_perceived, item_of
 from bbfs.server.errors import certain, described
+from bbfs.server.excerpts import HEAD, Excerpt, Wanted, excerpt
+from bbfs.server.excerpts import MOST as MOST_CHARACTERS
+from bbfs.server.kept import KeptResults, is_kept, kept_document
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.sources.media_types import content_type_of
 
 NAME = "load_resources"
 MOST = 1000
@@ -47,6 +51,15 @@ class ResourceArguments(AnsweredArguments):
     directUris: list[Annotated[str, Field(max_length=LONGEST_URI)]] | None = Field(  # noqa: N815
         default=None, max_length=MOST
     )
+    offset: int = Field(default=1, ge=1, description="First line, as grep_resources counts them.")
+    limit: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description=f"Lines. Default: what {HEAD} characters hold."
+    )
+    unit: Literal["lines", "characters"] = Field(default="lines", description="Of offset and limit.")
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.offset, self.limit, self.unit)
 
     @model_validator(mode="after")
     def _one_mode(self) -> "ResourceArguments":
@@ -62,29 +75,46 @@ class ResourceArguments(AnsweredArguments):
 
 
 @dataclass(frozen=True, slots=True)
+class _Shown:
+    """What an answer has of one content: a part of a text, or the whole of it (item), or neither.
+
+    kept: the URI under which the result of a tool can be read on. left_out: why there is neither.
+    """
+
+    uri: str
+    mime_type: str | None
+    size: int
+    part: Excerpt | None = None
+    item: ContentItem | None = None
+    kept: str | None = None
+    left_out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class _Outcome:
     """What became of one resource. metadata: as in the structured content. error: None if it was loaded."""
 
     uri: str
     metadata: dict[str, Any]
-    items: Sequence[ContentItem] = ()
+    shown: Sequence[_Shown] = ()
     error: dict[str, Any] | None = None
 
 
 class Resources:
     """Answers `load_resources`. most_bytes: of all contents of one answer."""
 
-    def __init__(self, manager: ResourceManager, most_bytes: int) -> None:
+    def __init__(self, manager: ResourceManager, kept: KeptResults, most_bytes: int) -> None:
         self._manager = manager
+        self._kept = kept
         self._most_bytes = most_bytes
 
     async def load(self, given: ResourceArguments) -> types.CallToolResult:
         """Return the result, with an error for each resource that failed. The call fails if all resources failed."""
         found: list[_Outcome] = []
-        budget = Budget(self._most_bytes)
+        room = _Room(given, self._kept, self._most_bytes)
         for start in range(0, len(given.templateResources or given.directUris or ()), AT_ONCE):
             for each in await self._loaded(given, slice(start, start + AT_ONCE)):
-                found.append(await self._outcome(each, budget))
+                found.append(await self._outcome(each, room))
         failed = bool(found) and all(each.error is not None for each in found)
         if given.format == "json":
             document = {"resources": [_document(each) for each in found]}
@@ -93,24 +123,64 @@ class Resources:
         return types.CallToolResult(content=[block for each in found for block in _blocks(each)], is_error=failed)
 
     async def _loaded(self, given: ResourceArguments, some: slice) -> list[LoadedResource]:
-        if given.directUris is not None:
-            return await self._manager.by_uri.load_many("direct", direct_uris=given.directUris[some])
-        values = (given.templateResources or [])[some]
-        return await self._manager.by_uri.load_many(
-            "template", uri_template=given.uriTemplate, template_resources=values
-        )
+        if given.directUris is None:
+            values = (given.templateResources or [])[some]
+            return await self._manager.by_uri.load_many(
+                "template", uri_template=given.uriTemplate, template_resources=values
+            )
+        uris = given.directUris[some]
+        others = await self._manager.by_uri.load_many("direct", direct_uris=[uri for uri in uris if not is_kept(uri)])
+        left = iter(others)
+        return [self._kept.loaded(uri) if is_kept(uri) else next(left) for uri in uris]
 
-    async def _outcome(self, loaded: LoadedResource, budget: Budget) -> _Outcome:
+    async def _outcome(self, loaded: LoadedResource, room: "_Room") -> _Outcome:
         try:
             if loaded.error is not None:
                 raise loaded.error
-            parsed = parse_data_source_uri(loaded.uri)
-            items = await items_of(loaded, parsed.base_prefix, budget)
+            if is_kept(loaded.uri):
+                return _Outcome(loaded.uri, kept_document(loaded), await room.shown(loaded, "", keep=False))
+            source, record = self._manager.by_uri.record_of(loaded.uri)
+            shown = await room.shown(loaded, source.data.base_prefix, keep=record.on_open)
         except BbfsError as error:
             return _Outcome(loaded.uri, {}, error=described(certain(self._manager, loaded.uri, error)))
-        source, record = self._manager.by_uri.record_of(loaded.uri)
         metadata = documents.resource(self._manager.contents, source, record, record.path)
-        return _Outcome(loaded.uri, metadata, items)
+        return _Outcome(loaded.uri, metadata, shown)
+
+
+class _Room:
+    """What one answer may still have: bytes, and characters of texts."""
+
+    def __init__(self, given: ResourceArguments, kept: KeptResults, most_bytes: int) -> None:
+        self._given = given
+        self._kept = kept
+        self._budget = Budget(most_bytes)
+        self._characters = MOST_CHARACTERS
+
+    async def shown(self, loaded: LoadedResource, base_prefix: str, *, keep: bool) -> list[_Shown]:
+        """Return what the answer has of each content of a resource. keep: a longer text. Raise BbfsError."""
+        if self._given.format == "json" and self._given.wanted == Wanted():  # either all contents, or an error
+            self._budget.take(sum(part.content.size for part in loaded.parts))
+        return [await self._one(loaded, part, base_prefix, keep) for part in loaded.parts]
+
+    async def _one(self, loaded: LoadedResource, part: Part, base_prefix: str, keep: bool) -> _Shown:
+        uri, mime_type = identity(loaded, part, base_prefix)
+        content, is_json = part.content, self._given.format == "json"
+        shown = _Shown(uri, mime_type, content.size)
+        if is_json and self._given.wanted == Wanted():
+            return replace(shown, item=await item_of(loaded, part, base_prefix))
+        if content_type_of(mime_type) != "binary":
+            if self._characters <= 0:
+                return replace(shown, left_out=f"left out: {MOST_CHARACTERS} characters are in this answer already")
+            limit = self._characters if self._given.limit is not None else min(HEAD, self._characters)
+            found = await excerpt(content, self._given.wanted, limit)
+            if found is not None:
+                self._characters -= len(found.text)
+                kept = self._kept.keep(content, mime_type) if keep and not found.is_whole else None
+                return replace(shown, part=found, kept=kept)
+        if not is_json and not is_perceived(mime_type):
+            return replace(shown, left_out="binary: format=json has it in Base64")
+        self._budget.take(content.size)
+        return replace(shown, item=await item_of(loaded, part, base_prefix))
 
 
 def _document(outcome: _Outcome) -> dict[str, Any]:
@@ -118,11 +188,15 @@ def _document(outcome: _Outcome) -> dict[str, Any]:
     if outcome.error is not None:
         return {"uri": outcome.uri, "error": outcome.error}
     contents: list[dict[str, Any]] = []
-    for item in outcome.items:
-        facts: dict[str, Any] = {"size": len(item.data)}
-        facts |= {"uri": item.uri} if item.uri != outcome.uri else {}
-        facts |= {"mimeType": item.mime_type} if item.mime_type is not None else {}
-        facts |= {"text": item.text} if item.text is not None else {"blob": item.base64}
+    for each in outcome.shown:
+        facts: dict[str, Any] = {"size": each.size}
+        facts |= {"uri": each.uri} if each.uri != outcome.uri else {}
+        facts |= {"mimeType": each.mime_type} if each.mime_type is not None else {}
+        facts |= {"kept": each.kept} if each.kept is not None else {}
+        if each.part is not None:
+            facts |= {"text": each.part.text, "part": str(each.part)}
+        elif each.item is not None:
+            facts |= {"text": each.item.text} if each.item.text is not None else {"blob": each.item.base64}
         contents.append(facts)
     return {"uri": outcome.uri, "metadata": outcome.metadata, "contents": contents}
 
@@ -131,14 +205,16 @@ def _blocks(outcome: _Outcome) -> Iterator[types.ContentBlock]:
     """Yield the blocks for a model: a line about each content, and the content byte for byte."""
     if outcome.error is not None:
         yield types.TextContent(text=_said(outcome))
-    version = f", version={outcome.metadata['version']}" if "version" in outcome.metadata else ""
-    for item in outcome.items:
-        block = item.block()
-        left_out = ", binary: format=json has it in Base64" if block is None else ""
-        about = f"{item.uri}: {item.mime_type or 'no MIME type'}, {len(item.data)} bytes{version}{left_out}"
-        yield types.TextContent(text=about)
-        if block is not None:
-            yield block
+    version = f"version={outcome.metadata['version']}" if "version" in outcome.metadata else ""
+    for each in outcome.shown:
+        part = str(each.part) if each.part is not None and not each.part.is_whole else ""
+        kept = f"kept for later calls as {each.kept}" if each.kept is not None else ""
+        facts = (each.mime_type or "no MIME type", f"{each.size} bytes", version, part, kept, each.left_out)
+        yield types.TextContent(text=f"{each.uri}: {', '.join(fact for fact in facts if fact)}")
+        if each.part is not None:
+            yield types.TextContent(text=each.part.text)
+        elif each.item is not None:
+            yield each.item.block()
 
 
 def _said(outcome: _Outcome) -> str:
