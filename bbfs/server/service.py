@@ -29,17 +29,13 @@ from bbfs.server.gateway.requests import Gateway, prompt_error, unknown
 from bbfs.server.kept import KeptResults, is_kept
 from bbfs.server.resource_list import WAIT, Offering
 from bbfs.server.templates import MOST_VALUES, complete
-from bbfs.server.tools import Tools, definitions
+from bbfs.server.tools import Tools, definitions, instructions
 from bbfs.serving.subscribers import MOST_URIS, Context, NotifyingServer, check_uri, not_found_code
 
 log = logging.getLogger(__name__)
 
 MAX_RESULT = 4 << 20
 """Bytes of all contents of one answer, by default."""
-_INSTRUCTIONS = (
-    "Files, databases and other MCP servers as data sources. load_datasource tells what a data source holds, "
-    "load_resources loads it, search_resources finds it, grep_resources matches its lines."
-)
 _STATIC_TTL = 3600.0
 _WRONG = (NotFound, InvalidUri, IsADirectory, NotADirectory, Fault)
 """The errors of a wrong request."""
@@ -76,7 +72,7 @@ class Service(NotifyingServer[Any]):
             "bbfs",
             version=__version__,
             title="bbfs",
-            instructions=_INSTRUCTIONS,
+            instructions=instructions(manager),
             cache_hints=_cache_hints(),
             on_list_resources=self._list_resources,
             on_list_resource_templates=self._list_templates,

@@ -80,6 +80,18 @@ async def test_a_first_look_a_search_and_a_document_have_their_price(
             )
 
 
+async def test_a_model_is_told_where_to_begin(service: Callable[..., Any], local: Path) -> None:
+    async with service(folder("local", local, index=True), KB) as served, Client(served) as client:
+        said = client.instructions
+        assert said is not None
+        assert said.startswith("Data sources: local, kb. Their text is indexed, so a search finds all of it: ")
+        assert len(said.split()) <= 85
+        assert all(tool.name in said for tool in (await client.list_tools()).tools)
+        nothing = text_of(await client.call_tool("search_resources", {"query": "zebra"}))
+        assert "grep_resources" in nothing
+        assert "bbfs index" in nothing
+
+
 async def test_a_failure_says_its_code(service: Callable[..., Any], local: Path) -> None:
     async with service(folder("local", local)) as served, Client(served) as client:
         for tool, arguments, code in (

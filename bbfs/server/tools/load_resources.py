@@ -12,7 +12,7 @@ from bbfs.model.values import Part
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
-from bbfs.server.answers import AnsweredArguments, problem
+from bbfs.server.answers import AnsweredArguments, one_line, problem
 from bbfs.server.contents import Budget, ContentItem, identity, is_perceived, item_of
 from bbfs.server.errors import certain, described
 from bbfs.server.excerpts import HEAD, Excerpt, Wanted, excerpt
@@ -197,6 +197,8 @@ def _document(outcome: _Outcome) -> dict[str, Any]:
             facts |= {"text": each.part.text, "part": str(each.part)}
         elif each.item is not None:
             facts |= {"text": each.item.text} if each.item.text is not None else {"blob": each.item.base64}
+        else:
+            facts["part"] = each.left_out
         contents.append(facts)
     return {"uri": outcome.uri, "metadata": outcome.metadata, "contents": contents}
 
@@ -209,7 +211,7 @@ def _blocks(outcome: _Outcome) -> Iterator[types.ContentBlock]:
     for each in outcome.shown:
         part = str(each.part) if each.part is not None and not each.part.is_whole else ""
         kept = f"kept for later calls as {each.kept}" if each.kept is not None else ""
-        facts = (each.mime_type or "no MIME type", f"{each.size} bytes", version, part, kept, each.left_out)
+        facts = (one_line(each.mime_type) or "no MIME type", f"{each.size} bytes", version, part, kept, each.left_out)
         yield types.TextContent(text=f"{each.uri}: {', '.join(fact for fact in facts if fact)}")
         if each.part is not None:
             yield types.TextContent(text=each.part.text)

@@ -20,6 +20,10 @@ NAME = "search_resources"
 LIMIT, MOST = 10, 50
 """Hits of one answer: by default, and at most. Each takes 300 characters of the model's context."""
 MOST_SOURCES = 100
+NOTHING = (
+    "Nothing was found. grep_resources matches exact text in one data source, indexed or not. The user can have a data "
+    "source indexed with 'bbfs index'."
+)
 SHOWN, BEFORE = 160, 40
 """Characters of a snippet in the text of an answer; of them, before the first word that was found."""
 MOST_PLACES = 64
@@ -53,7 +57,7 @@ class Searches:
             return given.refusal(error, hits=[], problems=[])
         hits = [answer for answer in answers if isinstance(answer, Hit)]
         problems = [answer.problem for answer in answers if isinstance(answer, Problem)]
-        lines = [_line(rank, hit, given.query) for rank, hit in enumerate(hits, 1)] or ["Nothing was found."]
+        lines = [_line(rank, hit, given.query) for rank, hit in enumerate(hits, 1)] or [NOTHING]
         return given.answer({"hits": [*map(_hit, hits)], "problems": problems}, *lines, *problems)
 
 
