@@ -70,6 +70,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "mount": "commands.mount",
         "umount": "commands.mount",
         "serve": "commands.serve",
+        "skill": "commands.agents.skill",
     },
     "Read": {
         "ls": "commands.read",
