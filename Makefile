@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench agents beside soak endurance kills faults saves hostile compare-gateway passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
+.PHONY: demo test tests check bench bench-machines agents beside soak endurance kills faults saves hostile compare-gateway passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -32,6 +32,9 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 
 bench: $(BENCH)  ## everything in docs/benchmarks/results.md, beside what others would use: about twenty minutes; ARGS=--help
 	.venv/bin/python benchmarks/run.py $(ARGS)
+
+bench-machines: $(TEST)  ## four machines with and without a shared cache, in network namespaces (as root; ten minutes)
+	.venv/bin/python benchmarks/machines.py $(ARGS)
 
 agents: $(BENCH)  ## what agents find in eight sources, and what it costs them, in four ways (docs/benchmarks/agents.md)
 	.venv/bin/python benchmarks/agents/play.py $(ARGS)
