@@ -22,6 +22,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -278,6 +279,7 @@ def main() -> None:
     if options.serve:
         serve(shape, options.delay, options.serve)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left over
     rounds: list[dict[str, list[float]]] = []
     with ExitStack() as stack:
         network = Machines(stack)
