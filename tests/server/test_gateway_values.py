@@ -1,15 +1,19 @@
 """Names of tools of servers behind `bbfs serve`, and the bounds of what these servers say."""
 
 import re
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.server.gateway.entries import LARGEST, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_ICONS, entry_of
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
+from bbfs.resources.source import Source
+from bbfs.server.gateway.entries import LARGEST, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_ICONS, entry_of, fits
 from bbfs.server.gateway.names import LONGEST, Names
+from bbfs.server.gateway.results import prompt_result, tool_result
 
 _SOURCE = st.from_regex(r"[a-c][a-c._-]{0,5}", fullmatch=True)
 _NAME = st.one_of(st.text("abc_", min_size=1, max_size=6), st.text(min_size=1, max_size=80))
@@ -84,3 +88,77 @@ def test_an_entry_is_bounded() -> None:
     assert len(found.description or "") == LONGEST_DESCRIPTION
     assert [icon.src for icon in found.icons or ()] == [f"https://{n}" for n in range(MOST_ICONS)]
     assert tool(inputSchema={**SCHEMA, "description": "x" * LARGEST}) is None
+
+
+VERSIONS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
+MOST = 10_000
+UNLISTED = cast(
+    Source,
+    SimpleNamespace(
+        catalog=SimpleNamespace(record=lambda _: None), data=SimpleNamespace(base_prefix="mcp-server+s", name="s")
+    ),
+)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+_BLOCK = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image", "audio", "resource", "resource_link", "video"])},
+    optional=dict.fromkeys(("text", "data", "mimeType", "resource", "uri", "name", "annotations", "_meta"), _JSON),
+)
+_RESULT = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": st.lists(_BLOCK, max_size=3) | _JSON,
+        "messages": st.lists(st.fixed_dictionaries({"role": _JSON, "content": _BLOCK}), max_size=3) | _JSON,
+        "structuredContent": _JSON,
+        "isError": _JSON,
+        "_meta": _JSON,
+        "description": _JSON,
+    },
+)
+
+
+@given(_RESULT, st.sampled_from(VERSIONS))
+def test_any_result_is_valid_or_an_error(raw: dict[str, Any], version: str) -> None:
+    for method, read in (("tools/call", tool_result), ("prompts/get", prompt_result)):
+        try:
+            found = read(UNLISTED, raw, version, MOST)
+        except BbfsError:
+            continue
+        assert fits(method, version, found.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["title", "description", "annotations", "outputSchema", "icons", "_meta"]), _JSON)
+)
+def test_any_entry_is_valid_or_left_out(fields: dict[str, Any]) -> None:
+    for version in VERSIONS:
+        found = tool(version, **fields)
+        assert found is None or found.name == "s_t"
+
+
+def test_what_the_protocol_does_not_have_becomes_a_text() -> None:
+    audio = {"type": "audio", "data": "AAEC", "mimeType": "audio/wav"}
+    raw = {
+        "content": [audio, {"type": "hologram"}],
+        "structuredContent": [1],
+        "_meta": {"io.modelcontextprotocol/x": 1},
+    }
+    modern = tool_result(UNLISTED, raw, "2026-07-28", MOST)
+    assert isinstance(modern.content[0], types.AudioContent)
+    assert modern.content[1] == types.TextContent(text='{"type": "hologram"}')
+    assert modern.meta is None
+    early = tool_result(UNLISTED, raw, "2025-11-25", MOST)
+    assert early.content == modern.content
+    assert early.structured_content is None
+
+
+def test_a_result_is_refused_beyond_its_bounds() -> None:
+    with pytest.raises(TooLarge, match="--max-result"):
+        tool_result(UNLISTED, {"content": [{"type": "text", "text": "x" * MOST}]}, "2025-11-25", MOST)
+    with pytest.raises(TooLarge, match="10001 parts"):
+        tool_result(UNLISTED, {"content": [{}] * 10_001}, "2025-11-25", MOST)
+    with pytest.raises(ProtocolViolation, match="no list"):
+        prompt_result(UNLISTED, {"messages": "hello"}, "2025-11-25", MOST)

@@ -68,7 +68,8 @@ def _texts_only(method: str, result: dict[str, Any], version: str) -> dict[str, 
     """Return a result whose unfit blocks are texts."""
 
     def fitted(block: Any) -> Any:
-        if fits("tools/call", version, {"content": [block]}):
+        alone = {"content": [block]}
+        if fits("tools/call", version, alone) and validated(types.CallToolResult, alone) is not None:
             return block
         return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
 
