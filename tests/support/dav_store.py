@@ -36,6 +36,7 @@ class DavStore:
     after: Callable[[str, str], None] = lambda _method, _path: None
     loses: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    connections: int = 0
     directories: set[str] = field(default_factory=lambda: {"", "d"})
     port: int = 0
 
@@ -88,6 +89,10 @@ class DavStore:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     store: DavStore
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        self.store.connections += 1
+        return True
 
 
 class _Answers(BaseHTTPRequestHandler):

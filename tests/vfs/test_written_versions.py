@@ -275,13 +275,15 @@ async def test_an_answer_that_promises_a_change_is_not_one(method: str, status: 
         assert len([*world.manager.writer.pending.items()]) == (method == "PUT")
 
 
-async def test_a_file_is_removed_by_one_look_and_one_request() -> None:
+async def test_a_file_is_removed_by_one_look_and_one_request_on_the_connection_that_is_there() -> None:
     store = DavStore({FILE: b"mine\n"}, states_etag=True)
     async with mounted(store) as (program, _, path):
         await program.save(path, b"saved\n")
         store.asked.clear()
+        before = store.connections
         await program.unlink(path)
     assert store.asked == [f"PROPFIND {FILE}", f"DELETE {FILE}"]
+    assert store.connections == before
     assert FILE not in store.files
 
 

@@ -105,7 +105,7 @@ class WebDavBackend(WebBackend):
 
         def take(each: StoredItem) -> bool:
             found.append(each)
-            return False
+            return len(found) < 2  # an answer that is read to its end leaves the connection to the next request
 
         await self._describe(path, "0", take, is_directory=is_directory)
         if not found:
