@@ -190,7 +190,7 @@ def main() -> int:
         passed += verdict.ok and verdict.scenario.unscored is None
         if not verdict.is_as_expected:
             wrong += 1
-            print(*(f"    {problem}" for problem in verdict.problems), sep="\n")
+            print("".join(f"    {problem}\n" for problem in verdict.problems), end="")
             print(verdict.output if given.verbose else "", end="", flush=True)
     scored = sum(scenario.unscored is None for scenario in chosen)
     print(f"{passed} of {scored} scored scenarios pass; {wrong} scenarios are not as expected")
