@@ -215,9 +215,9 @@ class Served(Way):
         """As with the commands."""
         found = await self.call("search_resources", {"query": " ".join(words)})
         yield found
-        uris = dict.fromkeys(re.findall(rf"{PREFIX}[+:][^\s\"'<>\\]+", found))
-        for uri in list(uris)[:READ]:
-            yield await self.call("load_resources", {"directUris": [uri]})
+        for uri, line in re.findall(rf"^\d+\. ({PREFIX}\S+)(?:.*\(line (\d+)\))?", found, re.MULTILINE)[:READ]:
+            part = {"offset": max(1, int(line) - AROUND), "limit": 2 * AROUND} if line else {}
+            yield await self.call("load_resources", {"directUris": [uri], **part})
         prefixes = list(dict.fromkeys(re.findall(PREFIX, self.opening + found)))
         for word in stems_of(words)[:WORDS]:
             for prefix in best(words, prefixes) or prefixes[:READ]:
