@@ -39,6 +39,7 @@ from bbfs.resources.persistence import Persistence
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.search.engine import Search
 from bbfs.resources.search.index.local import LocalIndex
+from bbfs.resources.search.index.outdated import Lags
 from bbfs.resources.source import Source
 from bbfs.resources.source.fingerprint import fingerprint
 from bbfs.resources.tree import Roots, Tree
@@ -129,6 +130,7 @@ class ResourceManager:
         self.searches = Search(self.roots)
         if index is not None:
             self.searches.searchers.append(index)
+            self.searches.lag = Lags(index, self.by_uri.list_below, clock).lag
             index.follow = partial(self.changes.subscribe, partial(index.changed, last_cached=self.tree.last_cached))
 
     def _tiers(

@@ -437,6 +437,13 @@ class CanClose(Protocol):
         ...
 
 
+@runtime_checkable
+class IsLocalFile(Protocol):
+    """A source whose resources are all in one local file. local_file: its path, or None if it is on a server."""
+
+    local_file: str | None
+
+
 LONGEST_QUERY = 1000
 """Characters of a query."""
 

@@ -25,7 +25,7 @@ type = "memory"
 [[sources]]
 name = "notes"
 type = "filesystem"
-config = { root = "." }
+config = { root = "notes" }
 """
 
 
@@ -34,6 +34,7 @@ def only(tmp_path: Path) -> list[str]:
     """Options for a source that searches and a folder, which does not."""
     file = tmp_path / "sources.toml"
     file.write_text(CONFIG)
+    (tmp_path / "notes").mkdir()
     return ["--config", str(file)]
 
 
@@ -146,7 +147,20 @@ def test_on_a_terminal_it_is_coloured_and_a_pager_opens(only: list[str], tmp_pat
 def test_what_was_indexed_is_found_without_a_mount(
     bbfs: Callable[..., Result], only: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "zebra.md").write_text("striped")
+    (tmp_path / "notes/zebra.md").write_text("striped")
     assert bbfs("index", "notes", *only).exit_code == 0
     found = bbfs("search", "-l", "striped", *only)
     assert (found.stdout, found.stderr) == ("bb-filesystem+notes+file/zebra.md\n", "")
+
+
+@pytest.mark.semantics("S36.8")
+def test_what_was_not_indexed_since_is_counted_with_the_command_that_indexes_it(
+    bbfs: Callable[..., Result], only: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "notes/zebra.md").write_text("striped")
+    bbfs("index", "notes", *only)
+    (tmp_path / "notes/tiger.md").write_text("striped")
+    assert bbfs("search", "striped", *only).stderr == (
+        "bbfs: the index may be out of date: notes (1 new document); 'bbfs index notes' with the same options reads"
+        " what has changed\n"
+    )

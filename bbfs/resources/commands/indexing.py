@@ -9,8 +9,9 @@ from bbfs.model.values import ResourceMetadata
 from bbfs.resources.commands import table
 from bbfs.resources.commands.table import Walked
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.search.index.entries import Indexed, Remove
+from bbfs.resources.search.index.entries import Known, Remove, Unfit
 from bbfs.resources.search.index.local import LocalIndex, stamp_of
+from bbfs.resources.search.index.outdated import may_be_text
 from bbfs.resources.search.index.waiting import MOST_WAITING
 from bbfs.resources.source import Source
 
@@ -19,7 +20,6 @@ CONTINUED_FOR = 86400.0
 AT_ONCE = 16
 """Loads at once, besides the bound of the source."""
 TOLD_EVERY = 0.25
-_BINARY = ("image/", "audio/", "video/", "font/", "application/zip", "application/gzip", "application/pdf")
 
 
 async def walk(
@@ -32,27 +32,26 @@ async def walk(
         raise NotSupported(f"{source.data.id} is not indexed: {why}")
     walked = Walked()
     known = await index.indexed(source)
-    since = await index.walk_began(source)
-    now = manager.clock()
+    documents, since, now = known.documents or {}, known.walking, manager.clock()
     if since is not None and not 0 <= now - since < CONTINUED_FOR:
         since = None
     await source.catalog.relist()  # what was listed a moment ago may be gone
-    listed = [each for each in await manager.by_uri.list_below(source.data.id) if _may_be_text(index, each)]
-    wanted = [each for each in listed if not _is_unchanged(known.get(each.native_uri), each, since)]
+    listed = [each for each in await manager.by_uri.list_below(source.data.id) if may_be_text(index, each)]
+    wanted = [each for each in listed if not _is_unchanged(index, known, each, since)]
     walked.resources, walked.to_load = len(listed), len(wanted)
     walked.unchanged, walked.bytes = len(listed) - len(wanted), sum(each.size or 0 for each in wanted)
     if dry_run:
         return walked
     if since is None:
-        await index.walking(source, now)
+        await index.walking(source, since := now)
     await _load(manager, index, source, wanted, walked, told)
     await index.flush()
     if source.catalog.problem is None:
-        gone = [Remove(source.fingerprint, uri) for uri in known.keys() - {each.native_uri for each in listed}]
+        gone = [Remove(source.fingerprint, uri) for uri in documents.keys() - {each.native_uri for each in listed}]
         walked.removed = len(gone)
         for begin in range(0, len(gone), 500):
             await index.write(gone[begin : begin + 500])
-    await index.walking(source, None)
+    await index.walking(source, since, ended=True)
     try:
         await index.embed()
     except BbfsError as error:
@@ -60,18 +59,16 @@ async def walk(
     return walked
 
 
-def _may_be_text(index: LocalIndex, metadata: ResourceMetadata) -> bool:
-    if metadata.kind != "resource" or metadata.on_open or (metadata.size or 0) > index.largest(metadata):
-        return False
-    return index.kind_of(metadata) is not None or not (metadata.mime_type or "").startswith(_BINARY)
-
-
-def _is_unchanged(known: Indexed | None, metadata: ResourceMetadata, since: float | None) -> bool:
+def _is_unchanged(index: LocalIndex, known: Known, metadata: ResourceMetadata, since: float | None) -> bool:
     """Return whether the index has what the source lists, or the interrupted walk has indexed it already."""
-    if known is None or known.stale:
-        return False
+    document = (known.documents or {}).get(metadata.native_uri)
     stamp = stamp_of(metadata)
-    return (stamp is not None and stamp == known.stamp) or (since is not None and known.at >= since)
+    if document is None:
+        is_unfit = stamp is not None and stamp == known.unfit.get(metadata.native_uri)
+        return is_unfit and index.kind_of(metadata) is None  # another bbfs may read more kinds of documents
+    if document.stale:
+        return False
+    return (stamp is not None and stamp == document.stamp) or (since is not None and document.at >= since)
 
 
 async def _load(
@@ -84,6 +81,7 @@ async def _load(
 ) -> None:
     """Load resources and queue their texts, several at once."""
     pending = iter(wanted)
+    unfit: list[Unfit] = []
     next_told = 0.0
 
     async def work() -> None:
@@ -94,12 +92,12 @@ async def _load(
                 record = source.catalog.record(metadata.native_uri)
                 while index.waiting >= MOST_WAITING // 2:
                     await index.flush()
-                if record is None or len(loaded.parts) != 1:
-                    walked.left_out += 1
-                elif await index.learn_now(source, record, loaded.parts[0].content):
+                is_one = record is not None and len(loaded.parts) == 1
+                if record is not None and is_one and await index.learn_now(source, record, loaded.parts[0].content):
                     walked.loaded += 1
                 else:
                     walked.left_out += 1
+                    unfit.append(Unfit(source.fingerprint, metadata.native_uri, stamp_of(metadata)))
             except BbfsError as error:
                 walked.failed += 1
                 walked.error = walked.error or f"{metadata.native_uri}: {error}"
@@ -110,6 +108,8 @@ async def _load(
     async with trio.open_nursery() as nursery:
         for _ in range(min(AT_ONCE, source.data.policy.concurrency, len(wanted))):
             nursery.start_soon(work)
+    for begin in range(0, len(unfit), 500):
+        await index.write(unfit[begin : begin + 500])
 
 
 async def index(manager: ResourceManager, request: table.Index, replies: table.Replies[Walked]) -> None:

@@ -6,10 +6,11 @@ its resource now. No content is loaded for that.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import filterfalse, islice
 from typing import Literal, Protocol, TypeAlias
 
 import trio
@@ -22,6 +23,7 @@ from bbfs.model.values import Hit
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.search.index.entries import Answer
+from bbfs.resources.search.index.outdated import Lag
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots
 from bbfs.sources import CanSearch, SearchesByMeaning
@@ -96,7 +98,7 @@ class SearchAnswer:
 class _Asked:
     """One search under way. rankings: what was found, by who found it: a source, or an index.
 
-    unable: the sources that turned out to have no search.
+    unable: the sources that turned out to have no search. lags: what an index does not have, by the id of its source.
     """
 
     query: str
@@ -107,6 +109,7 @@ class _Asked:
     rankings: dict[object, list[Found]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     unable: set[str] = field(default_factory=set)
+    lags: dict[str, Lag] = field(default_factory=dict)
     deadline: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,16 +120,25 @@ class _Asked:
         """Hits to ask for: more where some may be outside of the paths below a source."""
         return MOST if any(len(path) > 1 for path in self.below) else self.limit
 
+    def has_changed(self, found: Found) -> bool:
+        """Return whether an index has found a document as it was before."""
+        lag = self.lags.get(found.source_id)
+        return lag is not None and found.native_uri in lag.changed
+
     def includes(self, path: Path) -> bool:
         return not self.below or any(path[: len(above)] == above for above in self.below)
 
 
 class Search:
-    """One search in all sources. searchers: the indexes that it asks beside the sources."""
+    """One search in all sources. searchers: the indexes that it asks beside the sources.
+
+    lag: returns what these do not have yet of a source.
+    """
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self.searchers: list[Searcher] = []
+        self.lag: Callable[[Source], Awaitable[Lag | None]] | None = None
 
     async def search(
         self,
@@ -154,6 +166,8 @@ class Search:
                 for way in self._ways(asked, index, covered):
                     asked.rankings[index, way] = []
                     nursery.start_soon(self._of_index, asked, index, covered, way)
+                for source in covered.values():
+                    nursery.start_soon(self._look_for_lag, asked, source)
         return SearchAnswer(_merged(asked), (*asked.problems.values(), *self._left_out(asked, sources)))
 
     def _sources(self, scope: Collection[Path]) -> list[Source]:
@@ -203,15 +217,23 @@ class Search:
             said.append(f"not searched: {other} (by {by} only)")
         if empty := ", ".join(self._empty(asked, sources)):
             said.append(f"nothing is indexed yet of: {empty} ('bbfs index' reads all of it)")
+        if late := [
+            source.data.id for source in sources if source.data.id in asked.lags and self._needs_index(asked, source)
+        ]:
+            each = ", ".join(f"{name} ({asked.lags[name].why})" for name in late)
+            said.append(f"the index may be out of date: {each}; 'bbfs index {shlex.join(late)}' reads what has changed")
         return said
+
+    @staticmethod
+    def _needs_index(asked: _Asked, source: Source) -> bool:
+        return source.may_search is None or source.data.id in asked.unable
 
     def _empty(self, asked: _Asked, sources: Sequence[Source]) -> Iterator[str]:
         """Yield the sources that only an index can search, and that have nothing in it."""
         for source in sources:
             name = source.data.id
             covering = [index for index in self.searchers if index.covers(name)]
-            is_able = source.may_search is not None and name not in asked.unable
-            if not is_able and covering and all(index.has_none_of(name) for index in covering):
+            if self._needs_index(asked, source) and covering and all(index.has_none_of(name) for index in covering):
                 yield name
 
     # -- one ranking -------------------------------------------------------------------------------------------------
@@ -258,6 +280,13 @@ class Search:
             asked.rankings[index, way] = await self._existing(asked, [*_usable(hits, most)])
         if bound.cancelled_caught:
             asked.problems[name] = _problem(name, _late(asked))
+
+    async def _look_for_lag(self, asked: _Asked, source: Source) -> None:
+        """Note what the index does not have yet of a source, if that is known in time."""
+        with trio.move_on_at(asked.deadline):
+            lag = await self.lag(source) if self.lag is not None else None
+            if lag is not None:
+                asked.lags[source.data.id] = lag
 
     # -- what exists -------------------------------------------------------------------------------------------------
 
@@ -367,7 +396,8 @@ def _merged(asked: _Asked) -> tuple[Found, ...]:
     merged: dict[str, Found] = {}
     finders: dict[str, list[tuple[int, str]]] = {}
     for finder, ranking in asked.rankings.items():
-        for rank, found in enumerate(ranking, 1):
+        shown = ranking if isinstance(finder, str) else filterfalse(asked.has_changed, ranking)
+        for rank, found in enumerate(shown, 1):
             finders.setdefault(found.uri, []).append((rank, _finder(finder)))
             known = merged.get(found.uri)
             score = round((known.score if known else 0.0) + 1 / (_DAMPING + rank), 6)

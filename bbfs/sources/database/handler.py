@@ -93,6 +93,7 @@ class DatabaseHandler:
         url = self._options.url.get_secret_value()
         self._access = access = access_of(source, url, self._options.max_memory)
         self._backend = DatabaseBackend(access)
+        self.local_file = access.file
         may_write = access.writes and source.capabilities.write
         self._writer = (
             DatabaseBackend(access.writing(), self._backend if access.writes_alone else None) if may_write else None

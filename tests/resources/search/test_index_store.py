@@ -134,7 +134,7 @@ def test_another_version_or_stamp_makes_a_document_stale(store: IndexStore) -> N
     seen = [("a", "1", "monday"), ("b", "2", None), ("c", None, "friday"), ("d", None, None)]
     store.write([Seen("one", *each) for each in seen], 2.0)
     assert sorted(found(store, "word")) == ["a", "d"]
-    assert {uri for uri, known in store.indexed("one").items() if known.stale} == {"b", "c"}
+    assert {uri for uri, known in (store.indexed("one", None).documents or {}).items() if known.stale} == {"b", "c"}
     store.write([Document("one", "b", "1", None, "", "b", "word")], 3.0)  # it is again as it was
     assert sorted(found(store, "word")) == ["a", "b", "d"]
 
@@ -302,8 +302,9 @@ def test_readers_go_on_while_documents_are_written(store: IndexStore) -> None:
 def as_of_version_4(path: Path) -> None:
     """Make a database look as the version before left it: the texts are there, and words by another tokenizer."""
     with closing(sqlite3.connect(path)) as db, db:
-        for table in ("words", "grams", "termgrams", "term", "analysed", "rules"):
+        for table in ("words", "grams", "termgrams", "term", "analysed", "rules", "unfit"):
             db.execute(f"DROP TABLE {table}")
+        db.execute("ALTER TABLE source DROP COLUMN walked")
         db.execute("CREATE VIEW passage AS SELECT id, text FROM chunk")
         db.execute("CREATE VIRTUAL TABLE words USING fts5(text, content = 'passage', content_rowid = 'id')")
         db.execute("PRAGMA user_version = 4")

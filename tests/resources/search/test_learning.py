@@ -126,7 +126,7 @@ async def test_content_that_is_no_text_any_more_is_removed(tmp_path: Path) -> No
         await docs.read("docs://a")
         assert await docs.search("word") == []
         source = docs.manager.roots.named(docs.handler.source.id)
-        assert await docs.index.indexed(source) == {}
+        assert (await docs.index.indexed(source)).documents == {}
 
 
 @pytest.mark.parametrize("index", [None, False])

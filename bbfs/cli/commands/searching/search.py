@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LIMIT, _MOST, _WITHIN = 20, 200, 5.0
 _NOT_INDEXED = re.compile(r"cannot be searched: (.+) \(no search of their own, not indexed\)")
+_INDEX_COMMAND = re.compile(r"'bbfs index [^;]+'(?= reads what)")
 _EXAMPLES = """\b
 Examples:
   bbfs search renew the certificate              in all sources
@@ -126,7 +127,7 @@ def search(
     text = lazy.operand.run(choice, work)
     if not choice.verbosity.quiet:
         for problem in problems:
-            output.message(problem)
+            output.message(_INDEX_COMMAND.sub(r"\g<0> with the same options", problem) if choice.given else problem)
             if (hint := _how_to_index(problem, choice)) is not None:
                 output.message(hint)
     if open_first and hits:

@@ -1,7 +1,7 @@
 """What is written to the local index, and what it answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bbfs.model.values import Hit
 
@@ -52,7 +52,16 @@ class Remove:
     uri: str
 
 
-Entry = Document | Stale | Seen | Remove
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A resource that was read and has no text to index. stamp: `stamp_of` its description, or None."""
+
+    source: str
+    uri: str
+    stamp: str | None
+
+
+Entry = Document | Stale | Seen | Remove | Unfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,21 @@ class Indexed:
     stamp: str | None
     at: float
     stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the index has of one source.
+
+    documents: by URI; None if there are more than were asked for. unfit: the stamps of resources that have no text to
+    index, by URI. walking: when a walk began that has not ended (seconds since the epoch), or None. walked: when the
+    last walk began that has ended, or None.
+    """
+
+    documents: Mapping[str, Indexed] | None = field(default_factory=dict)
+    unfit: Mapping[str, str | None] = field(default_factory=dict)
+    walking: float | None = None
+    walked: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

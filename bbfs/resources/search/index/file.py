@@ -25,7 +25,7 @@ from bbfs.serving.private_files import own_directory
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_VERSION = 5
+_VERSION = 6
 _KEPT = 4
 """The earlier version whose texts the index keeps: only their words are made again."""
 UNREAD = "document.id NOT IN (SELECT document FROM analysed)"
@@ -52,12 +52,16 @@ WORDS = (
     "CREATE INDEX analysed_language ON analysed (language)",
 )
 """All that follows from the texts."""
+_UNFIT = """CREATE TABLE unfit (
+    source INTEGER NOT NULL, uri TEXT NOT NULL, stamp TEXT, PRIMARY KEY (source, uri)
+) WITHOUT ROWID"""
 _SCHEMA = (
     *(f"DROP TABLE IF EXISTS {table}" for table in ("chunk", "document", "source", "generation", *vectors.TABLES)),
-    "DROP VIEW IF EXISTS passage",
+    *("DROP TABLE IF EXISTS unfit", "DROP VIEW IF EXISTS passage"),
     "CREATE TABLE generation (number INTEGER NOT NULL)",  # of `term`: it grows when terms are removed
     "INSERT INTO generation VALUES (0)",
-    "CREATE TABLE source (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, walking REAL)",
+    "CREATE TABLE source (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, walking REAL, walked REAL)",
+    _UNFIT,
     "CREATE TABLE document (id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, uri TEXT NOT NULL,"
     " version TEXT NOT NULL, stamp TEXT, title TEXT NOT NULL, size INTEGER NOT NULL, indexed_at REAL NOT NULL,"
     " stale INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
@@ -72,7 +76,8 @@ _SCHEMA = (
 
 def _schema(version: int) -> Sequence[str]:
     """Return the statements that bring a database of a version to this one."""
-    again = ("DROP VIEW IF EXISTS passage", *WORDS, "UPDATE generation SET number = number + 1")
+    more = ("ALTER TABLE source ADD COLUMN walked REAL", _UNFIT)
+    again = ("DROP VIEW IF EXISTS passage", *WORDS, *more, "UPDATE generation SET number = number + 1")
     return again if version == _KEPT else _SCHEMA
 
 

@@ -9,7 +9,7 @@ is alone. Without a usable database everything else still works.
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -30,8 +30,8 @@ from bbfs.resources.search.index.entries import (
     Candidates,
     Document,
     Entry,
-    Indexed,
     IndexUsage,
+    Known,
     Remove,
     Seen,
     Stale,
@@ -403,16 +403,13 @@ class LocalIndex:
         """The number of entries that wait to be written."""
         return len(self._waiting)
 
-    async def walk_began(self, source: Source) -> float | None:
-        """Return when a walk over a source began that has not ended, or None. Raise BbfsError."""
-        found = [usage.walking for usage in await self.usage() if usage.source == source.fingerprint]
-        return found[0] if found else None
-
-    async def walking(self, source: Source, since: float | None) -> None:
-        """Note that a walk over a source goes on since then; None: it has ended. Raise BbfsError."""
+    async def walking(self, source: Source, since: float, *, ended: bool = False) -> None:
+        """Note that a walk over a source, which began then, goes on or has ended. Raise BbfsError."""
         store = await self.open(make=True)
         if store is not None:
-            await self._writer(partial(store.walking, source.fingerprint, since))
+            await self._writer(partial(store.walking, source.fingerprint, since, ended=ended))
+            if ended:
+                self._having |= {source.fingerprint}
 
     async def _writer(self, work: Callable[[], T]) -> T:
         try:
@@ -481,10 +478,10 @@ class LocalIndex:
         plain = None if known is None else {uri: at for uri, at in known.items() if not at.startswith(_TEXT_OF)}
         return Candidates(found.state, found.uris | changed, plain)
 
-    async def indexed(self, source: Source) -> Mapping[str, Indexed]:
-        """Return the documents of a source by URI. Raise BbfsError."""
+    async def indexed(self, source: Source, most: int | None = None) -> Known:
+        """Return what the index has of a source. Raise BbfsError. most: as `IndexReader.indexed`."""
         store = await self.open()
-        return {} if store is None else await self._read(partial(store.indexed, source.fingerprint))
+        return Known() if store is None else await self._read(partial(store.indexed, source.fingerprint, most))
 
     async def usage(self) -> Sequence[IndexUsage]:
         """Return the sources in the index. Raise BbfsError."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from bbfs.model.values import Hit
 from bbfs.resources.search.index import html, ranking, vectors
-from bbfs.resources.search.index.entries import Answer, Candidates, Indexed, IndexUsage
+from bbfs.resources.search.index.entries import Answer, Candidates, Indexed, IndexUsage, Known
 from bbfs.resources.search.index.file import UNREAD, IndexFile
 from bbfs.resources.search.index.text import is_unspaced
 from bbfs.resources.search.index.vectors import Pending
@@ -154,20 +154,30 @@ class IndexReader(IndexFile):
             found |= {row[0] for row in db.execute("SELECT rowid FROM grams WHERE grams MATCH ?", (match,))}
         return found
 
-    def indexed(self, source: str) -> dict[str, Indexed]:
-        """Return the documents of a source by URI."""
+    def indexed(self, source: str, most: int | None) -> Known:
+        """Return what is known of a source. most: documents and resources without text; None for no bound."""
         with self._bounded(LONG) as db:
-            rows = db.execute(
-                "SELECT uri, version, stamp, indexed_at, stale FROM document"
-                " WHERE source = (SELECT id FROM source WHERE fingerprint = ?)",
-                (source,),
-            )
-            return {uri: Indexed(version, stamp, at, bool(stale)) for uri, version, stamp, at, stale in rows}
+            found = db.execute("SELECT id, walking, walked FROM source WHERE fingerprint = ?", (source,)).fetchone()
+            if found is None:
+                return Known()
+            number, walking, walked = found
+            tables = ("document", "unfit")
+            counts = [db.execute(f"SELECT count(*) FROM {each} WHERE source = ?", (number,)) for each in tables]
+            if most is not None and sum(count.fetchone()[0] for count in counts) > most:
+                return Known(None, {}, walking, walked)
+            query = "SELECT uri, version, stamp, indexed_at, stale FROM document WHERE source = ?"
+            rows = db.execute(query, (number,))
+            documents = {uri: Indexed(version, stamp, at, bool(stale)) for uri, version, stamp, at, stale in rows}
+            unfit = dict(db.execute("SELECT uri, stamp FROM unfit WHERE source = ?", (number,)))
+            return Known(documents, unfit, walking, walked)
 
     def fingerprints(self) -> list[str]:
-        """Return the sources that have documents."""
+        """Return the sources that have documents, or were read from end to end."""
         with self._bounded(LONG) as db:
-            query = "SELECT fingerprint FROM source WHERE EXISTS (SELECT 1 FROM document WHERE source = source.id)"
+            query = (
+                "SELECT fingerprint FROM source WHERE walked IS NOT NULL"
+                " OR EXISTS (SELECT 1 FROM document WHERE source = source.id)"
+            )
             return [row[0] for row in db.execute(query)]
 
     def usage(self) -> list[IndexUsage]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from bbfs.resources.cache.sqlite import as_text
 from bbfs.resources.search.index import vectors
-from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale
+from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale, Unfit
 from bbfs.resources.search.index.file import UNREAD, WORDS
 from bbfs.resources.search.index.reading import IndexReader
 from bbfs.resources.search.index.text import chunks, folds_to_ascii, restored, stored, terms
@@ -130,6 +130,12 @@ class IndexStore(IndexReader):
                 )
             case Remove():
                 self._remove(self._found(*key))
+                self._db.execute("DELETE FROM unfit WHERE source = ? AND uri = ?", key)
+            case Unfit():
+                self._remove(self._found(*key))
+                self._db.execute(
+                    "INSERT OR REPLACE INTO unfit (source, uri, stamp) VALUES (?, ?, ?)", (*key, entry.stamp)
+                )
         return False
 
     def _add_terms_ahead(self, entry: Document) -> None:
@@ -156,10 +162,11 @@ class IndexStore(IndexReader):
         row = (entry.stamp, now, *key, entry.version, _title(entry.title))
         return self._db.execute(query, row).rowcount == 1
 
-    def walking(self, source: str, since: float | None) -> None:
-        """Note that a walk over a source goes on since then; None: it has ended."""
+    def walking(self, source: str, since: float, *, ended: bool) -> None:
+        """Note that a walk over a source, which began then, goes on or has ended."""
+        columns = "walking = NULL, walked = ?" if ended else "walking = ?"
         with self._changing():
-            self._db.execute("UPDATE source SET walking = ? WHERE id = ?", (since, self._source(source)))
+            self._db.execute(f"UPDATE source SET {columns} WHERE id = ?", (since, self._source(source)))
 
     def clear(self, source: str) -> None:
         """Remove a source."""
@@ -169,6 +176,8 @@ class IndexStore(IndexReader):
         while self._clear_some(source):
             pass
         with self._changing():
+            number = "(SELECT id FROM source WHERE fingerprint = ?)"
+            self._db.execute(f"DELETE FROM unfit WHERE source = {number}", (source,))
             self._db.execute("DELETE FROM source WHERE fingerprint = ?", (source,))
 
     def _clear_some(self, source: str) -> bool:
@@ -215,6 +224,7 @@ class IndexStore(IndexReader):
         return [number for (number,) in self._db.execute(query, (source, uri))]
 
     def _put(self, entry: Document, key: tuple[int, str], now: float) -> None:
+        self._db.execute("DELETE FROM unfit WHERE source = ? AND uri = ?", key)
         title = _title(entry.title)
         row = (*key, entry.version, entry.stamp, title, len(entry.text), now, folds_to_ascii(entry.text))
         number = self._db.execute(

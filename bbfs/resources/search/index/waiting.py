@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bbfs.resources.search.index.entries import Document, Entry, Remove, Stale, decoded
+from bbfs.resources.search.index.entries import Document, Entry, Remove, Stale, Unfit, decoded
 
 if TYPE_CHECKING:
     from bbfs.resources.search.index.store import IndexStore
@@ -92,7 +92,7 @@ def write_all(store: "IndexStore", taken: Sequence[Learnt | Entry], now: float) 
         if not isinstance(each, Learnt):
             entries.append(each)
         elif (text := decoded(each.content)) is None:
-            entries.append(Remove(each.entry.source, each.entry.uri))  # it may have been text before
+            entries.append(Unfit(each.entry.source, each.entry.uri, each.entry.stamp))
         else:
             entries.append(replace(each.entry, text=text))
     store.write(entries, now)
