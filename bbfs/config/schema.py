@@ -166,7 +166,7 @@ class McpTable(ConfigTable):
     env: dict[str, str] = {}
     """Variables of its environment, beside HOME, LOGNAME, PATH, SHELL, TERM, USER and LANG."""
     cwd: str | None = None
-    """Its working directory."""
+    """Its working directory; in a configuration file, the directory of the file by default."""
     url: str | None = None
     """A server over HTTP, instead of a program."""
     headers: dict[str, str] = {}

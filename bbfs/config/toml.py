@@ -301,6 +301,8 @@ class _Loader:
             return None
         if parts["cwd"] is not None:
             parts["cwd"] = as_path(parts["cwd"], self._base, self._environ)
+        elif parts["command"] is not None:
+            parts["cwd"] = self._base  # wherever bbfs starts, it is the same source
         if parts["command"] is not None and "/" in parts["command"]:
             # A name without a slash is looked up in PATH; a relative path would depend on the daemon's directory.
             parts["command"] = as_path(parts["command"], self._base, self._environ)

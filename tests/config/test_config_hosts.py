@@ -375,7 +375,8 @@ def test_the_table_of_a_server_means_the_same_and_holds_no_value(name: str, tmp_
         command = ours.mcp.command
         if command != theirs.mcp.command:
             assert command == os.path.normpath(f"{theirs.mcp.cwd}/{theirs.mcp.command}")
-        assert replace(ours.mcp, command=None) == replace(theirs.mcp, command=None)
+        start = theirs.mcp.cwd if theirs.mcp.command is None else theirs.mcp.cwd or str(tmp_path)
+        assert replace(ours.mcp, command=None) == replace(theirs.mcp, command=None, cwd=start)
         assert (ours.id, ours.uri_prefix) == (theirs.id, theirs.uri_prefix)
 
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from bbfs.config.command_line.arguments import source_from_dir_argument
+from bbfs.config.command_line.urls import source_from_url_argument
 from bbfs.config.interpolation import Interpolator
+from bbfs.config.toml import load_config
 from bbfs.model.values import DataSource, McpServer
 from bbfs.resources.loading.shared_tier import may_be_shared
 from bbfs.resources.source.fingerprint import fingerprint, place
@@ -115,6 +118,35 @@ def test_the_same_definition_is_the_same_source_whatever_beside_it_differs() -> 
     assert fingerprint(source(base)) == fingerprint(replace(source(same), id="other", title="T", shared=True))
 
 
+def test_a_source_is_the_same_wherever_bbfs_starts_and_however_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file and an option, in two directories. A relative path makes another source of it."""
+    file = tmp_path / "config.toml"
+    file.write_text(
+        f'[[sources]]\nname = "shop"\ntype = "database"\nconfig.url = "sqlite:///{tmp_path}/shop.db"\n'
+        f'[[sources]]\nname = "notes"\ntype = "filesystem"\nconfig.root = "{tmp_path}/notes"\n'
+        '[[sources]]\nname = "docs"\nmcpConfig = { command = "docs-server", args = ["notes"] }\n'
+    )
+    found: list[list[tuple[str, str]]] = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        made = [
+            *load_config(str(file), environ={}).sources,
+            source_from_url_argument("../shop.db", environ={}),
+            source_from_dir_argument("notes=../notes", environ={}),
+        ]
+        found.append([(fingerprint(each), place(each)) for each in made])
+    assert found[0] == found[1]
+    assert found[0][:2] == found[0][3:]
+    here = [source_from_url_argument("shop=sqlite:///shop.db", environ={}), source(PROGRAM)]
+    monkeypatch.chdir(tmp_path / "a")
+    there = [(fingerprint(each), place(each)) for each in here]
+    monkeypatch.chdir(tmp_path / "b")
+    assert not {*there} & {(fingerprint(each), place(each)) for each in here}
+
+
 @pytest.mark.parametrize("part", ["url", "headers", "env", "auth", "config"])
 def test_what_a_reference_gives_counts_and_not_how_it_is_written(part: str) -> None:
     def made(value: str, text: str) -> str:
@@ -143,7 +175,10 @@ def test_what_a_reference_gives_counts_and_not_how_it_is_written(part: str) -> N
         (source(replace(PROGRAM, cwd="/srv")), False),
         (source(), False),
         (folder(), False),
-        (replace(folder(), type="database", config={"url": "sqlite:///srv/notes.db"}), False),
+        (replace(folder(), type="database", config={"url": "sqlite:////srv/notes.db"}), False),
+        (replace(folder(), type="database", config={"url": "sqlite:///srv/notes.db"}), True),
+        (replace(folder(), type="storage", config={"url": "zip:///srv/notes.zip"}), False),
+        (replace(folder(), type="storage", config={"url": "zip://./notes.zip"}), True),
         (replace(folder(), type="storage", config={"url": "sftp://host/", "known_hosts": "hosts"}), True),
         (replace(folder(), type="storage", config={"keys": ["~/key", "key"]}), True),
         (replace(folder(), type="storage", config={"keys": ["key"]}, base="/etc/bbfs"), False),

@@ -23,6 +23,8 @@ from bbfs.model.errors import ConfigError
 if TYPE_CHECKING:
     from bbfs.config import Config
     from bbfs.config.editing import ConfigFile
+    from bbfs.config.hosts.files import Imported
+    from bbfs.model.values import McpServer
 
 _URLS = {"api": ("document", "server"), "notion": ("base_url",), "url": ("urls", "llms_txt", "sitemap")}
 """The options with URLs of the types that read no private address by themselves."""
@@ -141,6 +143,7 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
     """
     file = opened(config_file)
     taken = list(file.config().sources)
+    beside = os.path.dirname(os.path.abspath(file.path))
 
     def refused(error: ConfigError) -> None:
         output.messages(f"left out: {error}")
@@ -148,7 +151,10 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
     added: list[str] = []
     for path in map(os.path.expanduser, files):
         servers = lazy.host_files.host_servers(path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
-        servers = [each for each in servers if each.source.mcp not in [source.mcp for source in taken]]
+        there = [source.mcp for source in taken]
+        servers = [
+            each for each in servers if there.count(each.source.mcp) + there.count(_started_in(beside, each)) == 0
+        ]
         free = lazy.config.give_way([each.source for each in servers], taken)
         taken += free
         for source, each in zip(free, servers, strict=True):
@@ -159,6 +165,12 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
         file.save()
     if not verbosity.quiet:
         output.message(f"{', '.join(added)}: in {file.path} now" if added else f"nothing new for {file.path}")
+
+
+def _started_in(directory: str, server: "Imported") -> "McpServer | None":
+    """Return a server of an MCP host as a file in a directory has it: a program without `cwd` is started there."""
+    found = server.source.mcp
+    return found if found is None or found.command is None or found.cwd else replace(found, cwd=directory)
 
 
 def opened(path: str | None) -> "ConfigFile":
