@@ -46,6 +46,7 @@ Exit status:
   2    wrong usage of any other command
   3    the tool of 'call' itself reports an error
   32   'mount' could not mount, as with mount(8)
+  126  'run': the command cannot be executed; 127: it was not found
   130  interrupted
 
 \b
@@ -222,7 +223,9 @@ def _fail(ctx: click.Context, error: BbfsError | OSError) -> NoReturn:
 def _status(ctx: click.Context, error: BaseException) -> int:
     if ctx.invoked_subcommand not in ("mount", "run") or isinstance(error, ConfigError):
         return 1
-    return MOUNT_FAILED if isinstance(error, MountError | OSError) else 1
+    if isinstance(error, MountError):
+        return error.status
+    return MOUNT_FAILED if isinstance(error, OSError) else 1
 
 
 @click.group(

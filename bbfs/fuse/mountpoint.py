@@ -28,7 +28,24 @@ GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED)
 
 
 class MountError(BbfsError):
-    """The mount point or the machine is not fit for mounting; the text gives the remedy."""
+    """The mount point or the machine is not fit for mounting; the text gives the remedy.
+
+    status: the exit status that says so, as with mount(8).
+    """
+
+    status = 32
+
+
+class CommandNotRun(MountError):
+    """The command that was to see a mount could not be executed. status: as env(1) ends."""
+
+    status = 126
+
+
+class CommandNotFound(CommandNotRun):
+    """There is no such command."""
+
+    status = 127
 
 
 class DeadMount(MountError):

@@ -805,8 +805,18 @@ def test_run(place: Place) -> None:
     assert (place.folder / "new").read_text() == "x\n"
     assert place.leftovers() == []
 
-    missing = place.bbfs("run", "--at", place.mnt, "--dir", place.folder, "--", "no such program", status=32)
+
+def test_a_run_that_cannot_begin_ends_as_env_does_and_one_that_could_apply_nothing_does_not_begin(place: Place) -> None:
+    of = ("run", "--at", place.mnt, "--dir", f"notes={place.folder}")
+    missing = place.bbfs(*of, "--", "no such program", status=127)
     assert "no such program: No such file" in missing.stderr
+    assert "Permission denied" in place.bbfs(*of, "--", place.folder, status=126).stderr
+    marker = place.folder.with_name("began")
+    place.bbfs("mount", place.mnt, "--dir", f"notes={place.folder}", "--background")
+    for where in (of, ("run", "--on", place.mnt)):
+        refused = place.bbfs(*where, "--on-exit", "apply", "--", "touch", marker, status=1)
+        assert "its option capabilities does not grant write" in refused.stderr
+        assert not marker.exists()
 
 
 @pytest.mark.semantics("S7.3", "S39.6")

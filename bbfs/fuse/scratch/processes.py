@@ -4,6 +4,7 @@ All are forked before they have threads. Each gets a signal when the process tha
 """
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.mountpoint import CommandNotFound, CommandNotRun, MountError
 from bbfs.fuse.scratch import overlay
 from bbfs.model.errors import BbfsError, ConfigError
 
@@ -25,6 +26,8 @@ ENDS_WITHIN = 20.0
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 _READY, _FAILED, _MISCONFIGURED = b"r", b"f", b"c"
+_OF_COMMAND = "\0"
+"""Between the errno and the text of a command that cannot be executed."""
 _LONGEST = 4096
 """Bytes of a message, which a pipe passes as a whole (PIPE_BUF)."""
 
@@ -158,7 +161,8 @@ def run(
 ) -> Child:
     """Start a command in process and mount namespaces of its own. Its end ends all processes that it leaves behind.
 
-    told: variables that it gets besides. hidden: mounts that it does not see. Raise MountError if it cannot be started.
+    told: variables that it gets besides. hidden: mounts that it does not see. Raise CommandNotRun if it cannot be
+    executed, MountError if there are no namespaces for it.
     """
     parent = os.getpid()
     reading, writing = os.pipe()
@@ -183,7 +187,10 @@ def run(
     if not said:
         return Child(child, os.pidfd_open(child))
     os.waitpid(child, 0)
-    raise MountError(said.decode(errors="replace"))
+    number, is_of_command, text = said.decode(errors="replace").partition(_OF_COMMAND)
+    if is_of_command:
+        raise (CommandNotFound if int(number) == errno.ENOENT else CommandNotRun)(text)
+    raise MountError(number)
 
 
 def _first_process(
@@ -243,8 +250,11 @@ def _execute(command: list[str], identity: Identity, in_user_namespace: bool, wr
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.chdir(os.getcwd())  # through the mounts of the namespace, also if it is below one of them
-        os.execvp(command[0], command)
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            os.write(writing, f"{error.errno}{_OF_COMMAND}{command[0]}: {error.strerror}".encode())
     except OSError as error:
-        os.write(writing, f"{command[0]}: {error.strerror}".encode())
+        os.write(writing, f"the command cannot run in namespaces of its own: {error.strerror}".encode())
     finally:
         os._exit(127)

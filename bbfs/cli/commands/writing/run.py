@@ -1,9 +1,11 @@
 """`bbfs run`: a command that sees the sources with a scratch of its own."""
 
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,11 +21,14 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import settling
 from bbfs.fuse.scratch.changes import changes
 from bbfs.fuse.scratch.directory import Scratch
+from bbfs.model.errors import ConfigError
 from bbfs.serving.private_files import own_directory
 
 if TYPE_CHECKING:
     from bbfs.fuse.scratch.directory import Scratch
+    from bbfs.model.values import DataSource
 
+_NO_GRANT = "its option capabilities does not grant write (-o NAME.capabilities=read,list,search,write)"
 _EXAMPLES = """\b
 Examples:
   bbfs run -- claude                               the sources of the configuration file, at ~/bb
@@ -32,8 +37,9 @@ Examples:
   bbfs run --scratch ~/try --on-exit keep -- sh -c 'echo new > ~/bb/*/plan'
 
 \b
-Exit status: that of COMMAND, 128 and the number of a signal that ended it; 32 if it could not be started; 1 if COMMAND
-ended with 0 and something was to be applied that was not.
+Exit status: that of COMMAND, 128 and the number of a signal that ended it; 127 if it was not found and 126 if it cannot
+be executed, as with env(1); 32 if there was no mount for it; 1 if COMMAND ended with 0 and something was to be applied
+that was not.
 """
 
 
@@ -77,6 +83,8 @@ def run(
         config = replace(config, mount=replace(config.mount, metrics=None))
 
     lower = None if on is None else _lower(on)
+    if on_exit == "apply":
+        _require_grant(_refusing(config.sources) if config is not None else _refusing_on(lower or ""))
     at = os.path.expanduser(at)
     made = Scratch.made(_directory() if scratch is None else scratch, at)
     is_ours = scratch is None
@@ -93,6 +101,37 @@ def run(
     if is_ours and not settled.is_kept:
         settling.remove(made)
     click.get_current_context().exit(ended.status or int(settled.is_refused))
+
+
+def _refusing(sources: Iterable["DataSource"]) -> dict[str, str | None]:
+    """Return for each source by name why no change of it can be applied, or None if some may."""
+    return {
+        each.name: "its source is in the memory of this run alone (see --on)"
+        if ends_with_its_process(each)
+        else None
+        if each.grants_write
+        else _NO_GRANT
+        for each in sources
+    }
+
+
+def _refusing_on(mount: str) -> dict[str, str | None]:
+    """Return the same for the sources of a mount, by their directories."""
+    found: dict[str, str | None] = {}
+    for entry in os.scandir(mount):
+        with suppress(OSError):  # no directory of a source
+            capabilities = os.getxattr(entry.path, "user.bbfs.capabilities", follow_symlinks=False).decode()
+            found[entry.name] = None if "write" in re.split(r"\W+", capabilities) else _NO_GRANT
+    return found
+
+
+def _require_grant(refusing: Mapping[str, str | None]) -> None:
+    """Say which sources take no change, before the command works for nothing. Raise ConfigError if that is all."""
+    told = [f"nothing can be applied to {name}: {why}" for name, why in refusing.items() if why is not None]
+    if told and len(told) == len(refusing):
+        raise ConfigError("\n".join(told))
+    for text in told:
+        output.message(text)
 
 
 def _lower(on: str) -> str:
