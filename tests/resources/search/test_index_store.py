@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -221,6 +222,19 @@ def test_only_documents_that_cannot_match_are_excluded(store: IndexStore) -> Non
 def test_letters_that_equal_ascii_letters_without_case_are_never_excluded_then(store: IndexStore) -> None:
     store.write([document("a", "\u212aelvin"), document("b", "other")], 1.0)
     assert excluded(store, "kelvin", ignore_case=True) == {"b"}
+
+
+@pytest.mark.parametrize("size", [2_000, 200_000])
+def test_the_bound_is_kept_whatever_the_documents_are(tmp_path: Path, size: int) -> None:
+    path, bound, chosen = tmp_path / "index.sqlite", 4 << 20, Random(size)
+    store = IndexStore(path, bound)
+    left_out = 0
+    while not left_out:  # no word comes twice, which costs most
+        texts = [" ".join(f"{chosen.getrandbits(40):x}" for _ in range(size // 11)) for _ in range(400_000 // size)]
+        found = [Document("s", f"x://{chosen.random()}", "1", None, "t", "t.txt", text) for text in texts]
+        left_out = store.write(found, 1.0)
+    store.close()
+    assert bound // 2 < path.stat().st_size <= bound
 
 
 def test_a_full_index_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

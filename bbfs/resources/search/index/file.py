@@ -32,6 +32,8 @@ UNREAD = "document.id NOT IN (SELECT document FROM analysed)"
 """The documents whose words and terms are still to be made, as an expression of SQL."""
 _HASH = 8 << 20
 """Bytes of new words that FTS5 gathers before it writes them: each time costs a merge with what is there."""
+_FULL_UNTIL = 0.95
+"""Share of the bound that documents take: FTS5 writes merged words beside the ones that they replace."""
 _STEPS = 2000
 """Instructions of SQLite between two looks at the clock."""
 _PAGES_IN_LOG = 8000
@@ -171,8 +173,12 @@ class IndexFile:
         )
         return (pages - free) * size
 
-    def _full(self) -> bool:
-        full = self.bytes() >= self._max_bytes
+    def _room(self) -> float:
+        """Return the bytes that documents may take yet."""
+        return self._max_bytes * _FULL_UNTIL - self.bytes()
+
+    def _note_full(self, full: bool) -> bool:
+        """Return whether the index is full, and log it once."""
         if full and not self._is_full:
             log.warning("the index has its %d bytes ([cache] index): new documents are left out", self._max_bytes)
         self._is_full = full

@@ -46,7 +46,7 @@ class IndexReader(IndexFile):
 
     def pending(self, model: str, limit: int) -> Pending:
         """Return at most `limit` chunks that need vectors of a model; none if the index is full."""
-        if self._full():
+        if self._note_full(self._room() <= 0):
             return Pending(0, {})
 
         def work() -> Pending:

@@ -33,6 +33,8 @@ TERMS_AT_ONCE = 20_000
 """New terms in one transaction, about 0.2 s. A document of a MiB may have 170 000."""
 _LARGE = 4 * TERMS_AT_ONCE
 """Characters from which a text may have as many terms."""
+_COST = 9
+"""Bytes of the index for a character of a text in which no word comes twice. Prose takes about two."""
 _TERMS_KNOWN = 500_000
 """Terms that the writer remembers to have written, about 80 bytes each."""
 
@@ -98,14 +100,19 @@ class IndexStore(IndexReader):
         while waiting:
             if len(self._known) > _TERMS_KNOWN:
                 self._known.clear()
-            full = self._full()
+            room = self._room()
+            full = self._note_full(_most_bytes(waiting[0]) > room)
             if not full and _is_large(waiting[0]):
                 self._add_terms_ahead(waiting[0])
             with self._changing():
                 until = time.monotonic() + WRITE_FOR
+                room -= 0 if full else _most_bytes(waiting[0])
                 left_out += self._take(waiting.popleft(), now, full=full)
                 while waiting and time.monotonic() < until and not _is_large(waiting[0]):
-                    left_out += self._take(waiting.popleft(), now, full=full)
+                    room -= (most := _most_bytes(waiting[0]))
+                    if most and room < 0:
+                        break  # look again how much room there is
+                    self._take(waiting.popleft(), now, full=False)
         return left_out
 
     def _take(self, entry: Entry, now: float, *, full: bool) -> bool:
@@ -352,6 +359,11 @@ class IndexStore(IndexReader):
 
 def _is_large(entry: Entry) -> TypeGuard[Document]:
     return isinstance(entry, Document) and len(entry.text) > _LARGE
+
+
+def _most_bytes(entry: Entry) -> int:
+    """Return the bytes that an entry takes at most."""
+    return len(entry.text) * _COST if isinstance(entry, Document) else 0
 
 
 def _title(text: str) -> str:
