@@ -115,10 +115,11 @@ def clear(source: str | None) -> None:
         chosen = [usage.source for usage in kept.usage()[1] if source is None or is_called(usage.source, source)]
         if source is not None and not chosen:
             raise NotFound(f"nothing is kept of {source!r}")
-        for each in chosen:
+        for each in chosen if source is not None else (None,):
             kept.clear(each)
         if {usage.source for usage in kept.usage()[1]} & {*chosen}:
-            raise BbfsError(f"{directory}: not everything could be removed")
+            remedy = " (on a full disk, 'bbfs cache clear' removes all sources at once)" if source is not None else ""
+            raise BbfsError(f"{directory}: not everything could be removed{remedy}")
     finally:
         kept.close()
 

@@ -8,6 +8,7 @@ removed.
 Every method but `absent` blocks and belongs in a thread; any thread may call.
 """
 
+import errno
 import logging
 import os
 import sqlite3
@@ -221,7 +222,8 @@ class DiskCache:
         ]
         written: dict[str, Path] = {}
         try:
-            self._index_path.stat()  # a connection would go on in a database that was removed
+            if not self._index.is_current():  # a connection would go on in a database that was removed
+                raise FileNotFoundError(errno.ENOENT, "the index was removed", str(self._index_path))
             for _, cached, rows in fitting:
                 for part in cached.parts if not rows else ():
                     if part.content.version not in written and not self._is_there(part.content):
@@ -326,6 +328,11 @@ class DiskCache:
             sources = [usage.source for usage in self._index.usage()] if source is None else [source]
             for each in sources:
                 self._unlink(self._index.forget_source(each))
+        if source is None and self._held():  # a full disk takes no change of the index
+            with self._lock:
+                self._index = self._index.replaced()
+                self._presence.forget()
+            self._unlink(path.name for path in self._directory.glob("[0-9a-f][0-9a-f]/*"))
         self._give_back(0)
 
     # -- keeping order -----------------------------------------------------------------------------------------------
@@ -342,14 +349,7 @@ class DiskCache:
 
     def _evict_some(self, goal: float) -> None:
         with self._guarded(), self._index.changing():
-            held, _ = self._index.total()
-            chosen: list[str] = []
-            for digest, taken in self._index.oldest(REMOVED_AT_ONCE):
-                if held <= goal:
-                    break
-                chosen.append(digest)
-                held -= taken
-            self._unlink(self._index.forget(chosen))
+            self._unlink(self._index.forget(self._index.to_evict(goal, REMOVED_AT_ONCE)))
 
     def _give_back(self, most: float) -> None:
         """Give free pages of the index back to the file system if they are more than so many bytes."""
@@ -459,7 +459,7 @@ class DiskCache:
     def _restore_directory(self) -> None:
         """Make the directory again if it was removed."""
         with self._lock:
-            if not (self.unfinished.exists() and self._index_path.exists()):
+            if not (self.unfinished.exists() and self._index.is_current()):
                 with self._reopening():
                     self._make_directories()
 

@@ -4,11 +4,13 @@ It knows rows, not files. Methods block and do not lock: the disk cache calls on
 transaction.
 """
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,7 +31,7 @@ PINS_KEPT = 30 * 86400.0
 """Seconds for which a source is pinned that no mount has."""
 JOURNAL_KEPT = 4 << 20
 """Bytes of the journal that stay for later changes."""
-_VERSION = 3
+_VERSION = 4
 _HAS_NO_PART = "NOT EXISTS (SELECT 1 FROM part WHERE part.source = resource.source AND part.uri = resource.uri)"
 _BLOCK = 4096
 _SCHEMA = (
@@ -40,7 +42,8 @@ _SCHEMA = (
     "CREATE TABLE resource (source TEXT, uri TEXT, fetched_at REAL NOT NULL, ttl REAL NOT NULL,"
     " stale INTEGER NOT NULL, etag TEXT, asked_at REAL NOT NULL, PRIMARY KEY (source, uri)) WITHOUT ROWID",
     "CREATE TABLE part (source TEXT, uri TEXT, position INTEGER, digest TEXT NOT NULL, native_uri TEXT,"
-    " mime_type TEXT, content_type TEXT NOT NULL, name TEXT, PRIMARY KEY (source, uri, position)) WITHOUT ROWID",
+    " mime_type TEXT, content_type TEXT NOT NULL, name TEXT, seal BLOB NOT NULL, PRIMARY KEY (source, uri, position))"
+    " WITHOUT ROWID",
     "CREATE INDEX part_digest ON part (digest)",
     # Updated by triggers, so that no process has to add up all rows.
     "CREATE TABLE total (bytes INTEGER NOT NULL, contents INTEGER NOT NULL)",
@@ -90,8 +93,10 @@ class DiskIndex:
     """An open index. Raises sqlite3.Error from every method."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._db = connect(str(path), _SCHEMA, _VERSION, shrinks=True)
         self._db.isolation_level = None  # transactions begin where `changing` says so
+        self._inode = path.stat().st_ino
         for statement in (*_ADDED, *_PINS):
             self._db.execute(statement)
         self._db.execute(f"PRAGMA journal_size_limit = {JOURNAL_KEPT}")
@@ -102,6 +107,28 @@ class DiskIndex:
     def close(self) -> None:
         self._db.close()
 
+    def is_current(self) -> bool:
+        """Return whether the file at the path is still this index: another process may have removed or replaced it."""
+        try:
+            return self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def replaced(self) -> "DiskIndex":
+        """Close the index, remove it, and return a new one that has the pins alone. Raises OSError, too.
+
+        On a full disk no row can be removed, since the journal has to have the change first.
+        """
+        pins = {table: self._db.execute(f"SELECT * FROM {table}").fetchall() for table in ("pinned_path", "pin")}
+        self.close()
+        for end in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + end).unlink(missing_ok=True)
+        made = DiskIndex(self._path)
+        with made.changing():
+            for table, rows in pins.items():
+                made._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
+        return made
+
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Open a transaction that excludes other writers. An exception rolls it back."""
@@ -109,7 +136,8 @@ class DiskIndex:
         try:
             yield
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # not after a full disk
+                self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
 
@@ -136,7 +164,8 @@ class DiskIndex:
     ) -> tuple[list[tuple[PartHeader, bytes | None]], float, float, str | None, bool] | None:
         """Return the fields of a resource's `Cached`; instead of parts, their headers, with the bytes that are rows.
 
-        The size of a content that the index has lost is -1.
+        The size of a content that the index has lost is -1, and so is that of one whose row is not as it was written:
+        it may be of another resource.
         """
         key = (source, as_text(uri))
         with self._reading():
@@ -147,12 +176,18 @@ class DiskIndex:
                 return None
             parts = self._db.execute(
                 # Without a join that leaves parts out: where a content is lost, the rest is not the resource.
-                "SELECT digest, coalesce(size, -1), native_uri, mime_type, content_type, name, bytes"
+                "SELECT digest, coalesce(size, -1), native_uri, mime_type, content_type, name, bytes, position, seal"
                 " FROM part LEFT JOIN content USING (digest) LEFT JOIN small USING (digest)"
                 " WHERE source = ? AND uri = ? ORDER BY position",
                 key,
             ).fetchall()
-        return [(PartHeader(*part[:-1]), part[-1]) for part in parts], row[0], row[1], row[2], bool(row[3])
+        headers: list[tuple[PartHeader, bytes | None]] = []
+        for digest, size, native_uri, mime_type, content_type, name, data, position, seal in parts:
+            given = (native_uri, mime_type, content_type, name)
+            if seal != _seal(*key, position, len(parts), digest, *given):
+                size, data = -1, None
+            headers.append((PartHeader(digest, size, *given), data))
+        return headers, row[0], row[1], row[2], bool(row[3])
 
     def kept(self, source: str) -> dict[str, int]:
         """Return the bytes of the contents of each resource of a source that has some."""
@@ -186,7 +221,9 @@ class DiskIndex:
             if (data := small.get(part.digest)) is not None:
                 self._db.execute("INSERT OR IGNORE INTO small VALUES (?, ?)", (part.digest, data))
             given = (_text(part.native_uri), part.mime_type, part.content_type, _text(part.name))
-            self._db.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, position, part.digest, *given))
+            row = (*key, position, part.digest, *given)
+            seal = _seal(*key, position, len(cached.parts), part.digest, *given)
+            self._db.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, seal))
 
     def digests(self, source: str, uri: str) -> set[str]:
         """Return the contents of a resource."""
@@ -269,10 +306,21 @@ class DiskIndex:
         rows = ((at, digest, at) for digest, at in used.items())
         self._db.executemany("UPDATE content SET used_at = ? WHERE digest = ? AND used_at < ?", rows)
 
-    def oldest(self, count: int) -> list[tuple[str, int]]:
+    def _oldest(self, count: int) -> list[tuple[str, int]]:
         """Return the least recently used contents, with their bytes on disk, without those of pinned resources."""
         query = f"SELECT digest, charge FROM content WHERE NOT {_IS_PINNED} ORDER BY used_at LIMIT ?"
         return self._db.execute(query, (count,)).fetchall()
+
+    def to_evict(self, goal: float, count: int) -> list[str]:
+        """Return at most `count` contents, the least recently used, without which the others take `goal` bytes."""
+        held, _ = self.total()
+        chosen: list[str] = []
+        for digest, taken in self._oldest(count):
+            if held <= goal:
+                break
+            chosen.append(digest)
+            held -= taken
+        return chosen
 
     def has_bytes(self, digest: str) -> bool:
         """Return whether the bytes of a content are a row."""
@@ -411,6 +459,14 @@ class Presence:
     def forget(self) -> None:
         """Drop all URIs, for another index."""
         self._known.clear()
+
+
+def _seal(*fields: str | int | None) -> bytes:
+    """Return a digest over the fields of a part and the number of parts.
+
+    A damaged bit must not give a content to another resource, nor leave a part out.
+    """
+    return blake2b(json.dumps(fields).encode(), digest_size=8).digest()
 
 
 def _text(given: str | None) -> str | None:

@@ -318,6 +318,48 @@ def test_a_full_disk_costs_the_cache_and_is_said_once(
     assert disk.put([entry("b", b"b")])
 
 
+def test_a_full_disk_can_be_cleared_and_pins_stay(
+    directory: Path, opens: Callable[..., DiskCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, other = opens(directory, 1 << 20), opens(directory, 1 << 20)
+    disk.put([entry("a", b"a"), entry("b", b"b" * 5000)])
+    disk.asked(lambda index: index.note_path("s 1", "[]", 1.0), None)
+
+    def full(*_: object) -> list[str]:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskIndex, "forget_source", full)
+        disk.clear("s 1")
+        assert read(disk, "a") == [b"a"]
+        disk.clear()
+    assert (disk.usage(), kept(directory)) == ((0, []), {})
+    assert disk.asked(lambda index: index.paths("s 1"), []) == ["[]"]
+    assert not other.put([entry("c", b"c")])  # in the index that was removed: it opens the other one now
+    assert other.put([entry("c", b"c")])
+    assert read(disk, "c") == [b"c"]
+    disk.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["uri = 'b'", "uri = 'b', position = 1", "source = 's 2'", "digest = :other", "mime_type = 'text/html'"],
+)
+def test_a_damaged_row_gives_its_content_to_no_other_resource(
+    directory: Path, opens: Callable[..., DiskCache], damage: str
+) -> None:
+    disk = opens(directory, 1 << 20)
+    disk.put([entry("a", b"of a", b"of a, too"), entry("b", b"of b"), entry("b", b"of b", source="s 2")])
+    with closing(sqlite3.connect(directory / "index.sqlite")) as db, db:
+        where = "source = 's 1' AND uri = 'a' AND position = 0"
+        db.execute("DELETE FROM part WHERE uri = 'b' AND position = 0")  # in its place, where that counts
+        db.execute(f"UPDATE part SET {damage} WHERE {where}", {"other": digest_of(b"of b")} if ":" in damage else {})
+    for uri, source in (("a", "s 1"), ("b", "s 1"), ("a", "s 2"), ("b", "s 2")):
+        assert not read(disk, uri, source)
+    disk.close()
+
+
 def test_a_damaged_index_is_begun_anew(
     directory: Path, opens: Callable[..., DiskCache], caplog: pytest.LogCaptureFixture
 ) -> None:
