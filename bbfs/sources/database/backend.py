@@ -445,7 +445,7 @@ class RemoteSession:
         self._process.call("change", table, key, text, exists, version)
 
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
-        """Return at most `limit` rows, the best first. words: with spaces between them. schemas: to search in.
+        """Return at most `limit` rows, the best first; none without words. schemas: to search in.
 
         Only databases with full-text search have it. Raises NotSupported if nothing there has a full-text index.
         """

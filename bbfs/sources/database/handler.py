@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from bbfs.model.errors import (
+    BbfsError,
     Conflict,
     DeadlineExceeded,
     IsADirectory,
@@ -94,6 +95,7 @@ class DatabaseHandler:
         self._access = access = access_of(source, url, self._options.max_memory)
         self._backend = DatabaseBackend(access)
         self.local_file = access.file
+        self._has_full_text = False
         may_write = access.writes and source.capabilities.write
         self._writer = (
             DatabaseBackend(access.writing(), self._backend if access.writes_alone else None) if may_write else None
@@ -150,9 +152,14 @@ class DatabaseHandler:
         return await self._ask(lambda session, _job: self._find(session, texts))
 
     @property
-    def searches(self) -> bool:
-        """Return whether databases of this kind have full-text search, or the option `search` names columns."""
-        return self._access.searches or self._options.search is not None
+    def searches(self) -> bool | None:
+        """Return whether the option `search` names columns, or the last listing has found full-text indexes.
+
+        Otherwise return None where there may be some by now.
+        """
+        if self._options.search is not None or self._has_full_text:
+            return True
+        return None if self._access.searches else False
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return the rows that full-text indexes find, then the rows that a scan finds by the option. Raises
@@ -278,11 +285,22 @@ class DatabaseHandler:
             found += sorted(hits, key=lambda hit: -hit.score)
         return found
 
+    def _look_for_full_text(self, session: RemoteSession, schemas: Sequence[str]) -> None:
+        """Note whether there are full-text indexes. Nothing depends on it but what is said of the source."""
+        if self._access.searches:
+            try:
+                session.search("", 0, schemas)
+                self._has_full_text = True
+            except BbfsError:
+                self._has_full_text = False
+
     def _list(self, session: RemoteSession, path: Path) -> Listing:
         made = self._entries
         if not path:
             schemas = [schema for schema in session.schemas() if self._has(schema.name)]
-            return Listing((*map(made.schema, schemas), *([made.query_directory()] if self._queries else [])))
+            listing = Listing((*map(made.schema, schemas), *([made.query_directory()] if self._queries else [])))
+            self._look_for_full_text(session, [schema.name for schema in schemas])
+            return listing
         schema = self._schema(path[0])
         if len(path) == 1:
             return Listing(tuple(made.table_name(table) for table in session.tables(schema)))

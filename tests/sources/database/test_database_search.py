@@ -1,5 +1,6 @@
 """Full-text search of rows."""
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -98,6 +99,18 @@ INSERT INTO keyless VALUES ('certificate');
 async def finds(made: DatabaseHandler, query: str, limit: int = 10) -> list[str]:
     hits = await made.search(query, limit)
     return [hit.native_uri.partition("://")[2].partition("/")[2] for hit in hits]
+
+
+async def test_only_a_database_with_an_index_says_that_it_searches(tmp_path: Path) -> None:
+    path = sqlite_file(tmp_path / "a.db", "CREATE TABLE note (id INTEGER PRIMARY KEY, body TEXT);")
+    async with handler(source_of(path)) as made:
+        assert made.searches is None
+        await made.list_directory(())
+        assert made.searches is None  # one may be made any time: only a search tells
+        with closing(sqlite3.connect(tmp_path / "a.db")) as db, db:
+            db.execute("CREATE VIRTUAL TABLE words USING fts5(body, content = 'note', content_rowid = 'id')")
+        await made.list_directory(())
+        assert made.searches
 
 
 async def check_scan(url: str, **config: Any) -> None:

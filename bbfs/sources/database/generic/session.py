@@ -310,6 +310,8 @@ class GenericSession(Session):
         there = [*fulltext.indexes(self._connection, schemas)]
         if not there:
             raise NotSupported("no table has a FULLTEXT index")
+        if not words:
+            return []
         found: list[RowHit] = []
         for index in there:
             table = self.table(index.schema, index.table, keys_only=True)

@@ -273,6 +273,8 @@ class PostgresSession(TextSession):
         columns = self._all(fulltext.COLUMNS, [*schemas])
         if not columns:
             raise NotSupported("no table with a primary key has a column of type tsvector")
+        if not words:
+            return []
         found: list[RowHit] = []
         for schema, name, column in columns:
             table = self.table(schema, name)

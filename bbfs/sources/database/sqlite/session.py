@@ -304,6 +304,8 @@ class SqliteSession(CellSession):
         there = [each for each in fulltext.indexes(self._connection) if "main" in schemas]
         if not there:
             raise NotSupported("no FTS5 table of this file has its content in another table")
+        if not words:
+            return []
         for index in there:
             table = self.table("main", index.table, keys_only=True)
             if table.primary_key:
