@@ -16,6 +16,9 @@ _STACK = re.compile(r"Traceback \(most recent call last\):\r?\n(?:[ \t].*\n)*")
 _SHORTEST_LINE = 8
 """Characters of the shortest line of a secret that is masked by itself."""
 
+_LONGEST_WORD = 40
+"""Characters of the longest word that is left out where a text is cut in it."""
+
 Cut = Callable[[str, int], str]
 """A function that returns the beginning of a text, of about so many characters, as `Redactor.cut` does."""
 
@@ -53,13 +56,16 @@ class Redactor:
         return len(self._secrets[0]) if self._secrets else 0
 
     def cut(self, text: str, length: int) -> str:
-        """Return the beginning of a text, redacted. The cut moves behind a secret that it would split."""
+        """Return the beginning of a text, redacted, in whole words.
+
+        The cut moves behind a secret that it would split.
+        """
         end = length
         for secret in self._secrets:
             at = text.find(secret, max(0, end - len(secret) + 1), end + len(secret) - 1)
             if at != -1:
                 end = max(end, at + len(secret))
-        return self(text[:end])
+        return self(text) if end >= len(text) else _whole_words(self(text[:end]), text[end])
 
 
 plain_cut: Cut = Redactor(()).cut
@@ -94,6 +100,17 @@ def url_secrets(url: str) -> set[str]:
 def shown(text: str, length: int = 200) -> str:
     """Return a text for a message: printable ASCII, and not more than `length` characters of the text."""
     return ascii(text if len(text) <= length else text[: length - 1] + "~")[1:-1]
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return the whole words of a text within so many characters, and an ellipsis for the others."""
+    return text if len(text) <= longest else _whole_words(text[: longest - 1], text[longest - 1])
+
+
+def _whole_words(begun: str, following: str) -> str:
+    """Return the beginning of a text without the word that it splits, unless that is a long one."""
+    space = -1 if following.isspace() else begun.rfind(" ", max(0, len(begun) - _LONGEST_WORD))
+    return f"{(begun if space < 1 else begun[:space]).rstrip()}…"
 
 
 def one_line(text: str) -> str:

@@ -17,7 +17,7 @@ import trio
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotADirectory, NotFound, NotSupported, TooLarge
-from bbfs.model.redaction import printable
+from bbfs.model.redaction import printable, shortened
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Hit
 from bbfs.resources.catalog import Catalog
@@ -262,7 +262,7 @@ class Search:
             asked.unable.add(name)  # only a search could tell
             return
         except BbfsError as error:
-            asked.problems[name] = _problem(name, error)
+            asked.problems[name] = _problem(name, _with_cause(source, error))
             return
         asked.rankings[name] = await self._existing(asked, hits)
 
@@ -310,7 +310,7 @@ class Search:
                     nursery.start_soon(check, number, source, hit)
         if bound.cancelled_caught:
             for source, _ in hits:
-                asked.problems.setdefault(source.data.id, _problem(source.data.id, _late(asked)))
+                asked.problems.setdefault(source.data.id, _problem(source.data.id, _with_cause(source, _late(asked))))
         return [each for each in found if each is not None]
 
     async def _found(self, asked: _Asked, source: Source, hit: Hit) -> Found | None:
@@ -380,11 +380,17 @@ def _usable(hits: Iterable[tuple[Source, Hit]], most: int) -> Iterator[tuple[Sou
 
 def _text(text: str | None, longest: int) -> str | None:
     """Return a text in one printable line, or None if nothing is left."""
-    return (" ".join(printable(text[: longest * 4]).split())[:longest].rstrip() or None) if text else None
+    return (shortened(" ".join(printable(text[: longest * 4]).split()), longest) or None) if text else None
 
 
 def _late(asked: _Asked) -> DeadlineExceeded:
     return DeadlineExceeded(f"no answer within {asked.within:g} s")
+
+
+def _with_cause(source: Source, error: BbfsError) -> BbfsError:
+    """Return an error that says why a source does not answer, if the last request has told."""
+    cause = source.problem if isinstance(error, DeadlineExceeded) else None
+    return error if cause is None else DeadlineExceeded(f"{error}; before that: {cause}")
 
 
 def _problem(name: str, error: BbfsError) -> str:

@@ -9,7 +9,7 @@ import trio
 from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 
 from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge, Unreachable
-from bbfs.model.values import Hit
+from bbfs.model.values import Hit, SourceState
 from bbfs.resources.search.engine import LIMIT, LONGEST_SNIPPET, MOST, SearchAnswer, Way
 from bbfs.resources.search.index.entries import Answer
 
@@ -100,6 +100,20 @@ async def test_a_source_that_hangs_or_fails_costs_its_own_hits(
             "cannot be searched: mute (no search of their own, not indexed)",
         )
         assert (hung.cancelled, hung.under_way) == ([SearchingSource.SEARCHING], 0)
+
+
+async def test_a_source_that_does_not_answer_after_a_fault_says_the_fault(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    crashed = searching("crashed", "1", state=SourceState("down", "the server exited with status 3: " + "words " * 99))
+    crashed.hold(SearchingSource.SEARCHING)
+    async with World(nursery, crashed) as world:
+        [problem] = (await world.manager.searches.search("word", within=2)).problems
+        assert problem.startswith(
+            "crashed: no answer within 2 s; before that: the server exited with status 3: words words"
+        )
+        assert problem.endswith(" words…")
+        crashed.release(SearchingSource.SEARCHING)
 
 
 async def test_a_listing_that_hangs_does_not_hold_the_search(

@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
-from bbfs.model.redaction import Redactor
+from bbfs.model.redaction import Redactor, shortened
 from bbfs.model.values import McpServer
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport import leftovers
@@ -231,7 +231,7 @@ class Stdio:
         if trio.current_time() - at > _ERROR_LASTS:
             is_recent = trio.current_time() - self._said_at <= _ERROR_LASTS  # or it is about something else
             said = next((line for line in reversed(self._stderr) if line), "") if is_recent else ""
-        return f"the server {ending}" + (f": {said[:200]}" if said else "")
+        return f"the server {ending}" + (f": {shortened(said, 200)}" if said else "")
 
 
 async def _end(process: trio.Process) -> None:
