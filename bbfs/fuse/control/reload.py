@@ -68,7 +68,7 @@ class Reloading:
                 self._left_out.update(config.left_out)
             finally:
                 self._service.tell(READY="1")
-            return _with_notes(outcome, [*_unchanged(self._config, config)])
+            return _with_notes(outcome, [*not_taken_over(self._config, config)])
 
     async def reload_logged(self) -> None:
         """As `reload`. The log has the outcome, an error as well."""
@@ -109,7 +109,7 @@ async def _in_thread(read: Callable[[], Config]) -> Config:
     raise ConfigError(f"the configuration could not be read within {READ_WITHIN:g} s")
 
 
-def _unchanged(before: Config, now: Config) -> list[str]:
+def not_taken_over(before: Config, now: Config) -> list[str]:
     """Return a sentence about the settings that differ and that a running mount does not take."""
     tables = {
         "[mount]": ("mount",),
@@ -117,6 +117,7 @@ def _unchanged(before: Config, now: Config) -> list[str]:
         "[documents]": ("documents",),
         "[embeddings]": ("embeddings",),
         "logLevel": ("log_level",),
+        "logFormat": ("log_format",),
     }
     differ = [name for name, keys in tables.items() if any(getattr(before, key) != getattr(now, key) for key in keys)]
     return [f"{', '.join(differ)}: applies when it is mounted again"] if differ else []
