@@ -51,6 +51,8 @@ def test_paths_uris_and_names_are_read_through_the_mount(
     path = point / "bb-filesystem+via-mount+file/hello.txt"
     assert text(process("cat", path, uri, "via-mount/hello.txt")) == "hello\n" * 3
     assert text(process("cat", "hello.txt", cwd=path.parent)) == "hello\n"
+    assert text(process("ls", cwd=path.parent)) == text(process("ls", path.parent))
+    assert text(process("ls", cwd=point)) == text(process("ls", point))
     assert text(process("ls", point)) == "bb-filesystem+via-mount+file/\nmcp-server+shelf/\n"
     assert "hello.txt" in text(process("ls", "-lR", "via-mount"))
     assert text(process("path", uri)) == f"{path}\n"

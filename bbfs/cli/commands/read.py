@@ -10,6 +10,7 @@ import click
 from bbfs.cli import lazy, output, progress
 from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands.access import Target, TreeEntry
+from bbfs.cli.operands.location import inside_mount
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import BbfsError
 from bbfs.model.quantities import timestamp
@@ -29,7 +30,7 @@ All but the first are read through a mount that has the source, if there is one 
 _LS_EXAMPLES = f"""{_OPERANDS}
 \b
 Examples:
-  bbfs ls                              the sources
+  bbfs ls                              the sources; in a directory of a mount, that directory
   bbfs ls -l docs/resource             size, time, MIME type, name
   bbfs ls -R --dir notes=~/notes notes
   bbfs ls --json docs                  all that is known; loads nothing
@@ -165,14 +166,15 @@ def _name(entry: TreeEntry, long: bool) -> str:
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @source_options
 def ls(choice: SourceChoice, operand: str | None, long: bool, recursive: bool, as_json: bool) -> None:
-    """List the sources, or what is in a directory."""
+    """List the sources, or what is in a directory: within a mount, the current one."""
     lister = _Lister(long, recursive, as_json, exact=long)
 
     async def work(opened: "Trees") -> bool:
         if sys.stdout.isatty():
             lister.begin = opened.progress.end
-        if operand is not None:
-            return await lazy.operand.each(opened, (operand,), lister.show)
+        named = "." if operand is None and not choice.given and inside_mount(".") is not None else operand
+        if named is not None:
+            return await lazy.operand.each(opened, (named,), lister.show)
         await lazy.operand.each_root(opened, lambda tree: lister.show(Target(tree, ()), tree.mount))
         return True
 
