@@ -75,7 +75,7 @@ def test_a_call_prints_its_result(process: Process, server: list[str], log: Path
 @pytest.mark.semantics("S31.4")
 def test_what_must_be_confirmed_is_not_called_without_that(process: Process, server: list[str], log: Path) -> None:
     for tool in ("write", "silent", "contradiction"):
-        refused = process("call", "t", tool, *server)
+        refused = process("call", "t", tool, *(["text=x"] if tool == "write" else []), *server)
         assert refused.returncode == 2
         assert f"{tool} does not declare to be read-only: it needs --yes" in refused.stderr.decode()
     assert calls(log) == []
@@ -94,6 +94,7 @@ def test_mistakes_are_said_before_anything_runs(process: Process, server: list[s
         (["echo"], 1, "needed but not given: text"),
         (["echo", "text=x", "times=many"], 1, "argument 'times' should be an integer"),
         (["echo", "txt=x"], 1, "did you mean 'text'?"),
+        (["write", "txt=x"], 1, "did you mean 'text'?"),
         (["echo", "text"], 2, "is no KEY=VALUE"),
         (["echo", "--json", "[1]"], 2, "no JSON object"),
         (["echo", "text=@/nonexistent"], 1, "No such file"),

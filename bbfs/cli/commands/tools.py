@@ -20,7 +20,7 @@ from bbfs.cli.completion import complete_operand
 from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, Verbosity, source_options
 from bbfs.model.calls import Progress, Tool
-from bbfs.model.errors import BbfsError, InvalidUri, NotFound, TooLarge, ToolFailed
+from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotFound, TooLarge, ToolFailed
 from bbfs.resources.commands.encoding import encoded
 from bbfs.resources.commands.requests.tools import CallTool, Piece, ResultPart, Tools
 
@@ -213,8 +213,13 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
             raise NotFound(f"{directory} has no tool {tool!r}{close}")
         if not there[tool].read_only:
             scratches.require_no_scratch(target.tree.mount)
-        confirmed = yes or there[tool].read_only or _confirmed(tool)
-        await target.tree.ask(CallTool(directory, tool, values, arguments, confirmed), hear)
+        confirmed = yes or there[tool].read_only
+        try:
+            await target.tree.ask(CallTool(directory, tool, values, arguments, confirmed), hear)
+        except Denied:  # but nothing is wrong with the arguments
+            if confirmed:
+                raise
+            await target.tree.ask(CallTool(directory, tool, values, arguments, _confirmed(tool)), hear)
 
     try:
         lazy.operand.run(choice, work)

@@ -7,10 +7,12 @@ from bbfs.cli import lazy
 from bbfs.cli.operands import location
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control import blocking
-from bbfs.model.errors import BbfsError, NotFound, ToolFailed, Unreachable
+from bbfs.model.errors import BbfsError, Denied, NotFound, ToolFailed, Unreachable
 from bbfs.resources.commands.requests import Request, answer_in, message_of
 
 A = TypeVar("A")
+_KINDS: dict[str, type[BbfsError]] = {"ENOENT": NotFound, "EACCES": Denied}
+"""The errors in answers that commands tell apart, by the names of their numbers."""
 
 
 async def follow(mount: str, request: Request[A], hear: Callable[[A], object] | None) -> None:
@@ -67,8 +69,7 @@ def _heard(request: Request[A], message: dict[str, Any] | None, hear: Callable[[
     if message.get("failed"):
         raise ToolFailed(str(message.get("error")))
     if "error" in message:
-        text = str(message["error"])
-        raise NotFound(text) if message.get("errno") == "ENOENT" else BbfsError(text)
+        raise _KINDS.get(str(message.get("errno")), BbfsError)(str(message["error"]))
     if (answer := answer_in(request, message)) is not None and hear is not None:
         hear(answer)
     return request.lasts or not message.get("ok")

@@ -305,9 +305,9 @@ class McpHandler:
             raise NotFound(f"no tool {call.tool!r}{mcp_arguments.suggestion(call.tool, there)}")
         if tool.needs_task:
             raise NotSupported(f"tool {tool.name!r} runs as a task only")
+        arguments = mcp_arguments.call_arguments(tool, call.values, call.given)
         if not (tool.read_only or call.confirmed):
             raise Denied(f"tool {tool.name!r} does not declare to be read-only: it must be confirmed")
-        arguments = mcp_arguments.call_arguments(tool, call.values, call.given)
         return await _read(tool_result, await self._manager.call_tool(self._id, tool, arguments, progress))
 
     @property
