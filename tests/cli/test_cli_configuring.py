@@ -60,6 +60,7 @@ def test_add_contacts_a_source_that_is_to_be_checked(bbfs: Run, config: Path, fo
     added = bbfs("add", "gone", "--check", "-q", "--", "false")
     assert added.exit_code == 1
     assert added.stdout.startswith("FAIL  source gone: ")
+    assert added.stderr == f"bbfs: gone stays in {config} all the same; 'bbfs remove gone' takes it out\n"
     assert config.read_text().count("[[sources]]") == 2
 
 

@@ -81,6 +81,7 @@ def test_installing_with_other_arguments_changes_the_unit(
 def test_a_dry_run_prints_the_unit_and_does_nothing(bbfs: Run, told: Callable[[], list[str]], unit: Path) -> None:
     shown = bbfs("service", "install", "--system", "docs", "--dry-run", "--credential", "kb=/etc/bbfs/kb.token")
     assert shown.exit_code == 0
+    assert shown.stderr == ("bbfs: /etc/bbfs/docs.toml does not exist: make it, or name another file with --config\n")
     assert "\nLoadCredential=kb:/etc/bbfs/kb.token\n" in shown.stdout
     assert "\nUser=bbfs\n" in shown.stdout
     assert "mount --restartable --allow-other --config /etc/bbfs/docs.toml /mnt/bbfs/docs\n" in shown.stdout

@@ -105,6 +105,10 @@ def add(
         config = alone if mount_point is not None else file.config()
         config = replace(config, sources=tuple(source for source in config.sources if source.name == name))
         well = check_sources(SourceChoice(verbosity), config, _CONTACTED_WITHIN)
+        if not well:
+            place = f"the mount at {mount_point}" if mount_point is not None else file.path
+            undo = f" --mount {mount_point}" if mount_point is not None else ""
+            output.message(f"{name} stays in {place} all the same; 'bbfs remove {name}{undo}' takes it out")
         click.get_current_context().exit(0 if well else 1)
 
 

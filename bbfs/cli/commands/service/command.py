@@ -96,11 +96,14 @@ def install(
         "" if is_user else user,
         dict(map(_credential, credentials)),
     )
+    missing = f"{unit.config} does not exist: make it, or name another file with --config"
     if dry_run:
         click.echo(unit.text(), nl=False)
+        if not os.path.exists(unit.config):
+            output.message(missing)
         return
     if not os.path.exists(unit.config):
-        raise BbfsError(f"{unit.config} does not exist: make it, or name another file with --config")
+        raise BbfsError(missing)
     is_new = _write(unit)
     output.message(f"{unit.path} is {'written' if is_new else 'as it was'}")
     if is_new:
