@@ -20,6 +20,7 @@ from forked_daemon import forked
 from harness import State, config_text, folder, mcp, unexpected_lines
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from programs import wait_until
 from repository import SERVERS
 from served import BOUND
 
@@ -207,6 +208,34 @@ def test_what_is_wrong_with_a_configuration_is_said_in_a_line(
     assert ended.returncode == 1
     (said,) = ended.stderr.splitlines()
     assert ": sources[one].config.colour: unknown option" in said
+
+
+def test_a_host_gets_what_the_servers_of_the_sources_say_only_with_v(state: State, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    program = (
+        f"import pathlib, sys; print('chatter', file=sys.stderr, flush=True); pathlib.Path({str(begun)!r}).touch()"
+    )
+    config = tmp_path / "chatty.toml"
+    server = {"command": sys.executable, "args": ["-c", f"{program}; sys.stdin.read()"]}
+    config.write_text(config_text(({"name": "a", "start": "eager", "mcpConfig": server},), {}))
+    for options in (("-v",), ()):
+        line = forked("-m", "bbfs", "serve", *options, "--config", config)
+        with subprocess.Popen(
+            line,
+            env=state.environ(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as serving:
+            assert serving.stderr is not None
+            if options:
+                assert "bbfs: info: bbfs.server.a: chatter\n" in iter(serving.stderr.readline, "")
+            else:
+                wait_until(begun.exists, "the server of the source has said something", 30)
+            serving.terminate()
+            assert ("chatter" in serving.communicate(timeout=60)[1], serving.returncode) == (False, 0)
+        begun.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def serve(
     if (shown := scratches.running()) is not None:
         config = scratches.read_only(config)
         output.message(f"'bbfs run' runs this server, so it writes to no source; programs write in {shown}")
-    log.set_up(choice.verbosity, config)
+    # A host shows what a server says on standard error. What bbfs's own servers say there is for -v.
+    log.set_up(choice.verbosity, config, among_others=http is None and config.log_level == "info")
     if cache is not None:
         config = replace(config, cache_bytes=cache)
 
