@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -167,6 +168,7 @@ def import_(
     watching = import_module("bbfs.knowledge.watching")
     with db.open(create=create) as store:
         watched = watching.WatchedImport(store, collection, paths, title)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager ends it as Ctrl-C does
         try:
             _report(watched.begin(prune=prune))
             watched.run(_report, _say)

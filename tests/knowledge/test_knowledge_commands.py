@@ -247,6 +247,14 @@ def watching(home: Path, database: Path, notes: Path) -> Iterator["subprocess.Po
             program.kill()
 
 
+def test_a_service_manager_ends_a_watched_import_as_ctrl_c_does(watching: "subprocess.Popen[str]") -> None:
+    assert watching.stdout is not None
+    assert watching.stdout.readline() == "2 added, 0 updated, 0 unchanged, 0 removed\n"
+    watching.terminate()
+    _, said = watching.communicate(timeout=BOUND)
+    assert (watching.returncode, said.splitlines()[-1]) == (0, "bbfs-knowledge: no longer watching")
+
+
 def test_import_watches(watching: "subprocess.Popen[str]", database: Path, notes: Path) -> None:
     assert watching.stdout is not None
     assert watching.stdout.readline() == "2 added, 0 updated, 0 unchanged, 0 removed\n"
