@@ -49,6 +49,8 @@ def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result]
         "    How a certificate is issued.",
     ]
     assert done.stderr.startswith("bbfs: cannot be searched: notes (no search of their own, not indexed)\n")
+    in_both = bbfs("search", "renew the certificate", "--in", "kb,notes", *only)
+    assert (in_both.stdout, in_both.stderr) == (done.stdout, done.stderr)
     assert bbfs("search", "-l", "-n", "1", "issued", "--in", "kb/tls", "-q", *only).output == f"{HERE}/tls/issue.md\n"
     [first, _] = json.loads(bbfs("search", "--json", "renew certificate", "--in", "kb", *only).stdout)
     assert first.pop("score") == pytest.approx(1 / 61, abs=1e-6)

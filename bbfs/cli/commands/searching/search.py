@@ -67,7 +67,7 @@ class _TreeHit:
     multiple=True,
     metavar="SOURCE|PATH|URI",
     shell_complete=complete_operand,
-    help="Search there only. May be given several times.",
+    help="Search there only. May be given several times, or have sources with commas between them.",
 )
 @click.option("-n", "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="Hits at most.")
 @click.option(
@@ -99,7 +99,7 @@ def search(
 ) -> None:
     """Find resources by some words, in all sources or in those of --in, and print the best first."""
     query = " ".join(word for number, word in enumerate(words) if number == 0 or not _is_place(word))
-    within = [*places, *filter(_is_place, words[1:])]
+    within = [*(each for place in places for each in _listed(place)), *filter(_is_place, words[1:])]
     hits: list[_TreeHit] = []
     problems: dict[str, None] = {}
 
@@ -146,6 +146,11 @@ async def _ask(tree: SourceTree, request: Search, hits: list[_TreeHit], problems
             hits.append(_TreeHit(tree, answer, os.path.join(tree.mount or "", answer.path)))
 
     await tree.ask(request, hear)
+
+
+def _listed(place: str) -> list[str]:
+    """Return the sources of a list with commas. A path or a URI is one place: it may have a comma itself."""
+    return [each for each in place.split(",") if each] if not {"/", ":"} & {*place} else [place]
 
 
 def _is_place(word: str) -> bool:
