@@ -117,7 +117,7 @@ site: $(SITE)  ## the documents as a site in build/site/site, with all its links
 
 install: $(RUN)  ## the program bbfs in .venv/bin
 
-docs: $(TEST)  ## write docs/commands.md, the tables of options and systemd/*.service again, and the pages for man(1) into build/share
+docs: $(RUN)  ## write docs/commands.md, the tables of options and systemd/*.service again, and the pages for man(1) into build/share
 	.venv/bin/python scripts/option_tables.py
 	.venv/bin/python scripts/units.py
 	.venv/bin/python scripts/reference.py
