@@ -192,14 +192,18 @@ class RequestTally:
 
 
 class RequestSlot:
-    """The slot of one request, or its turn to get one. Enter it once (`async with`), or release it without."""
+    """The slot of one request, or its turn to get one. Enter it once (`async with`), or release it without.
 
-    __slots__ = ("_began", "_slots", "_turn")
+    counts: whether the tally has the request. One that turns out to ask the source nothing is none.
+    """
+
+    __slots__ = ("_began", "_slots", "_turn", "counts")
 
     def __init__(self, slots: "RequestSlots", turn: trio.Event | None) -> None:
         self._slots = slots
         self._turn = turn
         self._began = 0.0
+        self.counts = True
 
     async def __aenter__(self) -> None:
         if self._turn is not None:
@@ -211,7 +215,8 @@ class RequestSlot:
         self._began = time.monotonic()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._slots.tally.note(time.monotonic() - self._began, error)
+        if self.counts:
+            self._slots.tally.note(time.monotonic() - self._began, error)
         self.release()
 
     def release(self) -> None:

@@ -438,6 +438,15 @@ class CanClose(Protocol):
 
 
 @runtime_checkable
+class HoldsContents(Protocol):
+    """Has some contents itself, made of what its source has told before, such as descriptions of tools."""
+
+    def holds(self, native_uri: str) -> bool:
+        """Return whether a load of a resource asks the source nothing. It counts as no request then."""
+        ...
+
+
+@runtime_checkable
 class IsLocalFile(Protocol):
     """A source whose resources are all in one local file. local_file: its path, or None if it is on a server."""
 

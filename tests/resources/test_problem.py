@@ -23,6 +23,25 @@ class Describing(FlatSource):
         return Listing(listed.resources, listed.ttl, listed.problem, listed.templates, descriptions=1)
 
 
+class Holding(FlatSource):
+    """Has the description of a tool itself."""
+
+    def holds(self, native_uri: str) -> bool:
+        return native_uri == "x://tool.md"
+
+
+async def test_what_a_handler_has_itself_is_no_request_to_its_source(nursery: trio.Nursery) -> None:
+    docs = Holding(contents={"x://a": b"a", "x://tool.md": b"a tool"})
+    async with World(nursery, docs) as world:
+        await world.manager.by_uri.list_below("docs")
+        source = world.manager.sources[DOCS]
+        before = source.slots.tally.ended
+        for uri, requests in (("x://tool.md", 0), ("x://a", 1)):
+            await world.manager.by_uri.load(f"{DOCS}+{uri}")
+            assert (source.loads_from["source"], source.slots.tally.ended - before) == (requests, requests)
+        assert docs.loaded == ["x://tool.md", "x://a"]
+
+
 @pytest.mark.parametrize(
     ("said", "shown"),
     [

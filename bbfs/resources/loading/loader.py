@@ -229,8 +229,9 @@ class ContentLoader:
                         return self._publisher.take(load, found)
                 if source.watches is not None and not record.provisional:
                     source.watches.interested(record.metadata.native_uri)
-                self.loads += 1
-                source.loads_from["source"] += 1
+                slot.counts = not source.holds(record.metadata.native_uri)
+                self.loads += slot.counts
+                source.loads_from["source"] += slot.counts
                 load.asks = "source"
                 load.restart()
                 asked_at = self._clock()

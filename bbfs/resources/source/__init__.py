@@ -27,6 +27,7 @@ from bbfs.sources import (
     CanWrite,
     DetectsExisting,
     Handler,
+    HoldsContents,
     LoadsWhileWanted,
     ProposesSearch,
     ProposesWrite,
@@ -114,6 +115,7 @@ class Source:
     """The handler, if it writes and the configuration grants it."""
     looks: DetectsExisting | None = field(init=False)
     loads_while_wanted: bool = field(init=False)
+    _holder: HoldsContents | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.place = place(self.data)
@@ -123,6 +125,7 @@ class Source:
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
+        self._holder = self.handler if isinstance(self.handler, HoldsContents) else None
         self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
@@ -137,6 +140,10 @@ class Source:
     def stale_for(self, path: tuple[str, ...]) -> float:
         """Return the seconds after its expiry in which a content is served while the source is down."""
         return inf if self.is_pinned(path) else self.data.policy.max_stale
+
+    def holds(self, native_uri: str) -> bool:
+        """Return whether a load of a resource asks the source nothing."""
+        return self._holder is not None and self._holder.holds(native_uri)
 
     def require_there(self) -> None:
         """Raise Outdated if the source was removed."""

@@ -265,6 +265,11 @@ class McpHandler:
                 return loaded
         return await self._manager.load_resource(self._id, native_uri)
 
+    def holds(self, native_uri: str) -> bool:
+        """Return whether a resource is the description of a tool or a prompt, which was made of the listing."""
+        offer = self._offer
+        return offer is not None and native_uri not in offer.own and native_uri in offer.documents
+
     async def _load_call(self, native_uri: str) -> Loaded | None:
         """Load a URI of a tool or a prompt; None if the URI is one of the server's own resources."""
         if self._offer is None:
