@@ -133,8 +133,9 @@ def main() -> None:
         print(directory / "growth.svg")
     endured = results.with_name("endurance.json")
     if endured.exists():
-        draw_endurance(json.loads(endured.read_text()), directory / "endurance.svg")
-        print(directory / "endurance.svg")
+        pictures = directory.parent / "pictures"  # it is no plot of the results
+        pictures.mkdir(exist_ok=True)
+        draw_endurance(json.loads(endured.read_text()), pictures / "endurance.svg")
 
 
 if __name__ == "__main__":

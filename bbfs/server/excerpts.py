@@ -19,7 +19,8 @@ MOST = 100_000
 """Characters of all texts of an answer: hosts refuse longer ones, or cut them."""
 COUNTED = 64 << 20
 """Bytes of a content of which all lines are counted, also those after the part."""
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
+"""Bytes that are read at once."""
 Unit: TypeAlias = Literal["lines", "characters"]
 
 
@@ -62,16 +63,18 @@ class Excerpt:
         return f"{said}, next: offset={offset}" + (f" unit={unit}" if unit != "lines" else "")
 
 
-async def excerpt(content: Content, wanted: Wanted, most: int) -> Excerpt | None:
+async def excerpt(
+    content: Content, wanted: Wanted, most: int, *, counted: int = COUNTED, chunk: int = CHUNK
+) -> Excerpt | None:
     """Return a part of a text, of at most `most` characters; None if it is not UTF-8. Raise BbfsError.
 
-    A part of lines ends with a line if it has a whole one.
+    A part of lines ends with a line if it has a whole one. counted, chunk: as `COUNTED` and `CHUNK`.
     """
     cutter = _Cutter(wanted, most)
     try:
-        async with aclosing(_texts(content)) as texts:
+        async with aclosing(_texts(content, chunk)) as texts:
             async for text in texts:
-                if text and cutter.is_full and content.size > COUNTED:
+                if text and cutter.is_full and content.size > counted:
                     return cutter.excerpt(is_counted=False)
                 cutter.take(text)
     except UnicodeDecodeError:
@@ -79,13 +82,13 @@ async def excerpt(content: Content, wanted: Wanted, most: int) -> Excerpt | None
     return cutter.excerpt(is_counted=True)
 
 
-async def _texts(content: Content) -> AsyncGenerator[str]:
+async def _texts(content: Content, chunk: int) -> AsyncGenerator[str]:
     """Yield a text in pieces. Raise UnicodeDecodeError, BbfsError."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0
-    while offset < content.size and (chunk := await content.read_waiting(offset, _CHUNK)):
-        offset += len(chunk)
-        yield decoder.decode(chunk)
+    while offset < content.size and (data := await content.read_waiting(offset, chunk)):
+        offset += len(data)
+        yield decoder.decode(data)
         await trio.lowlevel.checkpoint()
     yield decoder.decode(b"", final=True)
 

@@ -32,20 +32,24 @@ def kept_document(loaded: LoadedResource) -> dict[str, Any]:
 
 
 class KeptResults:
-    """The kept results of one server."""
+    """The kept results of one server. most, most_bytes: as `MOST` and `MOST_BYTES`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
         self._parts: OrderedDict[str, Part] = OrderedDict()
 
     def keep(self, content: Content, mime_type: str | None) -> str | None:
         """Keep a content; return its URI, or None if it is too long."""
-        if content.size > MOST_BYTES:
+        if content.size > self._most_bytes:
             return None
         uri = SCHEME + secrets.token_hex(12)
         self._parts[uri] = Part(None, mime_type, content)
-        while len(self._parts) > MOST or sum(part.content.size for part in self._parts.values()) > MOST_BYTES:
+        while len(self._parts) > self._most or self._bytes() > self._most_bytes:
             self._parts.popitem(last=False)
         return uri
+
+    def _bytes(self) -> int:
+        return sum(part.content.size for part in self._parts.values())
 
     def loaded(self, uri: str) -> LoadedResource:
         """Return a kept result, or the error if it is not there any more."""

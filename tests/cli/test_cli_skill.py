@@ -13,7 +13,6 @@ from subprocess import CompletedProcess
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from repository import SERVERS
@@ -89,12 +88,12 @@ def test_a_file_of_somebody_else_stays(process: Process, tmp_path: Path) -> None
     assert [entry.name for entry in place.parent.iterdir()] == ["SKILL.md"]
 
 
-def loaded(source: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[tuple[Any, ...]]]:
+def loaded(source: str) -> tuple[ModuleType, list[tuple[Any, ...]]]:
     """A module of stubs, and the calls that it makes, instead of making them."""
     calls: list[tuple[Any, ...]] = []
     module = ModuleType("stubs")
     exec(compile(source, "stubs", "exec"), module.__dict__)
-    monkeypatch.setattr(module, "_call", lambda *given: calls.append(given))
+    module.__dict__["_call"] = lambda *given: calls.append(given)
     return module, calls
 
 
@@ -127,12 +126,12 @@ def test_whatever_a_server_says_only_its_calls_are_made(source: str, tools: list
     assert [each.body[1].value.args[0].value for each in found] == [tool.name for tool in tools]  # type: ignore[attr-defined]
 
 
-def test_hostile_names_are_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_names_are_names() -> None:
     arguments = tuple(ToolArgument(name, "string", False, name * 3, HOSTILE) for name in (*HOSTILE, "confirmed"))
     tools = [Tool(name, name, name * 1000, arguments) for name in HOSTILE]
     source = stubs.module("mcp", tools)
     assert all(line.isprintable() for line in source.split("\n"))
-    module, calls = loaded(source, monkeypatch)
+    module, calls = loaded(source)
     for tool, each in zip(tools, functions(source), strict=True):
         function = getattr(module, each.name)
         names = [name for name in inspect.signature(function).parameters if name != "confirmed"]
@@ -141,7 +140,7 @@ def test_hostile_names_are_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(stubs.module("s", [Tool("t", None, "x\n" * 100_000)] * 1000)) < stubs.MOST_TOOLS * 5000
 
 
-def test_stubs_call_the_tools_of_a_server(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stubs_call_the_tools_of_a_server(process: Process, tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-I", str(SERVERS / "calls.py"), str(tmp_path / "calls.log")])
     options = ("--mcp", f"t={command}", "-q")
     source = process("skill", "--stubs", "t", *options).stdout.decode()
@@ -157,7 +156,7 @@ def test_stubs_call_the_tools_of_a_server(process: Process, tmp_path: Path, monk
         done = process("call", *options, *(input if word == "-" else word for word in line[2:]))
         return SimpleNamespace(returncode=done.returncode, stdout=done.stdout.decode(), stderr="")
 
-    monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=run))
+    module.__dict__["subprocess"] = SimpleNamespace(run=run)
     assert "a" in module.echo(text="a", times=2)
     none = process("skill", "--stubs", "d", "--dir", f"d={tmp_path}")
     assert (none.returncode, b"has no tools" in none.stderr) == (1, True)

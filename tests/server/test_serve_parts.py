@@ -17,7 +17,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 from served import BOUND
 
-from bbfs.server import excerpts, kept
 from bbfs.server.excerpts import Unit, Wanted, excerpt
 from bbfs.server.kept import KeptResults
 from bbfs.server.service import Service
@@ -32,7 +31,7 @@ def test_parts_make_the_text_again(text: str, most: int, limit: int | None, unit
         found: list[str] = []
         wanted = Wanted(1, limit, unit)
         for _ in range(200):
-            part = await excerpt(MemoryContent(text.encode()), wanted, most)
+            part = await excerpt(MemoryContent(text.encode()), wanted, most, chunk=7)
             assert part is not None
             assert len(part.text) <= most
             found.append(part.text)
@@ -45,9 +44,7 @@ def test_parts_make_the_text_again(text: str, most: int, limit: int | None, unit
             wanted = Wanted(part.following[1], limit, part.following[0])
         raise AssertionError("no end")
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(excerpts, "_CHUNK", 7)
-        assert "".join(trio.run(parts)) == text
+    assert "".join(trio.run(parts)) == text
 
 
 @given(TEXT, st.integers(1, 20), st.integers(1, 20))
@@ -61,6 +58,13 @@ def test_lines_are_those_that_grep_counts(text: str, offset: int, limit: int) ->
     )
 
 
+async def test_lines_behind_the_part_of_a_very_long_text_are_not_counted() -> None:
+    content = MemoryContent(b"a line\n" * 500)
+    part = await excerpt(content, Wanted(limit=5), 1000, counted=1000, chunk=100)
+    assert str(part) == "lines 1-5 of more, next: offset=6"
+    assert str(await excerpt(content, Wanted(limit=5), 1000)) == "lines 1-5 of 500, next: offset=6"
+
+
 def test_bytes_that_are_no_text_have_no_parts() -> None:
     assert trio.run(excerpt, MemoryContent(b"a\n" * 10 + b"\xff"), Wanted(1, 1), 10) is None
     assert trio.run(excerpt, MemoryContent("ß".encode()[:1]), Wanted(), 10) is None
@@ -71,9 +75,7 @@ def blocks(result: CallToolResult) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
-async def test_a_text_above_the_limit_of_an_answer_is_read_in_parts(
-    service: Callable[..., Any], local: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_text_above_the_limit_of_an_answer_is_read_in_parts(service: Callable[..., Any], local: Path) -> None:
     lines = [f"{number:07}\n" for number in range(1, 9001)]
     (local / "large.txt").write_text("".join(lines))
     (local / "one-line.json").write_text("x" * 30_000)
@@ -96,15 +98,11 @@ async def test_a_text_above_the_limit_of_an_answer_is_read_in_parts(
             whole = await client.call_tool("load_resources", {"directUris": [uri], "format": "json"})
             assert whole.is_error
             assert "offset, limit" in blocks_of_failure(whole)
-            monkeypatch.setattr(excerpts, "COUNTED", 1000)
-            monkeypatch.setattr(excerpts, "_CHUNK", 100)
-            about, _ = blocks(await client.call_tool("load_resources", {"directUris": [uri], "limit": 5}))
-            assert about.endswith("lines 1-5 of more, next: offset=6")
 
             long = "bb-filesystem+local+file:./one-line.json"
             about, head = blocks(await client.call_tool("load_resources", {"directUris": [long]}))
             assert len(head) == 20_000
-            assert about.endswith("lines 1-1 of more, next: offset=20001 unit=characters")
+            assert about.endswith("lines 1-1 of 1, next: offset=20001 unit=characters")
             following = {"directUris": [long], "offset": 20_001, "unit": "characters"}
             assert len(blocks(await client.call_tool("load_resources", following))[1]) == 10_000
 
@@ -115,9 +113,7 @@ def blocks_of_failure(result: CallToolResult) -> str:
     return block.text
 
 
-async def test_an_answer_of_many_texts_has_a_bound(
-    service: Callable[..., Any], local: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_of_many_texts_has_a_bound(service: Callable[..., Any], local: Path) -> None:
     for number in range(12):
         (local / f"{number}.txt").write_text("x" * 19_999 + "\n")
     uris = [f"bb-filesystem+local+file:./{number}.txt" for number in range(12)]
@@ -166,10 +162,8 @@ async def test_a_long_result_of_a_tool_is_kept_and_runs_once(nursery: trio.Nurse
                 await client.read_resource("bbfs-result:0")
 
 
-def test_results_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST", 3)
-    monkeypatch.setattr(kept, "MOST_BYTES", 100)
-    results = KeptResults()
+def test_results_are_kept_within_bounds() -> None:
+    results = KeptResults(most=3, most_bytes=100)
     first, *others = (results.keep(MemoryContent(b"x" * 10), None) for _ in range(4))
     assert first is not None
     assert results.loaded(first).error is not None
