@@ -48,6 +48,8 @@ class Machines:
         given = {"shared": True, "ttl": {"content": 3600, "listing": 3600}, "timeout": 10, **options}
         table = {"shared": self._url, "shared_timeout": 10, **cache}  # a busy machine is no outage
         source = source or self._server.source("docs", **given)
+        # Their configurations lie in different directories, where each would start the server.
+        source = {**source, "mcpConfig": {"cwd": "/", **source["mcpConfig"]}}
         mount = self._mounted(source, state=state, tables={"cache": table}, expected=expected)
         wait_until(lambda: "shared cache" in mount.log(), "the cache was tried")
         return mount

@@ -13,7 +13,8 @@ PUBLIC = """
     CanListDirectory CanLoad CanLoadIfChanged CanLogIn CanMakeDirectories CanRename CanSearch CanSetTime
     CanShareListing CanStage CanStat CanWatch
     CanWrite Change Completion ConfigError Conflict Content DataSource DeadlineExceeded Denied
-    DetectsExisting DetectsRemoved Exists Expected Handler Hit InvalidUri IsADirectory Labels Listing
+    DetectsExisting DetectsRemoved Exists Expected Handler Hit HoldsContents InvalidUri IsADirectory
+    IsLocalFile Labels Listing
     ListingExchange ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NoSpace NotADirectory NotEmpty
     NotFound NotSupported Outdated Part Policy Progress ProposesSearch ProposesWrite ProtocolViolation Rejected
     ResourceMetadata ResourceTemplate SearchesByMeaning Services SourceOptions SourceState Spool StatesBeginning
