@@ -246,14 +246,13 @@ def table(seconds: float, played: Sequence[Played]) -> str:
         calls = statistics.mean(answer.calls for answer in each.answers)
         took = statistics.median(answer.seconds for answer in each.answers)
         count = f"{each.found()} of {len(each.answers)}"
-        lines.append(
-            f"| {each.way} | {count} | {calls:.1f} | {each.a_question():,.0f} | {each.opening:,} | {took:.2f} |"
-        )
+        paid = f"{each.a_question():,.0f} | {each.opening:,}".replace(",", " ")
+        lines.append(f"| {each.way} | {count} | {calls:.1f} | {paid} | {took:.2f} |")
     lines += ["", f"| found in | {' | '.join(sources)} |", "|---" * (len(sources) + 1) + "|"]
     for each in played:
         of = [[answer.found for answer in each.answers if answer.source == source] for source in sources]
         lines.append(f"| {each.way} | {' | '.join(f'{sum(found)} of {len(found)}' for found in of)} |")
-    return "\n".join(lines).replace(",", " ") + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def misses(played: Sequence[Played]) -> list[str]:
