@@ -21,7 +21,7 @@ _CLUSTER_FORM = "expected redis+cluster://HOST:PORT,HOST:PORT"
 _SENTINEL_FORM = "expected redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE"
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]{0,252})")
 _SERVICE = re.compile(r"[A-Za-z0-9._-]{1,200}")
-"""What a sentinel takes as the name of a primary."""
+"""The names of primaries that a sentinel accepts."""
 
 
 def shared_cache(

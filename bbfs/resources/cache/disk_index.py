@@ -164,8 +164,8 @@ class DiskIndex:
     ) -> tuple[list[tuple[PartHeader, bytes | None]], float, float, str | None, bool] | None:
         """Return the fields of a resource's `Cached`; instead of parts, their headers, with the bytes that are rows.
 
-        The size of a content that the index has lost is -1, and so is that of one whose row is not as it was written:
-        it may be of another resource.
+        A size of -1 marks a content that the index has lost, or whose row has changed since it was written: such a
+        content may belong to another resource.
         """
         key = (source, as_text(uri))
         with self._reading():

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, TypeAlias, get_args
 
 import mcp_types as types
 import trio
@@ -107,10 +107,7 @@ class Relay:
         """
         if given.request_state is not None:
             responses = given.input_responses or {}
-            return cast(
-                "Mapping[str, Any] | types.InputRequiredResult",
-                await self._suspended.resume(ctx, given.request_state, key, responses),
-            )
+            return await self._suspended.resume(ctx, given.request_state, key, responses)
         state: Suspendable[Mapping[str, Any]] = Suspendable(key, ctx)
         run = partial(self._send, ctx, state, source, ask)
         return await (self._suspended.begin(state, run) if suspends(ctx) else run())

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import mcp_types as types
 import trio
@@ -80,7 +80,7 @@ class Suspended:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._waiting: dict[str, Suspendable[object]] = {}
+        self._waiting: dict[str, Suspendable[Any]] = {}
 
     async def begin(self, state: Suspendable[T], run: Callable[[], Awaitable[T]]) -> T | types.InputRequiredResult:
         """Run a request; return its answer, or what the client has to answer first. Raise what the request raises."""
@@ -89,7 +89,7 @@ class Suspended:
 
     async def resume(
         self, ctx: Context, token: str, key: Hashable, responses: Mapping[str, types.InputResponse]
-    ) -> object:
+    ) -> Any:
         """Go on with a request, as `begin` does. Raise Fault for a state that is unknown, or of another request."""
         state = self._waiting.get(token)
         if state is None or state.key != key:
@@ -130,7 +130,7 @@ class Suspended:
             state.scope.cancel()
             raise Busy(f"{MOST} requests wait for answers of clients already")
         state.ctx, state.token = None, secrets.token_urlsafe(16)
-        self._waiting[state.token] = state  # type: ignore[assignment] - the key says which type it is
+        self._waiting[state.token] = state
         state.scope.deadline = trio.current_time() + LONGEST
         requests = {name: question.request for name, question in state.questions.items()}
         return types.InputRequiredResult(input_requests=requests, request_state=state.token)

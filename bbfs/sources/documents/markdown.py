@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from bbfs.model.errors import ProtocolViolation, TooLarge
-from bbfs.sources.documents import html_markdown
+from bbfs.sources.documents import compound, html_markdown
 from bbfs.sources.documents.decoding import decoded, is_plain
 from bbfs.sources.documents.tables import table
 
@@ -29,7 +29,6 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 _ARCHIVE = b"PK\3\4"
 _ARCHIVES = ("word", "powerpoint", "excel", "epub")
 """The kinds that are archives, also where something stands before the archive, as zipfile allows."""
-_COMPOUND = b"\xd0\xcf\x11\xe0"
 _NEWER: Mapping[str, str] = {"word 97": "word", "excel 97": "excel", "powerpoint 97": "powerpoint", "outlook": ""}
 """The kinds in compound files, and the kind that took the place of each."""
 _PAGE = re.compile(rb"<(?:html|!doctype html|table|head)\b", re.IGNORECASE)
@@ -59,7 +58,7 @@ def job(document: bytes, options: Mapping[str, Any]) -> bytes:
 def _kind_by_bytes(kind: str, document: bytes) -> str:
     """Return the kind of a document by its first bytes where files of its extension are often of another kind."""
     newer = _NEWER.get(kind)
-    if document.startswith(_COMPOUND):
+    if document.startswith(compound.MAGIC):
         return next((old for old, new in _NEWER.items() if new == kind), kind)
     if newer is None:
         return kind

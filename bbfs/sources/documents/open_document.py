@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
-from typing import NoReturn
 from xml.parsers import expat
 
 from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.sources.documents import xml_events
 from bbfs.sources.documents.tables import TableWriter
 
 DEEPEST = 500
@@ -128,12 +128,7 @@ class _Text:
     """Makes Markdown of the events of the parser."""
 
     def __init__(self) -> None:
-        self._parser = expat.ParserCreate(namespace_separator=" ")
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._characters
-        self._parser.EntityDeclHandler = _refuse
+        self._parser = xml_events.parser(self._start, self._end, self._characters)
         self._made: list[str] = []
         self._depth = 0
         self._left_out = 0
@@ -290,7 +285,3 @@ class _Text:
         if not self._open and self._table is None:
             self._made += self._finished_notes
             self._finished_notes = []
-
-
-def _refuse(*_declaration: object) -> NoReturn:
-    raise ProtocolViolation("declares entities")

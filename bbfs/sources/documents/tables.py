@@ -5,8 +5,10 @@ from typing import Any
 
 
 class TableWriter:
-    """Writes one table, row by row. The first row with a value is its head; rows and cells at the end without a value
-    are left out."""
+    """Writes one table, row by row. The first row with a value is its head.
+
+    Rows without a value are left out, and so are cells without one at the end of a row.
+    """
 
     def __init__(self) -> None:
         self._has_head = False

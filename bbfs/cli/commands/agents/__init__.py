@@ -1,1 +1,1 @@
-"""What agents with a shell read: a skill on bbfs, and the tools of a source as functions."""
+"""Texts for agents with a shell: a skill on bbfs, and the tools of a source as Python functions."""

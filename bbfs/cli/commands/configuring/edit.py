@@ -156,9 +156,7 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
     for path in map(os.path.expanduser, files):
         servers = lazy.host_files.host_servers(path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
         there = [source.mcp for source in taken]
-        servers = [
-            each for each in servers if there.count(each.source.mcp) + there.count(_started_in(beside, each)) == 0
-        ]
+        servers = [each for each in servers if each.source.mcp not in there and _started_in(beside, each) not in there]
         free = lazy.config.give_way([each.source for each in servers], taken)
         taken += free
         for source, each in zip(free, servers, strict=True):

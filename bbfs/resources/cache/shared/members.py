@@ -1,8 +1,8 @@
 """The hosts that may be nodes of a shared cache.
 
 A node of a cluster and a sentinel name other hosts, to which a client sends its password and from which it takes
-contents. Only the configuration decides which hosts these may be: otherwise whoever answers for one node, and a
-sentinel without a password most of all, could send bbfs with its password to any address that this machine reaches.
+contents. Only the configuration decides which hosts these may be. Otherwise a false node, or a false sentinel, could
+send bbfs with its password to any address that this machine reaches.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

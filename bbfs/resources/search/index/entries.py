@@ -76,7 +76,7 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the index has of one source.
+    """The entries of one source in the index.
 
     documents: by URI; None if there are more than were asked for. unfit: the stamps of resources that have no text to
     index, by URI. walking: when a walk began that has not ended (seconds since the epoch), or None. walked: when the

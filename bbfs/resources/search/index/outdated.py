@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import trio
 
 from bbfs.model.errors import BbfsError
+from bbfs.model.quantities import counted
 from bbfs.model.source_types import of_source
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.search.index.entries import Known
@@ -89,7 +90,7 @@ class Lags:
         seconds = max(self._clock() - at, 0.0)
         for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
             if seconds >= length:
-                return f"{int(seconds // length)} {unit}{'s' if seconds >= 2 * length else ''} ago"
+                return f"{counted(int(seconds // length), unit)} ago"
         return "a moment ago"
 
 

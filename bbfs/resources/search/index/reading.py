@@ -6,12 +6,13 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from bbfs.model.values import Hit
-from bbfs.resources.search.index import html, ranking, vectors
+from bbfs.resources.search.index import ranking, vectors
 from bbfs.resources.search.index.entries import Answer, Candidates, Indexed, IndexUsage, Known
 from bbfs.resources.search.index.file import UNREAD, IndexFile
 from bbfs.resources.search.index.text import is_unspaced
 from bbfs.resources.search.index.vectors import Pending
 from bbfs.resources.search.literals import And, Anything, Or, Query, Run
+from bbfs.resources.search.words import html
 from bbfs.resources.search.words.question import asked
 from bbfs.resources.search.words.snippets import Shown, shown
 

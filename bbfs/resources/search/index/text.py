@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bbfs.resources.search.index import html
+from bbfs.resources.search.words import html
 from bbfs.resources.search.words.folding import PAIRED, UNSPACED
 
 CHUNK = 2000

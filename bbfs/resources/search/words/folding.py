@@ -54,13 +54,13 @@ def _folded(character: str) -> str:
     if character in _LETTERS:
         return _LETTERS[character]
     if _KEPT.match(character):
-        digit = decimal(character, None)
-        return character if digit is None else str(digit)
+        return _digit(character)
     parts = _DROPPED.sub("", normalize("NFKD", character))
     return "".join(_LETTERS.get(part) or _digit(part) for part in parts)
 
 
 def _digit(character: str) -> str:
+    """Return a decimal digit of any script as one of 0 to 9, and any other character as it is."""
     number = decimal(character, None)
     return character if number is None else str(number)
 

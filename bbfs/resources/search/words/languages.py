@@ -83,10 +83,11 @@ STOP_WORDS = {
 }
 """The commonest words of languages: they tell the language of a text, and a query needs no hit of them."""
 _STOP_WORDS = {language: frozenset(words.split()) for language, words in STOP_WORDS.items()}
-_LANGUAGES: dict[str, list[str]] = {}
-for _language, _words in _STOP_WORDS.items():
-    for _word in _words:
-        _LANGUAGES.setdefault(_word, []).append(_language)
+_LANGUAGES = {
+    word: [language for language, words in _STOP_WORDS.items() if word in words]
+    for word in frozenset[str]().union(*_STOP_WORDS.values())
+}
+"""The languages of which a word is one of the commonest."""
 
 
 def language_of(words: Iterable[str], among: Collection[str] = tuple(_STOP_WORDS), default: str = DEFAULT) -> str:

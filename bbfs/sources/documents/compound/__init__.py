@@ -2,3 +2,6 @@
 
 A compound file is a small file system of named streams. olefile reads it, within the bounds of the worker process.
 """
+
+MAGIC = b"\xd0\xcf\x11\xe0"
+"""The first bytes of a compound file."""

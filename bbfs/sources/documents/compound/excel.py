@@ -10,7 +10,8 @@ from xlrd.biffh import XLRDError
 from xlrd.sheet import Cell
 
 from bbfs.model.errors import ProtocolViolation
-from bbfs.sources.documents.compound.streams import MAGIC, Streams
+from bbfs.sources.documents.compound import MAGIC
+from bbfs.sources.documents.compound.streams import Streams
 from bbfs.sources.documents.tables import table
 
 

@@ -6,9 +6,6 @@ import olefile
 
 from bbfs.model.errors import ProtocolViolation
 
-MAGIC = b"\xd0\xcf\x11\xe0"
-"""The first bytes of a compound file."""
-
 
 class Streams:
     """The streams of a compound file by their paths, without regard to case. Raise ProtocolViolation."""

@@ -1,27 +1,29 @@
 """The properties of XMP (ISO 16684-1): titles, descriptions, keywords, people and places."""
 
 from collections.abc import Iterator
-from typing import NoReturn
 from xml.parsers import expat
 
 from bbfs.model.errors import ProtocolViolation
+from bbfs.sources.documents import xml_events
 
 DEEPEST = 50
 MOST_PROPERTIES = 2000
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-_SPACES = {
-    "http://purl.org/dc/elements/1.1/": "",
-    "http://ns.adobe.com/photoshop/1.0/": "",
-    "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/": "",
-    "http://iptc.org/std/Iptc4xmpExt/2008-02-29/": "",
-    "http://ns.adobe.com/xap/1.0/": "",
-    "http://ns.adobe.com/xap/1.0/rights/": "",
-    "http://ns.adobe.com/lightroom/1.0/": "",
-    "http://www.metadataworkinggroup.com/schemas/regions/": "",
-    "http://ns.useplus.org/ldf/xmp/1.0/": "",
-    "http://ns.microsoft.com/photo/1.0/": "",
-    "http://www.digikam.org/ns/1.0/": "",
-}
+_SPACES = frozenset(
+    (
+        "http://purl.org/dc/elements/1.1/",
+        "http://ns.adobe.com/photoshop/1.0/",
+        "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
+        "http://iptc.org/std/Iptc4xmpExt/2008-02-29/",
+        "http://ns.adobe.com/xap/1.0/",
+        "http://ns.adobe.com/xap/1.0/rights/",
+        "http://ns.adobe.com/lightroom/1.0/",
+        "http://www.metadataworkinggroup.com/schemas/regions/",
+        "http://ns.useplus.org/ldf/xmp/1.0/",
+        "http://ns.microsoft.com/photo/1.0/",
+        "http://www.digikam.org/ns/1.0/",
+    )
+)
 """The namespaces whose properties say something of the picture; the others are about cameras and programs."""
 _NAMES = {
     "subject": "Keywords", "creator": "Author", "rights": "Copyright", "CreatorTool": "Software",
@@ -29,14 +31,8 @@ _NAMES = {
 }  # fmt: skip
 _LEFT_OUT = frozenset(
     (
-        "MetadataDate",
-        "format",
-        "ICCProfile",
-        "ColorMode",
-        "Thumbnails",
-        "DocumentAncestors",
-        "History",
-        "SidecarForExtension",
+        *("MetadataDate", "format", "ICCProfile", "ColorMode", "Thumbnails"),
+        *("DocumentAncestors", "History", "SidecarForExtension"),
     )
 )
 
@@ -53,12 +49,7 @@ def properties_of(packet: bytes) -> Iterator[tuple[str, str]]:
 
 class _Reader:
     def __init__(self) -> None:
-        self.parser = expat.ParserCreate(namespace_separator=" ")
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._characters
-        self.parser.EntityDeclHandler = _refuse
+        self.parser = xml_events.parser(self._start, self._end, self._characters)
         self.found: list[tuple[str, str]] = []
         self._names: list[str] = []
         self._text: list[str] = []
@@ -85,7 +76,3 @@ class _Reader:
         space, _, own = name.partition(" ")
         if space in _SPACES and own not in _LEFT_OUT and len(self.found) < MOST_PROPERTIES:
             self.found.append((_NAMES.get(own, own), " ".join(value.split())))
-
-
-def _refuse(*_declaration: object) -> NoReturn:
-    raise ProtocolViolation("declares entities")
