@@ -38,8 +38,9 @@ BEHIND = {"fuse/mountpoint.py"}
 """What follows a save to tell the user's other mounts: it takes as long as the machine's table of mounts is."""
 WRITE = ["read", "list", "write"]
 REQUESTS = {name for name in vars(pyfuse3.Operations) if not name.startswith("_")}
-ROUNDS = 3
-"""Mounts in which each walk is recorded. What is not on the way in all of them is other work of the daemon."""
+ROUNDS, MOST_ROUNDS = 3, 8
+"""Mounts in which each walk is recorded. What is not on the way in all of them is other work of the daemon. There are
+more while a walk has too many calls: a busy machine has a coroutine go on more often."""
 
 
 Walk = Counter[tuple[str, str]]
@@ -119,16 +120,25 @@ def _modules(walk: Walk) -> set[str]:
     return {module for module, _ in walk}
 
 
+def _calls(walk: Walk, way: set[str]) -> int:
+    return sum(count for (module, _), count in walk.items() if module in way - BEHIND)
+
+
+def _too_many(calls: dict[str, int]) -> dict[str, int]:
+    return {walk: count for walk, count in calls.items() if count > CALLS.get(walk, inf)}
+
+
 @pytest.mark.usefixtures("fuse")
 def test_a_cat_an_ls_and_a_save_walk_through_few_modules_and_ask_once(tmp_path: Path) -> None:
-    rounds = [Walks.of_two_sources(tmp_path).all() for _ in range(ROUNDS)]
-    on_the_way = {walk: set.intersection(*(_modules(each[walk]) for each in rounds)) for walk in BOUNDS}
-    calls = {
-        walk: min(sum(count for (module, _), count in each[walk].items() if module in way - BEHIND) for each in rounds)
-        for walk, way in on_the_way.items()
-    }
+    rounds: list[dict[str, Walk]] = []
+    on_the_way: dict[str, set[str]] = {}
+    calls: dict[str, int] = {}
+    while len(rounds) < ROUNDS or (_too_many(calls) and len(rounds) < MOST_ROUNDS):
+        rounds.append(Walks.of_two_sources(tmp_path).all())
+        on_the_way = {walk: set.intersection(*(_modules(each[walk]) for each in rounds)) for walk in BOUNDS}
+        calls = {walk: min(_calls(each[walk], way) for each in rounds) for walk, way in on_the_way.items()}
     assert {walk: sorted(way) for walk, way in on_the_way.items() if len(way) > BOUNDS[walk]} == {}
-    assert {walk: count for walk, count in calls.items() if count > CALLS.get(walk, inf)} == {}
+    assert _too_many(calls) == {}
     assert "fuse/adapter.py" in on_the_way["warm"]
     repeats = {
         (walk, *asked): count
