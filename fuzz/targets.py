@@ -54,7 +54,7 @@ from bbfs.sources.documents.compound.compressed_text import decompressed
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
 from bbfs.sources.mcp import arguments, writing
 from bbfs.sources.mcp.client import decode
-from bbfs.sources.mcp.client import packed_pages as listing_pages
+from bbfs.sources.mcp.client import paging as listing_pages
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
 from bbfs.sources.mcp.transport import long_texts, messages
 from bbfs.sources.mcp.transport.events import Event, EventParser

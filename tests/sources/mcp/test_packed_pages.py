@@ -13,7 +13,7 @@ from bbfs.model.values import DataSource, Listing, Policy
 from bbfs.sources import CanShareListing, Services
 from bbfs.sources.factory import build
 from bbfs.sources.mcp.client.manager import MCPManager
-from bbfs.sources.mcp.client.packed_pages import BOUNDS, ENTRIES, packed, unpacked
+from bbfs.sources.mcp.client.paging import BOUNDS, ENTRIES, packed, unpacked
 
 LISTED = ["odd://a", "odd://b", "odd://c"]
 

@@ -47,8 +47,7 @@ from bbfs.sources.mcp.client.decode import (
     ttl_seconds,
     weight,
 )
-from bbfs.sources.mcp.client.packed_pages import packed, unpacked
-from bbfs.sources.mcp.client.paging import Course, End, Taken
+from bbfs.sources.mcp.client.paging import Course, End, Taken, packed, unpacked
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
 from bbfs.sources.mcp.login.refresh import ClientSettings
 from bbfs.sources.mcp.login.token_store import TokenStore

@@ -1,10 +1,20 @@
-"""The course of a listing of many pages: when to stop, what is missing, progress for the log. Pure but for the log."""
+"""The course of a listing of many pages: when to stop, what is missing, progress for the log. Pure but for the log.
 
+Machines share pages as JSON arrays of entries, compressed (zlib, RFC 1950). The entries are as the server said them, so
+that the machine that takes them decodes and bounds them as a server's.
+"""
+
+import json
 import logging
 import time
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from bbfs.model.errors import ProtocolViolation, TooLarge
 from bbfs.model.values import ListingProgress
+from bbfs.sources.bounded.json import JsonBounds, parse_json
 
 log = logging.getLogger("bbfs.mcp")
 
@@ -12,6 +22,10 @@ MAX_REPEATED_PAGES = 10
 """Pages in a row that bring nothing new: such a server ignores the cursor, or has no end."""
 TOLD_EVERY = 5.0
 """Seconds between two log lines about a listing under way."""
+ENTRIES = 1000
+"""Entries of a shared page at most."""
+BOUNDS = JsonBounds(size=8 << 20, values=200_000)
+"""Of a shared page: about 200 values and 8 KiB an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +106,28 @@ class Course:
         problems = [found] if self._invalid else []
         problems += [self.problem] if self.problem else []
         return End(self._ttl, "; ".join(problems) or None)
+
+
+def packed(entries: Sequence[Any]) -> Iterator[bytes]:
+    """Yield pages of all entries. Raises TooLarge for entries that no machine would unpack."""
+    for start in range(0, len(entries), ENTRIES):
+        some = entries[start : start + ENTRIES]
+        text = json.dumps(some, separators=(",", ":")).encode()
+        if len(text) > BOUNDS.size:
+            raise TooLarge(f"{len(some)} entries of {len(text)} bytes")
+        yield zlib.compress(text, 1)
+
+
+def unpacked(page: bytes) -> list[Any]:
+    """Return the entries of a page. Raises ProtocolViolation, and TooLarge for a page beyond `BOUNDS`."""
+    unpacking = zlib.decompressobj()
+    try:
+        text = unpacking.decompress(page, BOUNDS.size + 1)
+    except zlib.error as error:
+        raise ProtocolViolation(f"no page of a listing: {error}") from error
+    if not unpacking.eof and len(text) <= BOUNDS.size:
+        raise ProtocolViolation("no page of a listing: it is cut off")
+    entries = parse_json(text, BOUNDS)
+    if not isinstance(entries, list):
+        raise ProtocolViolation("no page of a listing: no JSON array")
+    return entries
