@@ -391,13 +391,15 @@ class Loaded:
     """The answer to a load: one part for most resources; several are shown as a directory.
 
     ttl: seconds, if the source gives a time to live. metadata: a description of exactly these bytes. With an etag and a
-    size it is their version; otherwise it adds to the listing. once: only this process may serve it again.
+    size it is their version; otherwise it adds to the listing. once: only this process may serve it again. personal: it
+        is for the login of this user, and no other machine gets it.
     """
 
     parts: tuple[Part, ...]
     ttl: float | None = None
     metadata: ResourceMetadata | None = None
     once: bool = False
+    personal: bool = False
 
     @property
     def is_versioned(self) -> bool:

@@ -77,9 +77,11 @@ class LoginSource(FlatSource):
 
     logged_in: bool = False
     once: tuple[str, ...] = ()
+    personal: tuple[str, ...] = ()
 
     async def load(self, native_uri: str) -> Loaded:
-        return replace(await super().load(native_uri), once=native_uri in self.once)
+        loaded = await super().load(native_uri)
+        return replace(loaded, once=native_uri in self.once, personal=native_uri in self.personal)
 
 
 def shareable(**contents: Any) -> LoginSource:
@@ -294,15 +296,15 @@ async def test_a_login_makes_a_source_personal_at_once(nursery: trio.Nursery) ->
 
 async def test_what_is_never_shared(nursery: trio.Nursery, disk: DiskCache) -> None:
     link = Part("x://a/1", None, MemoryContent(b"1"), link="x://b")
-    loaded = {"a": (link, link), "b": b"b" * 2000, "d": b"d", "e": b"e"}
+    loaded = {"a": (link, link), "b": b"b" * 2000, "d": b"d", "e": b"e", "f": b"f"}
     source, other = shareable(**loaded), shareable(**loaded)
     for each in (source, other):
         each.described["x://d"] = {"on_open": True}
-        each.once = ("x://e",)
+        each.once, each.personal = ("x://e",), ("x://f",)
     async with both(nursery, source, other, disk=disk, memory=1000) as (_, there, shared):
         assert [uri for _, uri in shared.entries] == ["x://b"]
         for uri in other.contents:
             await there.manager.by_uri.load(f"mcp-server+docs+{uri}")
         await there.manager.flush()
         assert other.loaded == list(other.contents)
-        assert disk.usage()[1][0].resources == 1
+        assert disk.usage()[1][0].resources == 2, "what is for this user alone is kept on this machine"

@@ -1,8 +1,9 @@
 """Machines that share a tier on a real server, each with a clock of its own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import trio
 
@@ -87,3 +88,24 @@ async def machines(*settings: SharedCache, waits: Waits = QUICK) -> AsyncIterato
             await nursery.start(machine.tier.run, machine.dropped)
         yield made
         nursery.cancel_scope.cancel()
+
+
+class Exchange:
+    """What machines know of one listing: nothing, or pages; and what becomes of the listing of this one."""
+
+    def __init__(self, known: Sequence[bytes] | None = None) -> None:
+        self.known = known
+        self.pages: list[bytes] = []
+        self.outcome: list[Any] = []
+
+    async def claim(self) -> tuple[Sequence[bytes], float] | None:
+        return None if self.known is None else (self.known, 7.0)
+
+    def add(self, page: bytes) -> None:
+        self.pages.append(page)
+
+    def put(self, ttl: float | None) -> None:
+        self.outcome.append(("put", ttl))
+
+    def give_up(self) -> None:
+        self.outcome.append("give up")

@@ -253,7 +253,8 @@ class ContentLoader:
             etag = loaded.metadata.etag if loaded.metadata is not None and loaded.is_versioned else None
             cached = Cached(loaded.parts, now, ttl, etag, load.invalidated, now - asked_at)
             for tier in self._tiers:
-                tier.put(load, cached)
+                if not (loaded.personal and tier is self._shared):
+                    tier.put(load, cached)
         return contents
 
     async def _from_others(self, load: Load, shared: SharedContents) -> Cached | None:

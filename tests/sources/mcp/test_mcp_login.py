@@ -13,6 +13,7 @@ import httpx2
 import pytest
 import trio
 from odd_servers import ManualClock, until
+from shared_machines import Exchange
 
 from bbfs.model.errors import (
     BbfsError,
@@ -23,6 +24,7 @@ from bbfs.model.errors import (
     NotSupported,
     Unreachable,
 )
+from bbfs.model.listing import Rows
 from bbfs.model.values import DataSource, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.login.browser import LoginPlace, document_of_client, log_in, log_out
@@ -131,6 +133,10 @@ async def test_login_and_silent_renewal(
         assert "vault" in browser.pages[0]
         assert await read(manager) == "read number 1 by alice\n", "without a restart, and without the pause"
         assert manager.connection("vault").state.state == "up"
+        assert (await manager.load_resource("vault", SECRET)).personal, "another login is another user"
+        exchange = Exchange()
+        await manager.gather_resources("vault", Rows("mcp-server+vault"), exchange)
+        assert exchange.pages == []
 
         await control(url, "expire")
         assert await read(manager)

@@ -2,11 +2,12 @@
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from odd_servers import Odd
+from shared_machines import Exchange
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.values import DataSource, Listing, Policy
@@ -16,27 +17,6 @@ from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.paging import BOUNDS, ENTRIES, packed, unpacked
 
 LISTED = ["odd://a", "odd://b", "odd://c"]
-
-
-class Exchange:
-    """What machines know of one listing: nothing, or pages; and what becomes of the listing of this one."""
-
-    def __init__(self, known: Sequence[bytes] | None = None) -> None:
-        self.known = known
-        self.pages: list[bytes] = []
-        self.outcome: list[Any] = []
-
-    async def claim(self) -> tuple[Sequence[bytes], float] | None:
-        return None if self.known is None else (self.known, 7.0)
-
-    def add(self, page: bytes) -> None:
-        self.pages.append(page)
-
-    def put(self, ttl: float | None) -> None:
-        self.outcome.append(("put", ttl))
-
-    def give_up(self) -> None:
-        self.outcome.append("give up")
 
 
 Lists = Callable[[Exchange], Any]

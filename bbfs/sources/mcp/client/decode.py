@@ -274,6 +274,14 @@ def ttl_seconds(result: Mapping[str, Any]) -> float | None:
     return None
 
 
+def is_private(result: Mapping[str, Any]) -> bool:
+    """Return whether a result of protocol 2026-07-28 is for one authorization context (`cacheScope`).
+
+    A server has to say so; from one that does not, nothing is given to others.
+    """
+    return result.get("cacheScope") != "public"
+
+
 def loaded(result: Mapping[str, Any], ttl: float | None) -> Loaded:
     """Decode the content of a resource. Raises ProtocolViolation, NotSupported."""
     if result.get("resultType") == "input_required":

@@ -36,6 +36,7 @@ from bbfs.sources.mcp.client.decode import (
     add_resources,
     completion,
     content_version,
+    is_private,
     loaded,
     loaded_size,
     next_cursor,
@@ -48,6 +49,7 @@ from bbfs.sources.mcp.client.decode import (
     weight,
 )
 from bbfs.sources.mcp.client.paging import Course, End, Taken, packed, unpacked
+from bbfs.sources.mcp.client.session import McpSession
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
 from bbfs.sources.mcp.login.refresh import ClientSettings
 from bbfs.sources.mcp.login.token_store import TokenStore
@@ -240,8 +242,11 @@ class MCPManager:
         session, result = await connection.request("resources/read", {"uri": native_uri}, kind="read")
         ttl = ttl_seconds(result) if session.modern else None
         if loaded_size(result) >= _THREAD_FROM_CHARACTERS:
-            return await trio.to_thread.run_sync(loaded, result, ttl), content_version(result)
-        return loaded(result, ttl), content_version(result)
+            content = await trio.to_thread.run_sync(loaded, result, ttl)
+        else:
+            content = loaded(result, ttl)
+        personal = _is_personal(connection, session, result)
+        return replace(content, personal=personal), content_version(result)
 
     async def list_tools(self, server_id: str) -> Entries[ToolEntry]:
         """Return the tools that the server lists, each name once, in its order. Raises BbfsError."""
@@ -381,7 +386,7 @@ class MCPManager:
             raw = page(result, key)
             await _taken(course, raw, take)
             if exchange is not None:
-                await _shared(exchange, raw)
+                await _shared(exchange, raw, personal=_is_personal(connection, session, result))
             course.turn(ttl_seconds(result) if session.modern else None)
             cursor = next_cursor(result)
             if cursor is None or course.ends_at(cursor):
@@ -389,6 +394,14 @@ class MCPManager:
         else:
             course.problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
         return course.end()
+
+
+def _is_personal(connection: Connection, session: McpSession, result: Mapping[str, Any]) -> bool:
+    """Return whether the server has this answer for the login of this user alone: another login is another user.
+
+    Credentials of the configuration are part of what names the source, so only those who have them share it.
+    """
+    return session.modern and connection.logged_in and is_private(result)
 
 
 async def _recalled(course: Course, rows: Rows, pages: Sequence[bytes], ttl: float) -> End:
@@ -402,8 +415,11 @@ async def _recalled(course: Course, rows: Rows, pages: Sequence[bytes], ttl: flo
     return replace(course.end(), ttl=ttl)
 
 
-async def _shared(exchange: ListingExchange, raw: Sequence[Any]) -> None:
-    """Give a page to other machines; to none if it is beyond the bounds."""
+async def _shared(exchange: ListingExchange, raw: Sequence[Any], *, personal: bool) -> None:
+    """Give a page to other machines; to none if it is for this user alone or beyond the bounds."""
+    if personal:
+        exchange.give_up()
+        return
     try:
         for shared in packed(raw):
             exchange.add(shared)
