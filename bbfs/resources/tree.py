@@ -255,17 +255,36 @@ class Tree:
 
     def link(self, source: Source, record: Record, native_uri: str) -> str | None:
         """Return the target of a link in the directory of `record` to another resource of the source, or None."""
-        linked = source.catalog.record(native_uri)
-        path = linked.path if linked is not None and linked.path else source.catalog.plain_path(native_uri)
+        end = self.leads_to(source, native_uri) if record.path else None
+        if end is None:
+            return None
+        start = self._roots.mounted(source, record.path)
+        return os.path.relpath("/".join(("", *end)), "/".join(("", *start)))
+
+    def leads_to(self, source: Source, native_uri: str) -> Path | None:
+        """Return the path from the mount's root of a resource that an answer of its source names, or None.
+
+        A resource that is neither listed nor made by a template has a path from now on.
+        """
+        catalog = source.catalog
+        linked = catalog.record(native_uri)
+        path = linked.path if linked is not None and linked.path else catalog.plain_path(native_uri)
+        if not self._is_at(source, path, native_uri):
+            mentioned = None if catalog.mentioned is None else catalog.mentioned.add(native_uri)
+            if mentioned is None or not self._is_at(source, mentioned, native_uri):
+                return None
+            path = mentioned
+        return self._roots.mounted(source, path)
+
+    def _is_at(self, source: Source, path: Path, native_uri: str) -> bool:
+        """Return whether a path in the catalog of a source leads to the resource with this native URI."""
         try:
+            self.place(self._roots.mounted(source, path))
             node = source.catalog.cached(path)
         except (NotFound, NotADirectory):
-            return None
+            return False
         there = node.record or node.candidate if node is not None else None
-        if there is None or there.metadata.native_uri != native_uri or not record.path:
-            return None
-        start, end = self._roots.mounted(source, record.path), self._roots.mounted(source, path)
-        return os.path.relpath("/".join(("", *end)), "/".join(("", *start)))
+        return there is not None and there.metadata.native_uri == native_uri
 
     # -- for how long it holds ---------------------------------------------------------------------------------------
 

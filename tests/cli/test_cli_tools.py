@@ -182,6 +182,11 @@ def test_the_daemon_of_a_mount_calls(process: Process, mount: Callable[..., tupl
     assert process("call", "t", "picture", "-q").stderr == b""
     several = process("call", "t", "several").stdout
     assert several.startswith(b"number 3\n" + PICTURE)
+    places = ["doc/guide", "doc/page/7", "doc/unlisted/notes"]
+    assert [line for line in several.decode(errors="replace").split("\n") if line.startswith(str(point))] == [
+        f"{point}/mcp-server+t/{place}" for place in places
+    ]
+    assert process("cat", point / "mcp-server+t/doc/unlisted/notes").stdout == b"content of doc://unlisted/notes\n"
     assert process("call", "t", "fail").returncode == 3
     assert process("call", "t", "write").returncode == 2
     assert process("call", "t", "echo", "times=1").returncode == 1

@@ -1,5 +1,6 @@
 """The ResourceManager over scripted sources: loads, sizes, errors, freshness and bounds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from bbfs.model.values import Capabilities, Content, DataSource
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.cache.memory import AROUND
 from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.catalog.lookups import MENTIONED_KEPT, Mentioned
 from bbfs.resources.catalog.record import JUST_NOW, Record
 from bbfs.resources.flights import WAITERS_PER_SOURCE
 from bbfs.resources.loading.publish import ERROR_KEPT
@@ -693,3 +695,38 @@ async def test_what_another_definition_remembers_is_another_source(nursery: trio
         await settled()
     store.close()
     assert b"hunter2" not in b"".join(path.read_bytes() for path in files_in(tmp_path))
+
+
+@pytest.mark.semantics("S31.10")
+async def test_what_an_answer_mentions_has_a_path(nursery: trio.Nursery) -> None:
+    mentioned = [
+        "x://n/1",
+        "y:z",
+        "x://a",
+        "x://n/1/below",
+        "https://h/x",
+        "tool://t?a",
+        "x://" + "l" * 5000,
+    ]
+    links = tuple(replace(part, link=uri) for uri in mentioned for part in several((None, b"to it")))
+    source = FlatSource(contents={"x://a": links, "x://n/1": b"one", "x://gone": b""}, unlisted={"x://n/1"})
+    async with World(nursery, source) as world:
+        with pytest.raises(NotFound):
+            await world.kernel.cat(ROOT + "n/1")
+        await world.kernel.stat(ROOT + "a")
+        assert "1" in await world.kernel.ls(ROOT + "a")
+        assert await world.kernel.cat(ROOT + "n/1") == b"one"
+        shown = [world.manager.tree.leads_to(world.manager.roots.named("docs"), uri) for uri in mentioned]
+        assert shown[:3] == [("mcp-server+docs", "x", "n", "1"), None, ("mcp-server+docs", "x", "a")]
+        assert shown[3:] == [None] * 4
+
+
+async def test_only_the_last_mentioned_resources_keep_their_paths() -> None:
+    appeared: list[list[tuple[str, ...]]] = []
+    mentioned = Mentioned(appeared.append)
+    for number in range(MENTIONED_KEPT + 1):
+        assert mentioned.add(f"x://{number}/a") == ("x", str(number), "a")
+    assert appeared[:2] == [[("x",), ("x", "0"), ("x", "0", "a")], [("x", "1"), ("x", "1", "a")]]
+    assert (mentioned.at_or_above(("x", "0", "a")), mentioned.leads(("x", "0"))) == (None, False)
+    assert mentioned.at_or_above(("x", "1", "a", "part")) == ("x://1/a", ("x", "1", "a"))
+    assert mentioned.leads(("x", "1"))

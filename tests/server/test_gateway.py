@@ -108,6 +108,7 @@ async def test_results_have_uris_that_load(service: Opened, calls: dict[str, Any
                 "mcp-server+c+doc://page/7",
                 "https://example.org/elsewhere",
                 "mcp-server+c+_:../../../../etc/passwd",
+                "mcp-server+c+doc://unlisted/notes",
             ]
             (content,) = (await client.read_resource("mcp-server+c+doc://page/7")).contents
             assert isinstance(content, TextResourceContents)

@@ -190,6 +190,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
     values, arguments = _values(pairs), _given(given)
     progress = ProgressLines(quiet=choice.verbosity.quiet)
     parts: list[_Part] = []
+    mount: str | None = None
 
     def hear(answer: Progress | ResultPart | Piece) -> None:
         match answer:
@@ -201,8 +202,10 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
                 parts[-1].data += data
 
     async def work(opened: "Trees") -> None:
+        nonlocal mount
         target = await opened.target(source)
-        if target.tree.mount is None and _has_terminal():
+        mount = target.tree.mount
+        if mount is None and _has_terminal():
             cast("DirectTree", target.tree).attach(partial(lazy.questions.TerminalAudience, begin=opened.progress.end))
         directory = await target.directory()
         if directory is None:
@@ -226,7 +229,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
     except ToolFailed as error:
         print_error(str(error), tool)
         click.get_current_context().exit(TOOL_FAILED)
-    _print(parts, tool)
+    _print(parts, tool, mount)
 
 
 def _values(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -328,8 +331,11 @@ def print_error(text: str, tool: str) -> None:
         click.echo(f"  {output.printable(line)}", err=True)
 
 
-def _print(parts: Sequence[_Part], tool: str) -> None:
-    """Print texts, and write bytes to files if standard output is a terminal. Raise OSError."""
+def _print(parts: Sequence[_Part], tool: str, mount: str | None) -> None:
+    """Print texts, and write bytes to files if standard output is a terminal. Raise OSError.
+
+    mount: where the resources of links have paths. Without one, or without a path, a link is a URI.
+    """
     out = sys.stdout.buffer
     is_terminal = sys.stdout.isatty()
     texts = [part for part in parts if part.kind.text and part.kind.name != "structured.json"]
@@ -338,7 +344,7 @@ def _print(parts: Sequence[_Part], tool: str) -> None:
         if kind.name == "structured.json" and texts and len(parts) > 1:
             continue  # the texts say the same for people
         if kind.link is not None:
-            click.echo(output.printable(kind.link))
+            click.echo(output.printable(kind.link if mount is None or kind.path is None else f"{mount}/{kind.path}"))
         elif kind.text and is_terminal:
             text = "\n".join(map(output.printable, part.data.decode("utf-8", "replace").split("\n")))
             click.echo(text.removesuffix("\n"))

@@ -21,6 +21,7 @@ from bbfs.model.listing import Buckets
 from bbfs.model.values import ChangeEvent, DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.folding import Directory
+from bbfs.resources.catalog.lookups import Mentioned
 from bbfs.resources.catalog.overlay import Written
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
 from bbfs.resources.flights import SingleFlight
@@ -297,7 +298,8 @@ class Catalog(Protocol):
     lists_all: whether the source lists everything at once, and not a directory at a time. is_asked_singly: whether the
     source can be asked for the metadata of one resource (`confirm`). beginning: that of the native URIs of the root's
     entries (`zip://`), where names are added to it; None until it is known, and where URIs have schemes of their own.
-    descriptions: how many listed resources are files that describe what else the source offers.
+    descriptions: how many listed resources are files that describe what else the source offers. mentioned: the unlisted
+    resources that answers of the source have named; None where no answer does that.
     """
 
     source: DataSource
@@ -306,6 +308,7 @@ class Catalog(Protocol):
     is_asked_singly: bool = False
     beginning: str | None = None
     descriptions: int = 0
+    mentioned: Mentioned | None = None
 
     @property
     def problem(self) -> str | None:

@@ -15,7 +15,7 @@ from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.catalog.base import Catalog, CatalogContext, Children, LargeEntries, ProblemLog, Stored, View
 from bbfs.resources.catalog.folding import Directory, Tree
 from bbfs.resources.catalog.inventory import Inventory
-from bbfs.resources.catalog.lookups import is_probe
+from bbfs.resources.catalog.lookups import Mentioned, is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.resources.catalog.templates import Templated, Unlisted
 from bbfs.sources import CanList, CanShareListing, ListingExchange
@@ -71,6 +71,7 @@ class FlatCatalog(Catalog):
         self._is_stored_outdated = False  # by a write: the next mount asks the source for its names
         self._began_at = 0.0  # when the request for the listing was sent
         self._unlisted = Unlisted(self._held.gone.__setitem__)
+        self._mentioned = self.mentioned = Mentioned(lambda paths: context.notify(paths, "changed"))
         self._templated = Templated(
             source,
             handler,
@@ -181,16 +182,21 @@ class FlatCatalog(Catalog):
 
     def _unlisted_node(self, path: Path) -> Node:
         """Return the node at a path that is not in the listing. Raise NotFound."""
+        if (mentioned := self._mentioned.at_or_above(path)) is not None:
+            uri, above = mentioned
+            return part_node(self._templated.mentioned(uri, above), path[len(above) :])
+        if self._mentioned.leads(path):
+            return DIRECTORY
         if not self._templates:
             raise NotFound(f"no such resource: {'/'.join(path)}")
-        above = self._templated.above(path) if len(path) > 2 and any("?" in name for name in path[:-1]) else None
-        node = self._templated.node(path) if above is None else None
+        owner = self._templated.above(path) if len(path) > 2 and any("?" in name for name in path[:-1]) else None
+        node = self._templated.node(path) if owner is None else None
         if node is not None:
             return node
-        above = above or self._templated.above(path)
-        if above is None:
+        owner = owner or self._templated.above(path)
+        if owner is None:
             raise NotFound(f"no such resource: {'/'.join(path)}")
-        return part_node(record_node(above[0]), above[1])
+        return part_node(record_node(owner[0]), owner[1])
 
     def open_as_file(self, path: Path) -> None:
         self._templated.open_as_file(path)

@@ -1,26 +1,37 @@
-"""Names that a hierarchical source has beside those it lists, and that programs have looked up; late answers.
+"""Names that a source has beside those it lists: that programs have looked up, or that its answers have mentioned.
 
-An answer is fresh as long as a listing is; that a name does not exist, for a few seconds.
+An answer to a lookup is fresh as long as a listing is; that a name does not exist, for a few seconds.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import DeadlineExceeded, NotFound
+from bbfs.model.uri import encodable, native_scheme
 from bbfs.model.values import DataSource, ResourceMetadata
-from bbfs.resources.catalog.base import CatalogContext
 from bbfs.resources.catalog.record import Past, Path, Record, publish_description
 from bbfs.sources import CanFind
+
+if TYPE_CHECKING:
+    from bbfs.resources.catalog.base import CatalogContext
 
 LATE_FOR = 2.0
 """Seconds for which a source that did not answer in time is not asked the same again."""
 NAMES_KEPT = 10_000
+MENTIONED_KEPT, _LONGEST_MENTIONED = 1000, 4096
+"""Mentioned resources that keep their paths, the last ones; and characters of their URIs: PATH_MAX of Linux."""
+WEB = ("http", "https")
+"""Schemes of addresses that clients load themselves, as the protocol of MCP says, unless the server lists them."""
+_CALLS = ("tool", "prompt")
+"""Schemes of what a load may run: their names are those of templates alone, which know that."""
 ABSENT_FOR = 5.0
 """Seconds for which the absence of a name, or of an unlisted resource, is fresh."""
 _PROBES = frozenset(
@@ -97,7 +108,7 @@ class LateAnswers:
 class FoundNames:
     """The names that were looked up last."""
 
-    def __init__(self, source: DataSource, handler: CanFind, context: CatalogContext, past: Past) -> None:
+    def __init__(self, source: DataSource, handler: CanFind, context: "CatalogContext", past: Past) -> None:
         self._source = source
         self._handler = handler
         self._context = context
@@ -172,6 +183,60 @@ class FoundNames:
                 record.invalidate()
                 changed.append(known)
         return changed
+
+
+class Mentioned:
+    """Resources that no listing has and that an answer of the source has named, such as a link in the result of a tool.
+
+    Each has the path that the rule gives its URI (S2). The directories above it exist, and list nothing of it.
+    appeared: called with new paths, of which programs may have heard that they are absent.
+    """
+
+    def __init__(self, appeared: Callable[[list[Path]], None]) -> None:
+        self._appeared = appeared
+        self._uris: OrderedDict[Path, str] = OrderedDict()
+        self._below: dict[Path, int] = {}
+        """How many mentioned resources are below each directory."""
+
+    def add(self, native_uri: str) -> Path | None:
+        """Give a resource a path, and return the path; None if the path would not lead to this URI alone."""
+        scheme = (native_scheme(native_uri) or WEB[0]).lower()
+        if scheme in (*WEB, *_CALLS) or len(native_uri) > _LONGEST_MENTIONED or not encodable(native_uri):
+            return None
+        path = uri_paths.plain_path(native_uri).path
+        if len(path) < 2 or uri_paths.native_of(path) != native_uri:
+            return None
+        if path not in self._uris:
+            if path in self._below or self.at_or_above(path) is not None:  # a file has nothing below it
+                return None
+            self._forget(len(self._uris) + 1 - MENTIONED_KEPT)
+            above = [path[:depth] for depth in range(1, len(path))]
+            self._appeared([*(each for each in above if each not in self._below), path])
+            for each in above:
+                self._below[each] = self._below.get(each, 0) + 1
+            self._uris[path] = native_uri
+        self._uris.move_to_end(path)
+        return path
+
+    def _forget(self, count: int) -> None:
+        for _ in range(count):
+            path, _ = self._uris.popitem(last=False)
+            for depth in range(1, len(path)):
+                self._below[path[:depth]] -= 1
+                if not self._below[path[:depth]]:
+                    del self._below[path[:depth]]
+
+    def at_or_above(self, path: Path) -> tuple[str, Path] | None:
+        """Return the URI and the path of the mentioned resource at a path, or above it; None if there is none."""
+        for depth in range(len(path), 1, -1) if self._uris else ():
+            uri = self._uris.get(path[:depth])
+            if uri is not None:
+                return uri, path[:depth]
+        return None
+
+    def leads(self, path: Path) -> bool:
+        """Return whether a path is a directory above a mentioned resource."""
+        return path in self._below
 
 
 def last_segment(native_uri: str) -> str:

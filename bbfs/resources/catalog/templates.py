@@ -299,11 +299,19 @@ class Templated:
         return any(match is not None and match.native_uri == record.metadata.native_uri for match in matches)
 
     def _record(self, template: Template, match: Match, path: Path) -> Record:
-        uri = match.native_uri
+        return self._made(match.native_uri, path, lambda: self._metadata(template, match))
+
+    def mentioned(self, native_uri: str, path: Path) -> Node:
+        """Return the node of a resource that an answer of the source has named. Raise NotFound as `node` does."""
+        metadata = ResourceMetadata(source_uri(self._source.base_prefix, native_uri), native_uri, path[-1])
+        return self._resource(self._made(native_uri, path, lambda: metadata))
+
+    def _made(self, uri: str, path: Path, describe: Callable[[], ResourceMetadata]) -> Record:
+        """Return the record of a resource at a path; of one that is not listed, a provisional one."""
         record = self._listed(uri) or self._unlisted.get(uri)
         if record is None or not record.path:
             known = record.to_remember() if record is not None else self._recalled(uri)
-            record = Record(self._context.key, self._metadata(template, match), path, self._context.clock())
+            record = Record(self._context.key, describe(), path, self._context.clock())
             record.provisional = True
             if known is not None:
                 record.recall(known)

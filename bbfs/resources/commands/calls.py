@@ -1,6 +1,8 @@
 """Lists and calls the tools of sources (`bbfs tools`, `bbfs call`)."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TypeVar
@@ -8,8 +10,10 @@ from typing import TypeVar
 import trio
 
 from bbfs.model.calls import Call, Progress, Tool, UserTime
-from bbfs.model.errors import DeadlineExceeded, NotSupported
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotSupported
+from bbfs.model.uri import native_scheme, source_uri
 from bbfs.model.values import Loaded
+from bbfs.resources.catalog.lookups import WEB
 from bbfs.resources.commands import table
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
@@ -40,19 +44,33 @@ async def call(
     manager: ResourceManager, request: table.CallTool, replies: table.Replies[Progress | table.ResultPart | table.Piece]
 ) -> None:
     """Call a tool, and answer with the parts of its result. Raise BbfsError."""
-    for part in (await _called(manager, request, replies)).parts:
+    source = manager.tree.place((request.source,))[0]
+    for part in (await _called(source, request, replies)).parts:
         size = part.content.size
-        kind = table.ResultPart(part.name, part.mime_type, part.content_type == "text", part.link)
-        await replies.give(kind)
+        kind = table.ResultPart(part.name, part.mime_type, part.content_type == "text")
+        await replies.give(kind if part.link is None else await _linked(manager, source, kind, part.link))
         for at in range(0, size, PIECE):
             await replies.give(table.Piece(await part.content.read_waiting(at, min(PIECE, size - at))))
 
 
+async def _linked(
+    manager: ResourceManager, source: Source, kind: table.ResultPart, native_uri: str
+) -> table.ResultPart:
+    """Return a part that is a link, with what leads to its resource. An address that is no resource stays as it is."""
+    with source.waiters, suppress(BbfsError):  # without a listing, the URI leads to it all the same
+        if source.catalog.cached_view((), completed=False) is None:
+            await source.catalog.view((), completed=False)
+    path = manager.tree.leads_to(source, native_uri)
+    if path is None and (native_scheme(native_uri) or "").lower() in WEB:
+        return replace(kind, link=native_uri)
+    uri = source_uri(source.data.base_prefix, native_uri)
+    return replace(kind, link=uri, path=None if path is None else "/".join(path))
+
+
 async def _called(
-    manager: ResourceManager, request: table.CallTool, replies: table.Replies[Progress | table.ResultPart | table.Piece]
+    source: Source, request: table.CallTool, replies: table.Replies[Progress | table.ResultPart | table.Piece]
 ) -> Loaded:
     """Call a tool once. Raise BbfsError."""
-    source = manager.tree.place((request.source,))[0]
     handler = source.handler
     if not isinstance(handler, CanCall):
         raise NotSupported(f"{source.data.id} has no tools")

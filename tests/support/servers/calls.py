@@ -93,6 +93,7 @@ def result(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         case "several":
             embedded = {"uri": "doc://embedded/notes.md", "mimeType": "text/markdown", "text": "# notes\n"}
             links = ["doc://guide", "doc://page/7", "https://example.org/elsewhere", "../../../../etc/passwd"]
+            links.append("doc://unlisted/notes")
             return {
                 "content": [
                     *text(f"number {calls}"),

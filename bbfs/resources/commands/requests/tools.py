@@ -18,12 +18,17 @@ class Tools(Request[Tool], name="tools", tool=Tool):
 
 @dataclass(frozen=True, slots=True)
 class ResultPart:
-    """The beginning of one part of a result. text: its bytes are UTF-8. link: the native URI that it stands for."""
+    """The beginning of one part of a result. text: its bytes are UTF-8.
+
+    link: the bbfs URI of the resource that it leads to, or an address that is none. path: of that resource, from the
+    root of the mount, if it has one.
+    """
 
     name: str | None = None
     mime_type: str | None = None
     text: bool = False
     link: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
