@@ -63,13 +63,8 @@ class Comparison:
         shown = {
             tool.name: tool for tool in (await self.behind.list_tools()).tools if tool.name.startswith(f"{SOURCE}_")
         }
-        runnable = {
-            name: tool
-            for name, tool in tools.items()
-            if tool.execution is None or tool.execution.task_support != "required"
-        }
-        self._same("tools", sorted(runnable), sorted(shown))
-        for name in runnable.keys() & shown.keys():
+        self._same("tools", sorted(tools), sorted(shown))
+        for name in tools.keys() & shown.keys():
             self._same(f"tool {name}", _tool(tools[name]), _tool(shown[name]))
         for name, arguments in self.calls.items():
             direct = await _outcome(self.direct.call_tool(name, arguments))

@@ -308,8 +308,6 @@ class McpHandler:
         tool = there.get(call.tool)
         if tool is None:
             raise NotFound(f"no tool {call.tool!r}{mcp_arguments.suggestion(call.tool, there)}")
-        if tool.needs_task:
-            raise NotSupported(f"tool {tool.name!r} runs as a task only")
         arguments = mcp_arguments.call_arguments(tool, call.values, call.given)
         if not (tool.read_only or call.confirmed):
             raise Denied(f"tool {tool.name!r} does not declare to be read-only: it must be confirmed")
@@ -381,9 +379,8 @@ class McpHandler:
         """Return the tool that an option names, whatever the option `tools` says. Raises BbfsError."""
         there = self._tools or (await self._manager.list_tools(self._id)).entries
         tool = next((each for each in there if each.name == name), None)
-        if tool is None or tool.needs_task:
-            problem = "the server has no tool" if tool is None else "it runs as a task only:"
-            raise NotSupported(f"option {option}: {problem} {name!r}")
+        if tool is None:
+            raise NotSupported(f"option {option}: the server has no tool {name!r}")
         return tool
 
     async def _version(self, option: RemoveTool, native_uri: str, expected: Expected) -> str | None:

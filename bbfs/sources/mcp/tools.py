@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 
 from bbfs.model import uri_paths
 from bbfs.model.calls import Tool, ToolArgument
-from bbfs.model.errors import BbfsError, Denied, NotSupported
+from bbfs.model.errors import BbfsError, Denied
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Part, ResourceMetadata, ResourceTemplate, Tools
 from bbfs.sources.content.memory import MemoryContent
@@ -107,8 +107,6 @@ def refusal(offer: Offer, source: DataSource, name: str) -> BbfsError | None:
     tool = offer.refused.get(name)
     if tool is None:
         return None
-    if tool.needs_task:
-        return NotSupported(f"tool {name!r} runs as a task only")
     command = shlex.join(["bbfs", "call", source.name, name])
     return Denied(f"the option tools of this source does not allow tool {name!r} by path; `{command}` calls it")
 
@@ -119,15 +117,11 @@ def allowed(option: Tools, tools: Iterable[ToolEntry]) -> tuple[list[ToolEntry],
     if option == "off":
         return [], None
     if isinstance(option, str):
-        wanted = [tool for tool in there.values() if option == "all" or tool.read_only]
-        return [tool for tool in wanted if not tool.needs_task], None
+        return [tool for tool in there.values() if option == "all" or tool.read_only], None
     matched = {pattern: [name for name in there if name == pattern or fnmatchcase(name, pattern)] for pattern in option}
     named = dict.fromkeys(name for names in matched.values() for name in names)
     missing = [pattern for pattern, names in matched.items() if not names]
-    tasks = [name for name in named if there[name].needs_task]
-    problems = [f"no such tool: {', '.join(missing)}"] if missing else []
-    problems += [f"runs as a task only: {', '.join(tasks)}"] if tasks else []
-    return [there[name] for name in named if name not in tasks], "; ".join(problems) or None
+    return [there[name] for name in named], f"no such tool: {', '.join(missing)}" if missing else None
 
 
 def offer(
@@ -254,16 +248,13 @@ def describe_tool(tool: ToolEntry, source: str, is_allowed: bool) -> str:
         lines += ["This runs it, each time again, in the directory of the source:", "", f"    cat {example}", ""]
         lines += ["Where `cat` says *Is a directory*, the result has several parts, which are there now:", ""]
         lines += [f"    cat {example}/*", ""]
-    elif tool.needs_task:
-        lines += ["It runs as a task only, which bbfs cannot do.", ""]
     else:
         allow = shlex.join(["bbfs", "mount", "--tools", f"{source}=all"])
         lines += [
             f"It cannot be called by path: the option `tools` of the source does not allow it (`{allow}` allows all).",
             "",
         ]
-    if not tool.needs_task:
-        lines += ["On the command line:", "", f"    {_command(tool, source)}"]
+    lines += ["On the command line:", "", f"    {_command(tool, source)}"]
     return "\n".join([*lines, *_arguments(tool.input_schema), *_how_to_call(tool.input_schema)]).rstrip() + "\n"
 
 

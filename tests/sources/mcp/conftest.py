@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ from subprocess import DEVNULL, PIPE
 import pytest
 import trio
 from forked_daemon import forked
+from memory_server import MemoryServer
 from odd_servers import ManualClock, Odd
 from programs import descriptors_of
 from repository import SERVERS
@@ -45,6 +46,31 @@ async def manager(nursery: trio.Nursery, clock: ManualClock) -> MCPManager:
     manager = MCPManager(clock=clock, random=Random(1))
     await nursery.start(lambda task_status: manager.run(task_status=task_status))
     return manager
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryServer]:
+    """A maker of the server that all connections over stdio lead to."""
+
+    def make(*, modern: bool = False, **capabilities: bool) -> MemoryServer:
+        server = MemoryServer(modern=modern, **capabilities)
+        monkeypatch.setattr("bbfs.sources.mcp.client.connection.Stdio", server)
+        return server
+
+    return make
+
+
+@pytest.fixture
+async def start(nursery: trio.Nursery) -> Callable[..., Awaitable[MCPManager]]:
+    """Runs a manager that knows a source `memory` with these options of `McpServer`."""
+
+    async def run(timeout: float = 30, **options: object) -> MCPManager:
+        manager = MCPManager()
+        manager.add("memory", McpServer("stdio", command="memory", **options), Policy(timeout=timeout))  # pyright: ignore[reportArgumentType]
+        await nursery.start(lambda task_status: manager.run(task_status=task_status))
+        return manager
+
+    return run
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from memory_server import MemoryServer
 from trio.testing import MockClock
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, Unreachable
-from bbfs.model.values import Change, McpServer, Policy
+from bbfs.model.values import Change
 from bbfs.sources.mcp.client.manager import MCPManager
 
 Start = Callable[..., Awaitable[MCPManager]]
@@ -20,31 +20,6 @@ Make = Callable[..., MemoryServer]
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 LISTED = ["memory://a"]
 MISSED = Change("memory", "missed")
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Make:
-    """A maker of the server that all connections over stdio lead to."""
-
-    def make(*, modern: bool = False, **capabilities: bool) -> MemoryServer:
-        server = MemoryServer(modern=modern, **capabilities)
-        monkeypatch.setattr("bbfs.sources.mcp.client.connection.Stdio", server)
-        return server
-
-    return make
-
-
-@pytest.fixture
-async def start(nursery: trio.Nursery) -> Start:
-    """Runs a manager that knows a source `memory` with these options of `McpServer`."""
-
-    async def run(timeout: float = 30, **options: object) -> MCPManager:
-        manager = MCPManager()
-        manager.add("memory", McpServer("stdio", command="memory", **options), Policy(timeout=timeout))  # pyright: ignore[reportArgumentType]
-        await nursery.start(lambda task_status: manager.run(task_status=task_status))
-        return manager
-
-    return run
 
 
 def heard(manager: MCPManager) -> list[Change]:
@@ -421,7 +396,7 @@ async def test_input_that_bbfs_has_is_given(memory: Make, start: Start, autojump
     manager = await start(roots=("/srv",))
     assert (await manager.load_resource("memory", "memory://a")).parts
     first, second, third = (params for method, params in server.sent if method == "resources/read")
-    assert first["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {"roots": {}}
+    assert first["_meta"]["io.modelcontextprotocol/clientCapabilities"]["roots"] == {}
     assert "inputResponses" not in first
     assert second["inputResponses"] == {"where": {"roots": [{"uri": "file:///srv", "name": "srv"}]}}
     assert (second["requestState"], second["uri"]) == ("s1", "memory://a")

@@ -30,19 +30,18 @@ def test_only_tools_that_say_so_are_read_only() -> None:
         ToolEntry("no", annotations={"readOnlyHint": False}),
         ToolEntry("truthy", annotations={"readOnlyHint": "true"}),
         ToolEntry("contradicts itself", annotations={"readOnlyHint": True, "destructiveHint": True}),
-        ToolEntry("a task", annotations=READ_ONLY, needs_task=True),
     ]
     assert [tool.name for tool in allowed("read-only", tools)[0]] == ["yes"]
     assert allowed("off", tools) == ([], None)
-    assert [tool.name for tool in allowed("all", tools)[0]] == [tool.name for tool in tools if not tool.needs_task]
+    assert allowed("all", tools) == (tools, None)
 
 
 @pytest.mark.semantics("S31")
 def test_tools_that_are_named_are_allowed_whatever_they_say() -> None:
-    tools = [ToolEntry("a"), ToolEntry("b", annotations=READ_ONLY), ToolEntry("c", needs_task=True)]
-    found, problem = allowed(("a", "c", "missing"), tools)
+    tools = [ToolEntry("a"), ToolEntry("b", annotations=READ_ONLY)]
+    found, problem = allowed(("a", "missing"), tools)
     assert [tool.name for tool in found] == ["a"]
-    assert problem == "no such tool: missing; runs as a task only: c"
+    assert problem == "no such tool: missing"
 
 
 @pytest.mark.semantics("S31.2")

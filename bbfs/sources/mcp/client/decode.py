@@ -131,6 +131,10 @@ def _server_name(info: Any, cut: Cut) -> str:
 def _capabilities(given: Any) -> dict[str, frozenset[str]]:
     """Return the capabilities that bbfs uses."""
     stated = {name: given.get(name) for name in _CAPABILITIES} if isinstance(given, dict) else {}
+    of_calls = given.get("tasks") if isinstance(given, dict) else None
+    for key in ("requests", "tools", "call"):
+        of_calls = of_calls.get(key) if isinstance(of_calls, dict) else None
+    stated["tasks"] = of_calls
     return {
         name: frozenset(
             flag for flag in ("listChanged", "subscribe") if isinstance(flags, dict) and flags.get(flag) is True

@@ -29,6 +29,7 @@ from bbfs.model.values import (
 )
 from bbfs.sources.abilities import ListingExchange
 from bbfs.sources.content.spool import Spool
+from bbfs.sources.mcp.client import tasks
 from bbfs.sources.mcp.client.connection import PING_AFTER, Connection
 from bbfs.sources.mcp.client.decode import (
     Entries,
@@ -266,15 +267,20 @@ class MCPManager:
         """Run a tool once and return its raw result. Raises BbfsError.
 
         If the connection breaks before the answer, only a repeatable tool is run again. progress: called with each
-        progress that the server reports. It must not raise.
+        progress that the server reports. It must not raise. A server may answer with a task (`tasks`), whose result
+        this waits for.
         """
         connection = self.connection(server_id)
         connection.parameter_headers[tool.name] = parameter_headers(tool)
-        params = {"name": tool.name, "arguments": dict(arguments)}
+        session = await connection.session()
+        params = {"name": tool.name, "arguments": dict(arguments), **tasks.of_call(session, tool)}
         told = None if progress is None else partial(_tell_progress, progress)
         repeatable = tool.repeatable
-        _, result = await connection.request("tools/call", params, kind="call", repeatable=repeatable, progress=told)
-        return result
+        session, result = await connection.request(
+            "tools/call", params, kind="call", repeatable=repeatable, progress=told
+        )
+        task = tasks.handle(session, tool, result)
+        return result if task is None else await tasks.result_of(connection, session, task, progress)
 
     async def get_prompt(
         self,

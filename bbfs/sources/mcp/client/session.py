@@ -37,6 +37,8 @@ MODERN_VERSION = "2026-07-28"
 _PROBE_TIMEOUT = 10.0
 """Seconds for `server/discover`: a server of the handshake era may not answer an unknown method."""
 _CLIENT = {"name": "bbfs", "version": __version__}
+_EXTENSIONS: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
+"""Extensions of the protocol that bbfs has; see `tasks`."""
 _NEGOTIATION = ("initialize", "server/discover")
 """Methods whose requests the protocol forbids to cancel."""
 _NO_ENTRY = (401, 403)
@@ -67,7 +69,7 @@ class McpSession:
         cut: Cut,
     ) -> None:
         self._features = features
-        self._cut = cut
+        self.cut = cut
         self._peer = Peer(
             transport, nursery, answer=features.answer, notified=self._notified, closed=lambda: self.on_closed()
         )
@@ -152,6 +154,10 @@ class McpSession:
             result = await self.exchange(method, {**(params or {}), **more})
         return result
 
+    async def input_responses(self, requests: Mapping[str, Any]) -> dict[str, Any]:
+        """Return answers to questions of the server, under the same keys. Raises NotSupported, MCPError."""
+        return await self._features.input_responses(requests)
+
     async def ping(self) -> None:
         """Wait for any answer of the server. Raises MCPError, which may be that answer.
 
@@ -197,7 +203,7 @@ class McpSession:
                 **params.get("_meta", {}),
                 types.PROTOCOL_VERSION_META_KEY: version,
                 types.CLIENT_INFO_META_KEY: _CLIENT,
-                types.CLIENT_CAPABILITIES_META_KEY: self._features.capabilities,
+                types.CLIENT_CAPABILITIES_META_KEY: {**self._features.capabilities, "extensions": _EXTENSIONS},
             }
             if (level := self._features.level) is not None:
                 params["_meta"][types.LOG_LEVEL_META_KEY] = level
@@ -207,7 +213,8 @@ class McpSession:
     def _modern_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the HTTP headers that repeat fields of the message (specification, "Request metadata")."""
         headers = {MCP_METHOD_HEADER: method}
-        if isinstance(name := params.get(NAME_BEARING_METHODS.get(method, "")), str):
+        key = "taskId" if method.startswith("tasks/") else NAME_BEARING_METHODS.get(method, "")
+        if isinstance(name := params.get(key), str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
             if method == "tools/call":
                 headers |= mcp_param_headers(self.parameter_headers.get(name, {}), params["arguments"])
@@ -266,12 +273,12 @@ class McpSession:
 
     async def _discover(self) -> None:
         result = await self.exchange("server/discover", version=MODERN_VERSION)
-        self._agree(discovered(result, MODERN_VERSION, self._cut))
+        self._agree(discovered(result, MODERN_VERSION, self.cut))
 
     async def _initialize(self) -> None:
         params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": self._features.capabilities}
         result = await self.exchange("initialize", {**params, "clientInfo": _CLIENT})
-        server = initialized(result, HANDSHAKE_VERSIONS, self._cut)
+        server = initialized(result, HANDSHAKE_VERSIONS, self.cut)
         self._agree(server)
         await self._peer.notify("notifications/initialized", headers={MCP_PROTOCOL_VERSION_HEADER: server.version})
         await self._follow_level()
@@ -300,7 +307,7 @@ class McpSession:
                     self._features.list_changed(kind)
                     self.on_event(None)
             case "notifications/message":
-                self._features.logged(params, self._cut)
+                self._features.logged(params, self.cut)
             case "notifications/resources/updated":
                 if isinstance(uri := params.get("uri"), str) and len(uri) <= MAX_URI:
                     self.on_event(uri)

@@ -19,7 +19,7 @@ ParameterHeaders = dict[tuple[str, ...], str]
 class ToolEntry:
     """One tool of `tools/list`. input_schema: JSON Schema of its arguments, as the server gave it.
 
-    needs_task: whether the server runs it only as a task, not as a plain call.
+    needs_task: whether a server of protocol 2025-11-25 runs it only as a task, not as a plain call.
     """
 
     name: str
