@@ -66,7 +66,7 @@ class Service(NotifyingServer[Any]):
         self._subscribers = Following(manager, nursery)
         self._offering = Offering(manager, nursery, self._appeared, wait)
         self._relay = Relay(nursery, self._subscribers.notify)
-        self._gateway = Gateway(manager, self._offering, self._relay, self._tools.names, most_bytes)
+        self._gateway = Gateway(manager, self._offering, self._relay, self._tools.names, most_bytes, self._kept)
         manager.changes.subscribe(self._relay.changed)
         super().__init__(
             "bbfs",

@@ -78,6 +78,13 @@ async def test_tools_pass_through(service: Opened, calls: dict[str, Any], log: P
             assert echo.annotations.read_only_hint
             (text,) = (await client.call_tool("c_echo", {"text": "ab", "times": 2})).content
             assert text == TextContent(text="abab")
+            long = await client.call_tool("c_echo", {"text": "line\n", "times": 6000})
+            said, part = (block.text for block in long.content if isinstance(block, TextContent))
+            about, _, uri = said.rpartition(" ")
+            assert about == "lines 1-4000 of 6000, next: offset=4001, kept for later calls as"
+            rest = await client.call_tool("load_resources", {"directUris": [uri], "offset": 4001})
+            assert isinstance(rest.content[-1], TextContent)
+            assert part + rest.content[-1].text == "line\n" * 6000
             record = await client.call_tool("c_record", {})
             assert record.structured_content == {"name": "Käthe", "calls": [1, 2]}
             failed = await client.call_tool("c_fail", {})

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.resources.source import Source
+from bbfs.server.excerpts import HEAD
+from bbfs.server.excerpts import MOST as MOST_CHARACTERS
 from bbfs.server.gateway.entries import LARGEST, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_ICONS, entry_of, fits
 from bbfs.server.gateway.names import LONGEST, Names
-from bbfs.server.gateway.results import prompt_result, tool_result
+from bbfs.server.gateway.results import in_parts, prompt_result, tool_result
+from bbfs.server.kept import KeptResults
 
 _SOURCE = st.from_regex(r"[a-c][a-c._-]{0,5}", fullmatch=True)
 _NAME = st.one_of(st.text("abc_", min_size=1, max_size=6), st.text(min_size=1, max_size=80))
@@ -162,3 +165,26 @@ def test_a_result_is_refused_beyond_its_bounds() -> None:
         tool_result(UNLISTED, {"content": [{}] * 10_001}, "2025-11-25", MOST)
     with pytest.raises(ProtocolViolation, match="no list"):
         prompt_result(UNLISTED, {"messages": "hello"}, "2025-11-25", MOST)
+
+
+async def test_long_texts_of_a_result_come_in_parts() -> None:
+    kept = KeptResults()
+    text, short = "x" * (HEAD + 1), {"type": "text", "text": "short"}
+    one = {
+        "content": [{"type": "text", "text": text}, short, 7],
+        "structuredContent": {"result": text},
+        "isError": True,
+    }
+    cut = await in_parts(one, kept)
+    said, part, *others = cut["content"]
+    assert (part["text"], others, cut["isError"]) == ("x" * HEAD, [short, 7], True)
+    assert cut["structuredContent"] == {"result": "x" * HEAD}
+    uri = said["text"].rpartition(" ")[2]
+    assert kept.loaded(uri).parts[0].content.size == HEAD + 1
+    embedded = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/x", "text": text}}
+    many = await in_parts({"content": [embedded] * 7, "structuredContent": {"whole": [text]}}, kept)
+    assert many["structuredContent"] == {"whole": [text]}
+    assert [each["resource"]["text"] for each in many["content"][1::2]] == ["x" * HEAD] * 5 + ["", ""]
+    assert many["content"][-2]["text"].startswith(f"left out: {MOST_CHARACTERS} characters are in this answer already,")
+    assert await in_parts(one, KeptResults(most_bytes=HEAD)) == one, "what cannot be kept stays whole"
+    assert await in_parts({"content": "no list"}, kept) == {"content": "no list"}

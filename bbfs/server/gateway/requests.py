@@ -21,7 +21,8 @@ from bbfs.server.errors import Fault, code_of, described
 from bbfs.server.gateway.entries import EntryT, entry_of
 from bbfs.server.gateway.names import Names
 from bbfs.server.gateway.relay import Relay
-from bbfs.server.gateway.results import prompt_result, tool_result
+from bbfs.server.gateway.results import in_parts, prompt_result, tool_result
+from bbfs.server.kept import KeptResults
 from bbfs.server.resource_list import Offering
 from bbfs.server.walk import page_token, place_of
 from bbfs.serving.bounds import shortened
@@ -40,17 +41,24 @@ _PAGE_CHARACTERS = 2 << 20
 class Gateway:
     """Answers for the servers behind this one. offering: lists them. own: the names of this server's own tools.
 
-    relay: passes on what the servers say besides. most: characters of one answer.
+    relay: passes on what the servers say besides. most: characters of one answer. kept: keeps longer texts.
     """
 
     def __init__(
-        self, manager: ResourceManager, offering: Offering, relay: Relay, own: Collection[str], most: int
+        self,
+        manager: ResourceManager,
+        offering: Offering,
+        relay: Relay,
+        own: Collection[str],
+        most: int,
+        kept: KeptResults,
     ) -> None:
         self._manager = manager
         self._relay = relay
         self._offering = offering
         self._own = frozenset(own)
         self._most = most
+        self._kept = kept
         self._entries: dict[tuple[str, OfferedKind, str], tuple[Offered, list[Any]]] = {}
         self._left_out: dict[str, str] = {}
         self._attached: set[str] = set()
@@ -88,7 +96,7 @@ class Gateway:
             raw = await self._relay.send(ctx, source, params, key, partial(passing.call_tool, name, arguments))
             if isinstance(raw, types.InputRequiredResult):
                 return raw
-            return tool_result(source, raw, ctx.protocol_version, self._most)
+            return tool_result(source, await in_parts(raw, self._kept), ctx.protocol_version, self._most)
         except BbfsError as error:
             return failure(f"{code_of(error)}: {source.data.id}: {error}")
 

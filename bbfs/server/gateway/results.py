@@ -9,13 +9,57 @@ import mcp_types as types
 from bbfs.model.errors import ProtocolViolation, TooLarge
 from bbfs.model.uri import encodable, source_uri
 from bbfs.resources.source import Source
+from bbfs.server.excerpts import HEAD, Wanted, excerpt
+from bbfs.server.excerpts import MOST as MOST_CHARACTERS
 from bbfs.server.gateway.entries import characters, fits, validated
+from bbfs.server.kept import KeptResults
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.mcp.client.decode import utf8
 
 MOST_BLOCKS = 10_000
 """Blocks of a result, or messages of a prompt."""
 _OF_THE_PROTOCOL = "io.modelcontextprotocol/"
 """What the names of metadata begin with that concern the connection to the server behind alone."""
 _WEB = ("https:", "http:")
+
+
+async def in_parts(raw: Mapping[str, Any], kept: KeptResults) -> Mapping[str, Any]:
+    """Return a result of a tool in which each text that is longer than a part has its first part.
+
+    A line before it says which part it is, and under which URI the whole text is kept. A text that cannot be kept stays
+    whole. Structured content that has the text as its only value has the same part. Raise BbfsError.
+    """
+    left, blocks, parts = MOST_CHARACTERS, list[Any](), dict[str, str]()
+    content = raw.get("content")
+    for block in content if isinstance(content, list) else ():
+        holder = block.get("resource") if isinstance(block, dict) and block.get("type") == "resource" else block
+        text = holder.get("text") if isinstance(holder, dict) else None
+        if not isinstance(holder, dict) or not isinstance(text, str) or len(text) <= min(HEAD, left):
+            left -= len(text) if isinstance(text, str) else 0
+            blocks.append(block)
+            continue
+        whole, mime_type = MemoryContent(utf8(text)), holder.get("mimeType")
+        uri = kept.keep(whole, mime_type if isinstance(mime_type, str) else "text/plain")
+        if uri is None:
+            blocks.append(block)
+            continue
+        found = await excerpt(whole, Wanted(), min(HEAD, left)) if left > 0 else None
+        said = str(found) if found is not None else f"left out: {MOST_CHARACTERS} characters are in this answer already"
+        parts[text] = found.text if found is not None else ""
+        left -= len(parts[text])
+        blocks.append({"type": "text", "text": f"{said}, kept for later calls as {uri}"})
+        cut = {**holder, "text": parts[text]}
+        blocks.append(cut if holder is block else {**block, "resource": cut})
+    return {**raw, "content": blocks, **_structured(raw, parts)} if parts else raw
+
+
+def _structured(raw: Mapping[str, Any], parts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the structured content in which the only value is a text of which there is a part."""
+    given = raw.get("structuredContent")
+    if not isinstance(given, dict) or len(given) != 1:
+        return {}
+    ((key, value),) = given.items()
+    return {"structuredContent": {key: parts[value]}} if isinstance(value, str) and value in parts else {}
 
 
 def tool_result(source: Source, raw: Mapping[str, Any], version: str, most: int) -> types.CallToolResult:
