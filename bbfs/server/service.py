@@ -293,10 +293,11 @@ def _template(template: ResourceTemplate) -> types.ResourceTemplate:
 
 
 def _annotations(given: Mapping[str, Any] | None) -> types.Annotations | None:
-    """Return the source's annotations, or None if they do not fit the protocol."""
+    """Return the source's annotations as the protocol has them for resources; None without any."""
     if given is None:
         return None
     try:
-        return types.Annotations.model_validate(plain(given))
+        found = types.Annotations.model_validate(plain(given))
     except ValidationError:
         return None
+    return found if found.model_fields_set else None

@@ -52,6 +52,11 @@ _NAMES = {
     "server": "user.bbfs.server",
     "uriPrefix": "user.bbfs.uri_prefix",
 }
+_MEMBERS = {
+    "annotations": {"audience": "user.bbfs.audience", "priority": "user.bbfs.priority"},
+    "mcpData": {"icons": "user.bbfs.icons", "_meta": "user.bbfs.meta"},
+}
+"""Members of fields that have attributes of their own, whatever the source says there."""
 KEPT = ("user.mime_type", "user.xdg.origin.url")
 """The attributes of a resource that a copy keeps: those that other programs define and read (freedesktop.org). They are
 listed, and `cp -a` asks twice for each that is listed."""
@@ -68,6 +73,10 @@ def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
     """
     fields = {key: _json(value) for key, value in document.items()}
     named = {name: (document[key], fields[key]) for key, name in _NAMES.items() if key in document}
+    for field, members in _MEMBERS.items():
+        whole = document.get(field)
+        found = {key: whole[key] for key in members if key in whole} if isinstance(whole, dict) else {}
+        named |= {members[key]: (said, _json(said)) for key, said in found.items()}
     for key, said in document.get("properties", {}).items():
         if _PROPERTY.fullmatch(key):
             named.setdefault(PREFIX + key, (said, _json(said)))

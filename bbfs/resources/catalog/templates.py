@@ -329,6 +329,7 @@ class Templated:
             mime_type=given.mime_type,
             uri_template=given.uri_template,
             annotations=given.annotations,
+            mcp_data=given.mcp_data,
             variables=patterns.shown(match.variables),
             on_open=given.on_open,
         )

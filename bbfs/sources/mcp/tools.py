@@ -154,6 +154,8 @@ def offer(
                     content_type="text",
                     size=content.size,
                     etag=content.version,
+                    annotations=entry.annotations if isinstance(entry, ToolEntry) else None,
+                    mcp_data=entry.mcp_data,
                 )
             )
     refused = {tool.name: tool for tool in there if tool.name not in by_name}

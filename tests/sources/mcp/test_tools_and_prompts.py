@@ -238,3 +238,12 @@ def test_one_odd_prompt_takes_no_other_away(place: tuple[Any, ...]) -> None:
         made = offer(source(prompts=True), [], [each for each in map(prompt_entry, raw) if each is not None], [])
         assert "good" in made.prompts
         assert "prompt://good/description.md" in made.documents
+
+
+def test_the_files_of_a_tool_have_what_its_server_says_besides() -> None:
+    icons = {"icons": [{"src": "https://x/i.png"}]}
+    tools = [ToolEntry("t", input_schema=SCHEMA, annotations=READ_ONLY, mcp_data=icons)]
+    made = offer(source(prompts=True), tools, [PromptEntry("p", mcp_data=icons)], [])
+    assert [(each.annotations, each.mcp_data) for each in made.resources] == [(READ_ONLY, icons)] * 2 + [
+        (None, icons)
+    ] * 2

@@ -47,7 +47,7 @@ _LARGEST_DATA = 1 << 20
 """Limit on the weight of `annotations`, `_meta` and `icons`, each. As JSON, such a value fits into no attribute."""
 _OF_EVERY_LISTING = frozenset(("_meta", "resultType", "ttlMs", "cacheScope", "nextCursor"))
 """Members of a listing beside its list."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH, _SANE_FROM = datetime(1970, 1, 1, tzinfo=UTC), datetime(1971, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
 """Seconds; a server may send any number, but the kernel's entry timeout has a limit."""
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -446,7 +446,10 @@ def _size(value: Any) -> int | None:
 
 
 def _modified_ns(annotations: Mapping[str, Any] | None) -> int | None:
-    """Return `lastModified` (ISO 8601, by default UTC) in nanoseconds since the epoch."""
+    """Return `lastModified` (ISO 8601, by default UTC) in nanoseconds since the epoch; None for a time before 1971.
+
+    Such a time is most often that of a field which a language cannot leave out: the epoch, or the year 1.
+    """
     value = annotations.get("lastModified") if annotations else None
     if not isinstance(value, str):
         return None
@@ -456,7 +459,7 @@ def _modified_ns(annotations: Mapping[str, Any] | None) -> int | None:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000 if moment >= _SANE_FROM else None
 
 
 def mcp_data(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
