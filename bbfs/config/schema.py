@@ -270,6 +270,8 @@ class SourceTable(ConfigTable):
     array of names and patterns (`git_*`), or `off`, which shows no tools at all."""
     prompts: bool | None = None
     """MCP: give prompts paths."""
+    apps: bool | None = None
+    """MCP: search the pages of [apps](sources/mcp.md#apps) (`ui://`), grep and index them, and load them ahead."""
     search: SearchTable | None = None
     """MCP: the [tool that searches](sources/tools.md#search) the server. Without it, the read-only tool that is named
     like a search, needs a query only, and declares to answer with URIs."""

@@ -44,7 +44,7 @@ from bbfs.model.values import AccessMethod, Capabilities, DataSource, DocumentBo
 _T = TypeVar("_T", bound=ConfigTable)
 LARGEST_FILE = 16 << 20
 """Characters of a configuration file. Hosts keep histories in the same file."""
-MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", *SERVER_TOOLS, "shared")
+MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "apps", *SERVER_TOOLS, "shared")
 """Keys of a source that only MCP servers have."""
 _PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)\Z")
 """Where tomllib says that it found an error."""
@@ -246,6 +246,7 @@ class _Loader:
             title=table.title,
             tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "read-only",
             prompts=table.prompts is not False,
+            apps=table.apps is True,
             shared=table.shared,
             index=table.index,
             pin=table.pin is True,

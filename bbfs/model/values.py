@@ -138,9 +138,9 @@ class DataSource:
         one fixed scheme. It names the source's directory (`docs/semantics.md` S1).
     config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
         resolved. Neither is ever printed.
-    tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). search: the tool
-        that searches it; None stands for the tool that declares to search. write, remove: the tools that write and
-        remove.
+    tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). apps: whether the
+        pages of its apps are searched and loaded ahead as other resources are. search: the tool that searches it; None
+        stands for the tool that declares to search. write, remove: the tools that write and remove.
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.loading.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
@@ -163,6 +163,7 @@ class DataSource:
     title: str | None = None
     tools: Tools = "read-only"
     prompts: bool = True
+    apps: bool = False
     search: SearchTool | None = None
     write: WriteTool | None = None
     remove: RemoveTool | None = None

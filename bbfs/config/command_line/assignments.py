@@ -328,7 +328,7 @@ def changed(source: DataSource, each: Setting, environ: Mapping[str, str], label
         if "roots" in given:
             given["roots"] = tuple(as_path(root, os.getcwd(), environ) for root in given["roots"])
         mcp = replace(mcp, **given)
-    plain = ("title", "prompts", "shared", "index", "pin", "text")
+    plain = ("title", "prompts", "apps", "shared", "index", "pin", "text")
     own = {key: getattr(table, key) for key in plain if key in table.model_fields_set} | table.server_tools()
     if table.tools is not None:
         own["tools"] = tuple(table.tools) if isinstance(table.tools, list) else table.tools

@@ -84,11 +84,17 @@ class Grep:
                     yield table.NoMatch(tuple(others.paths))
                     others = _Page()
             if len(path) < MAX_DEPTH:
-                pending += [(*path, name) for name in reversed(directory.directories)]
+                below = ((*path, name) for name in reversed(directory.directories))
+                pending += [each for each in below if not self._is_aside(each)]
         if read.paths:
             yield table.MayMatch(tuple(read.paths))
         if others.paths:
             yield table.NoMatch(tuple(others.paths))
+
+    def _is_aside(self, path: Path) -> bool:
+        """Return whether a directory has the pages of MCP apps, which are matched only if it is named itself."""
+        source, below = self._manager.tree.place(path)
+        return len(below) == 1 and source.leaves_aside(f"{below[0]}://")
 
     async def _directory(self, path: Path) -> tuple[CoveredDirectory, Candidates]:
         """Return a directory as it is listed now, and the documents of its source that may match. Raise BbfsError."""

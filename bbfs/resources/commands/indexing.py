@@ -36,7 +36,7 @@ async def walk(
     if since is not None and not 0 <= now - since < CONTINUED_FOR:
         since = None
     await source.catalog.relist()  # what was listed a moment ago may be gone
-    listed = [each for each in await manager.by_uri.list_below(source.data.id) if may_be_text(index, each)]
+    listed = [each for each in await manager.by_uri.list_below(source.data.id) if may_be_text(index, source, each)]
     wanted = [each for each in listed if not _is_unchanged(index, known, each, since)]
     walked.resources, walked.to_load = len(listed), len(wanted)
     walked.unchanged, walked.bytes = len(listed) - len(wanted), sum(each.size or 0 for each in wanted)

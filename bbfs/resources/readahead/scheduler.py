@@ -287,6 +287,8 @@ class LoadAhead:
         """Return whether a content is worth readahead: not cached nor under way, without side effects, small enough."""
         if record.parent is not None or record.provisional or record.on_open:
             return False
+        if source.leaves_aside(record.metadata.native_uri):
+            return False
         # A description with an etag makes a record fresh without a load.
         if record.fresh(now) and (record.digest != record.metadata.etag or self._held(record)):
             return False

@@ -316,6 +316,8 @@ class Search:
     async def _found(self, asked: _Asked, source: Source, hit: Hit) -> Found | None:
         """Return a hit with its path, or None outside of the search. Raise NotFound, or the source's error."""
         catalog = source.catalog
+        if source.leaves_aside(hit.native_uri):
+            return None
         with source.waiters:
             if catalog.lists_all and catalog.cached_view((), completed=False) is None:
                 await catalog.view((), completed=False)

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _ARCHIVES = ("zip", "tar")
 """Schemes of sources that are never written."""
+APPS = "ui://"
+"""What the native URIs of the pages of MCP apps begin with (SEP-1865)."""
 TIERS = ("disk", "shared", "source")
 """What answers loads: the disk, the cache that machines share, and the source."""
 REFRESHES_KEPT = 1000
@@ -128,6 +130,13 @@ class Source:
         self._holder = self.handler if isinstance(self.handler, HoldsContents) else None
         self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
+
+    def leaves_aside(self, native_uri: str) -> bool:
+        """Return whether a resource is a page of an MCP app, which no search and no readahead takes in.
+
+        Such pages (`ui://`) are for hosts that show them, and most are large scripts.
+        """
+        return native_uri.startswith(APPS) and self.data.mcp is not None and not self.data.apps
 
     @property
     def has_pins(self) -> bool:

@@ -1,5 +1,6 @@
 """Loading ahead at work: slots, budget, fairness, and what becomes of a queue whose reader is gone."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from trio.testing import MockClock
 
 from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.inode_number import inode_number
+from bbfs.model.values import McpServer
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.readahead.scheduler import FORGOTTEN_AFTER
 from bbfs.resources.readahead.windows import IDLE
@@ -301,3 +303,14 @@ async def test_a_source_that_tells_versions_apart_without_loading_is_loaded_ahea
             await world.kernel.cat(f"bb-storage+tree+s3/{name}")
         await settled()
         assert set(source.loads.values()) == {1}
+
+
+@pytest.mark.semantics("S36.9")
+@pytest.mark.parametrize("apps", [False, True])
+async def test_pages_of_apps_are_loaded_ahead_only_where_the_source_says_so(nursery: trio.Nursery, apps: bool) -> None:
+    data = replace(data_source(), mcp=McpServer("stdio", command="s"), apps=apps)
+    source = FlatSource(data, contents=dict.fromkeys(uris(LISTED, "ui://d/"), b"1"))
+    async with World(nursery, source) as world:
+        await walk(world, 10, "mcp-server+docs/ui/d")
+        await settled()
+        assert (len(source.loaded) > 10) is apps

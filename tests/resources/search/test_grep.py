@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fakes import Clock, FlatSource, data_source
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bbfs.model.values import McpServer
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.commands import table
 from bbfs.resources.commands.answers import ask
@@ -34,15 +36,15 @@ class Tree:
         source = self.manager.roots.named(self.handler.source.id)
         return await walk(self.manager, source, lambda _: None, dry_run=dry_run)
 
-    async def read(self, pattern: str, **options: Any) -> list[str]:
+    async def read(self, pattern: str, path: str = "", **options: Any) -> list[str]:
         found: list[str] = []
 
         def hear(answer: object) -> None:
             if isinstance(answer, table.MayMatch):
                 found.extend(answer.read)
 
-        await ask(self.manager, table.Grep("", pattern, **{"syntax": "extended", **options}), hear)
-        return [path.rpartition("/")[2] for path in found]
+        await ask(self.manager, table.Grep(path, pattern, **{"syntax": "extended", **options}), hear)
+        return [each.rpartition("/")[2] for each in found]
 
 
 @asynccontextmanager
@@ -195,3 +197,15 @@ def test_no_file_that_grep_finds_is_left_out(
                     assert {*ran.stdout.decode().split()} <= {*await docs.read(pattern, ignore_case=ignore_case)}
 
     trio.run(check)
+
+
+@pytest.mark.semantics("S36.9")
+@pytest.mark.parametrize("apps", [False, True])
+async def test_pages_of_apps_are_indexed_and_matched_only_where_the_source_says_so(tmp_path: Path, apps: bool) -> None:
+    async with tree(tmp_path / "index.sqlite", TEXTS) as docs:
+        source = docs.manager.roots.named("docs")
+        source.data = replace(source.data, mcp=McpServer("stdio", command="s"), apps=apps)
+        docs.handler.contents["ui://app/page"] = b"renew"
+        assert (await docs.index()).loaded == 4 + apps
+        assert await docs.read("renew") == ["a", "c", *(["page"] if apps else [])]
+        assert await docs.read("renew", path="mcp-server+docs/ui") == ["page"], "it is named itself"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import trio
 from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 
 from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge, Unreachable
-from bbfs.model.values import Hit, SourceState
+from bbfs.model.values import Hit, McpServer, SourceState
 from bbfs.resources.search.engine import LIMIT, LONGEST_SNIPPET, MOST, SearchAnswer, Way
 from bbfs.resources.search.index.entries import Answer
 
@@ -281,3 +282,14 @@ async def test_a_query_that_cannot_be_is_refused(
         with pytest.raises(error):
             await world.manager.searches.search(query, limit=limit)
         assert a.searched == []
+
+
+@pytest.mark.semantics("S36.9")
+@pytest.mark.parametrize("apps", [False, True])
+async def test_pages_of_apps_are_found_only_where_the_source_says_so(nursery: trio.Nursery, apps: bool) -> None:
+    a = searching("a", "1", hits=[Hit("ui://page"), Hit("x://1")])
+    a.contents["ui://page"] = b""
+    a.source = replace(a.source, mcp=McpServer("stdio", command="s"), apps=apps)
+    async with World(nursery, a) as world:
+        found = shown(await world.manager.searches.search("word"))
+        assert found == [*(["mcp-server+a/ui/page"] if apps else []), "mcp-server+a/x/1"]

@@ -226,7 +226,7 @@ class LocalIndex:
     def _entry(self, source: Source, record: Record) -> Document | None:
         """Return the entry of a loaded resource, without its text, or None if it is not indexed."""
         metadata, version = record.metadata, self._version(record)
-        if version is None or record.on_open or record.parent is not None:
+        if version is None or record.on_open or record.parent is not None or source.leaves_aside(metadata.native_uri):
             return None
         name = metadata.name if self.kind_of(metadata) is None else metadata.name + TEXT_SUFFIX
         if kind_of(metadata) == "html":

@@ -75,7 +75,8 @@ class Lags:
             return None, False
         with trio.move_on_after(LISTED_WITHIN):
             try:
-                listed = [each for each in await self._listed(source.data.id) if may_be_text(self._index, each)]
+                whole = await self._listed(source.data.id)
+                listed = [each for each in whole if may_be_text(self._index, source, each)]
             except BbfsError:
                 return None, False
             changed = frozenset(each.native_uri for each in listed if _has_changed(known, each))
@@ -94,8 +95,10 @@ class Lags:
         return "a moment ago"
 
 
-def may_be_text(index: LocalIndex, metadata: ResourceMetadata) -> bool:
+def may_be_text(index: LocalIndex, source: Source, metadata: ResourceMetadata) -> bool:
     """Return whether a walk reads a resource, as far as its description tells."""
+    if source.leaves_aside(metadata.native_uri):
+        return False
     if metadata.kind != "resource" or metadata.on_open or (metadata.size or 0) > index.largest(metadata):
         return False
     return index.kind_of(metadata) is not None or not (metadata.mime_type or "").startswith(_BINARY)
