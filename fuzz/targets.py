@@ -20,8 +20,9 @@ from xml.etree import ElementTree
 
 import trio
 
-from bbfs.config.hosts import jsonc
+from bbfs.config.hosts import jsonc, registry
 from bbfs.config.hosts.files import host_servers
+from bbfs.config.interpolation import Interpolator
 from bbfs.knowledge.server import catalogue
 from bbfs.model.errors import (
     BbfsError,
@@ -52,7 +53,7 @@ from bbfs.sources.documents import markdown as document_text
 from bbfs.sources.documents.compound import powerpoint, word
 from bbfs.sources.documents.compound.compressed_text import decompressed
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
-from bbfs.sources.mcp import arguments, writing
+from bbfs.sources.mcp import arguments, discovery, writing
 from bbfs.sources.mcp.client import decode
 from bbfs.sources.mcp.client import paging as listing_pages
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
@@ -589,6 +590,29 @@ def host_files(data: bytes) -> None:
         assert not any("the-secret" in str(problem) for problem in problems)
 
 
+def server_cards(data: bytes) -> None:
+    """What a host publishes about its servers, and a server.json, give servers at URLs, and refer to nothing.
+
+    All references that a source gets are to variables that it says it wants.
+    """
+    document = json_of(data)
+    if isinstance(document, dict):
+        for entry in discovery.card_entries(document):
+            for remote in discovery.remotes_of(entry, "http://x") if isinstance(entry, dict) else ():
+                assert remote.url.startswith(("http://", "https://")), remote.url
+    for server in registry.servers_in(document):
+        registry.status_of(server)
+        for kind in (None, *registry.PACKAGES):
+            with refused(ConfigError):
+                found = registry.as_source(server, kind=kind, environ={"PATH": "/nowhere"})
+                environ = {each.variable: "x" for each in found.wanted}
+                Interpolator(environ, os.sep).resolve_all(found.table["mcpConfig"], (), _never)
+
+
+def _never(path: Any, problem: str) -> None:
+    raise AssertionError(f"{path}: {problem}")
+
+
 def cursors(data: bytes) -> None:
     """A cursor that no server has made is refused; as it is, and as the text that is encoded in one."""
     for text in (text_of(data), base64.urlsafe_b64encode(data).decode(), _marked(data)):
@@ -934,6 +958,20 @@ TARGETS: Mapping[str, Target] = {
             b'[mcp_servers.a]\nurl = "http://x"\nbearer_token_env_var = "SECRET"\nenv_http_headers = {A = "SECRET"}\n',
         ),
         ("mcpServers", "${env:", "${input:", "//", "/*", "*/", '"url":', '"command":', ":-", "{env:", "env_vars"),
+    ),
+    "server-cards": Target(
+        server_cards,
+        (
+            b'{"entries": [{"type": "application/mcp-server-card+json",'
+            b' "data": {"remotes": [{"type": "sse", "url": "/"}]}}]}',
+            b'{"name": "x/y", "remotes": [{"type": "streamable-http", "url": "http://{h}/", "variables": {"h": {}},'
+            b' "headers": [{"name": "A", "value": "B {t}", "variables": {"t": {"isRequired": true}}}]}]}',
+            b'{"servers": [{"server": {"name": "y", "packages": [{"registryType": "oci", "identifier": "a/b",'
+            b' "runtimeArguments": [{"type": "named", "name": "-v", "value": "{s}:/x", "variables": {"s": {}}}],'
+            b' "packageArguments": [{"type": "positional", "valueHint": "d", "isRequired": true}],'
+            b' "environmentVariables": [{"name": "K", "isSecret": true, "isRequired": true}]}]}}]}',
+        ),
+        ('"default":', '"value":', '"${env:', '"$', '{x}', '"type": "named"', '"registryType": "npm"', '"transport":'),
     ),
     "cursors": Target(
         cursors, (b'["resources", "a", 0, ["b"]]', b'["document", "a", "b"]', b"[" * 60), ('["', "]", '"collection"')

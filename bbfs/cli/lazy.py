@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from bbfs import config
     from bbfs.cli.commands import questions
+    from bbfs.cli.commands.configuring import adding
     from bbfs.cli.commands.searching import grep_run
     from bbfs.cli.commands.service import systemd, units
     from bbfs.cli.operands import control_client, direct, file_writing, mounted, operand
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bbfs.config.command_line import targets as source_tables
     from bbfs.config.hosts import files as host_files
     from bbfs.config.hosts import places as host_places
+    from bbfs.config.hosts import registry
     from bbfs.fuse import daemon, mounting, neighbours, places
     from bbfs.fuse.control import address as control_address
     from bbfs.fuse.control import link
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from bbfs.sources.content import memory as memory_content
     from bbfs.sources.http import addresses
     from bbfs.sources.mcp import arguments as tool_arguments
+    from bbfs.sources.mcp import discovery
     from bbfs.sources.mcp.login import browser as login
     from bbfs.sources.mcp.login import token_store
 
@@ -68,6 +71,7 @@ MODULES = {
     "tomlkit": "tomlkit",
     "trio": "trio",
     "questions": "bbfs.cli.commands.questions",
+    "adding": "bbfs.cli.commands.configuring.adding",
     "grep_run": "bbfs.cli.commands.searching.grep_run",
     "systemd": "bbfs.cli.commands.service.systemd",
     "units": "bbfs.cli.commands.service.units",
@@ -82,6 +86,7 @@ MODULES = {
     "editing": "bbfs.config.editing",
     "host_files": "bbfs.config.hosts.files",
     "host_places": "bbfs.config.hosts.places",
+    "registry": "bbfs.config.hosts.registry",
     "config_problems": "bbfs.config.problems",
     "toml": "bbfs.config.toml",
     "control_address": "bbfs.fuse.control.address",
@@ -111,6 +116,7 @@ MODULES = {
     "memory_content": "bbfs.sources.content.memory",
     "addresses": "bbfs.sources.http.addresses",
     "tool_arguments": "bbfs.sources.mcp.arguments",
+    "discovery": "bbfs.sources.mcp.discovery",
     "login": "bbfs.sources.mcp.login.browser",
     "token_store": "bbfs.sources.mcp.login.token_store",
     "source_options": "bbfs.sources.options",

@@ -82,6 +82,43 @@ def test_what_cannot_be_added_changes_nothing(bbfs: Run, config: Path, arguments
     assert SECRET not in result.stderr
 
 
+def test_a_described_server_is_added_and_is_off_until_all_is_set(
+    bbfs: Run, config: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = {"name": "WEATHER_KEY", "description": "of the account", "isRequired": True, "isSecret": True}
+    package = {"registryType": "npm", "identifier": "@x/weather", "version": "1.2", "environmentVariables": [key]}
+    described = {"name": "io.example/weather", "packages": [package, {**package, "registryType": "pypi"}]}
+    (home / "server.json").write_text(json.dumps(described))
+    (home / "list.json").write_text(json.dumps({"servers": [{"server": described}, {"server": {"name": "x/other"}}]}))
+    for words in (("--check",), ("--mount", home)):
+        refused = bbfs("add", home / "server.json", *words)
+        assert (refused.exit_code, config.exists()) == (1, False)
+        assert "weather: WEATHER_KEY is not set: of the account" in refused.stderr
+    added = bbfs("add", home / "server.json", "-o", "timeout=5s")
+    assert added.exit_code == 0
+    assert "weather starts npx -y @x/weather@1.2\n" in added.stderr
+    assert "weather: other ways to it: --package pypi\n" in added.stderr
+    assert "weather: WEATHER_KEY is not set: of the account\nbbfs: weather is off until then" in added.stderr
+    assert bbfs("config", "check").stdout == f"{config}: 0 sources, no fault\n"
+    assert 'WEATHER_KEY = "${env:WEATHER_KEY}"' in config.read_text()
+    monkeypatch.setenv("WEATHER_KEY", SECRET)
+    named = bbfs("add", "mine", "weather", "--registry", home / "list.json", "--package", "pypi")
+    assert (named.exit_code, SECRET in named.stderr) == (0, False)
+    assert bbfs("config", "check").stdout == f"{config}: 1 source, no fault\n"
+    assert "a list of 2 servers" in bbfs("add", home / "list.json").stderr
+    assert "expected NAME TARGET" in bbfs("add", home).stderr
+    assert "--package: belongs to" in bbfs("add", "x", home, "--package", "npm").stderr
+
+
+def test_a_host_without_a_server_changes_nothing(bbfs: Run, config: Path) -> None:
+    none = bbfs("add", "http://127.0.0.1:1/")
+    assert (none.exit_code, config.exists()) == (1, False)
+    assert none.stderr.startswith("bbfs: http://127.0.0.1:1/: cannot be reached\n")
+    assert none.stderr.endswith(
+        "'--as source' adds the page at this URL, and '--as mcp' a server there, without asking\n"
+    )
+
+
 def test_config_shows_no_secret_and_finds_faults(bbfs: Run, config: Path) -> None:
     assert bbfs("config").exit_code == 0
     config.parent.mkdir(parents=True)

@@ -62,7 +62,7 @@ def source_from_mcp_argument(text: str, *, environ: Mapping[str, str] | None = N
     server: McpServer | None = None
     try:
         if url:
-            name = name or _host_name(url[2])
+            name = name or host_name(url[2])
             transport = {"sse": "sse", None: None}.get(url[1] and url[1].lower(), "http")
             server = make_server(transport, url=references.resolve(url[2]), problem=problem)
         else:
@@ -146,7 +146,7 @@ def _begins_command(before: str, text: str, environ: Mapping[str, str]) -> bool:
     return shutil.which(words[0], path=environ.get("PATH")) is not None
 
 
-def _host_name(url: str) -> str:
+def host_name(url: str) -> str:
     """Return `example.com`, or `localhost-8000` with a port, but never the user name or password of a URL."""
     try:
         parts = urlsplit(url)

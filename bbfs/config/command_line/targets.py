@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from bbfs.config.command_line.arguments import URL
+from bbfs.config.command_line.arguments import URL, host_name
 from bbfs.config.command_line.urls import as_url, type_of_url
 from bbfs.config.interpolation import as_path, expand_user
 from bbfs.config.problems import quote
@@ -39,6 +39,21 @@ def source_table(
             raise ConfigError(f"{name}: is no URL of a source, and no database or archive file")
         return {"name": name, "type": found, "config": {option: [url] if option == "urls" else url}}
     return {"name": name, "accessMethod": "mcp", "mcpConfig": _server(name, text, target, environ)}
+
+
+def is_host(target: Sequence[str]) -> bool:
+    """Return whether a target is a URL of a host alone, without a path: a server may be anywhere below it."""
+    url = URL.fullmatch(target[0]) if len(target) == 1 else None
+    if url is None or url[1] or "${" in url[2]:
+        return False
+    parts = urlsplit(url[2])
+    return bool(parts.netloc) and parts.path in ("", "/") and not parts.query and not parts.fragment
+
+
+def name_of(target: Sequence[str]) -> str | None:
+    """Return the name of a source at a URL: its host; None for a target that gives no name."""
+    url = URL.fullmatch(target[0]) if len(target) == 1 else None
+    return None if url is None else host_name(url[2])
 
 
 def _kind(name: str, text: str, environ: Mapping[str, str]) -> TargetKind:

@@ -30,7 +30,9 @@ _URLS = {"api": ("document", "server"), "notion": ("base_url",), "url": ("urls",
 """The options with URLs of the types that read no private address by themselves."""
 _ADD_EXAMPLES = """\b
 TARGET is a folder, a database or archive file, a URL, or the command line of an MCP server ('--' before it
-lets it have options). A URL that ends in /mcp or /sse is an MCP server; --as says what any other one is.
+lets it have options). A URL that ends in /mcp or /sse is an MCP server; --as says what any other one is. The
+URL of a host alone has bbfs ask that host where its MCP server is. A server.json describes a server for a
+registry; what is secret in it becomes a reference. NAME may be left out before a URL or a server.json.
 
 \b
 Examples:
@@ -39,6 +41,8 @@ Examples:
   bbfs add kb https://kb.example.com/mcp --header 'Authorization: Bearer ${env:KB_TOKEN}'
   bbfs add logs s3://logs/2026 -o region=eu-central-1 -o ttl=5m
   bbfs add shop shop.db
+  bbfs add https://kb.example.com             asks where the server is: its server card, /mcp, /sse
+  bbfs add ./server.json                      or: bbfs add io.github.user/weather --registry servers.json
   bbfs add logs ./logs --mount ~/mnt          in a running mount until its unmount, and not in the file
 
 \b
@@ -67,9 +71,19 @@ config_option = click.option(
 
 
 @click.command(epilog=_ADD_EXAMPLES, short_help="Add a source to the configuration file.")
-@click.argument("name")
-@click.argument("target", nargs=-1, required=True)
+@click.argument("operands", metavar="[NAME] TARGET...", nargs=-1, required=True)
 @click.option("--as", "kind", type=click.Choice(["mcp", "dir", "source"]), help="The kind of the target.")
+@click.option(
+    "--registry",
+    metavar="FILE",
+    type=click.Path(),
+    help="A list of servers, as the API of an MCP registry answers it. TARGET is the name of one of them.",
+)
+@click.option(
+    "--package",
+    type=click.Choice(["remote", "npm", "pypi", "oci", "nuget"]),
+    help="The way to a server of a registry, if it has several.",
+)
 @click.option("--check", is_flag=True, help="Contact the source, and say how it fares. Exit status 1 if it fails.")
 @assignment_options
 @config_option
@@ -77,9 +91,10 @@ config_option = click.option(
 @verbosity_options
 def add(
     verbosity: Verbosity,
-    name: str,
-    target: tuple[str, ...],
+    operands: tuple[str, ...],
     kind: Literal["mcp", "dir", "source"] | None,
+    registry: str | None,
+    package: str | None,
     check: bool,
     set_options: tuple[str, ...],
     headers: tuple[str, ...],
@@ -88,28 +103,44 @@ def add(
     mount_point: str | None,
 ) -> None:
     """Add a source under NAME to the configuration file, or to a running mount."""
-    file = opened(config_file)
-    table = lazy.source_tables.source_table(name, target, kind, environ=os.environ)
-    alone = lazy.toml.parse_config(file.path, lazy.tomlkit.dumps({"sources": [table]}), environ=os.environ)
+    file, adding = opened(config_file), lazy.adding
     given = assignments(set_options, headers, tools)
-    lazy.assignments.write_options(table, alone.sources[0], given, environ=os.environ)
+    made = adding.make(adding.Operands(operands, kind, registry, package), given, file.path)
+    table, name = made.table, made.name
+    for note in () if verbosity.quiet else made.notes:
+        output.message(note)
+    unset = [f"{name}: {each.variable} is not set: {each.text}" for each in made.lacking]
+    if unset and (check or mount_point is not None):
+        raise ConfigError("\n".join(unset))
     if mount_point is None or config_file is not None:
-        file.add(table)
+        file.add({**table, "enabled": False} if unset else table)
         check_options(file.config(), name)
         file.save()
         if not verbosity.quiet:
             output.message(f"{name} is in {file.path} now")
+    for text in unset:
+        output.message(text)
+    if unset:
+        output.message(f"{name} is off until then: take out its 'enabled = false' afterwards ('bbfs config edit')")
     if mount_point is not None:
         add_to_mount(mount_point, table, verbosity)
     if check:
-        config = alone if mount_point is not None else file.config()
-        config = replace(config, sources=tuple(source for source in config.sources if source.name == name))
-        well = check_sources(SourceChoice(verbosity), config, _CONTACTED_WITHIN)
-        if not well:
-            place = f"the mount at {mount_point}" if mount_point is not None else file.path
-            undo = f" --mount {mount_point}" if mount_point is not None else ""
-            output.message(f"{name} stays in {place} all the same; 'bbfs remove {name}{undo}' takes it out")
-        click.get_current_context().exit(0 if well else 1)
+        _check(file, name, mount_point, verbosity, table)
+
+
+def _check(
+    file: "ConfigFile", name: str, mount_point: str | None, verbosity: Verbosity, table: dict[str, object]
+) -> None:
+    """Contact a source that was added, and exit by how it fares. table: of it."""
+    text = lazy.tomlkit.dumps({"sources": [table]})
+    config = lazy.toml.parse_config(file.path, text, environ=os.environ) if mount_point is not None else file.config()
+    config = replace(config, sources=tuple(source for source in config.sources if source.name == name))
+    well = check_sources(SourceChoice(verbosity), config, _CONTACTED_WITHIN)
+    if not well:
+        place = f"the mount at {mount_point}" if mount_point is not None else file.path
+        undo = f" --mount {mount_point}" if mount_point is not None else ""
+        output.message(f"{name} stays in {place} all the same; 'bbfs remove {name}{undo}' takes it out")
+    click.get_current_context().exit(0 if well else 1)
 
 
 def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
