@@ -68,6 +68,9 @@ def test_words_match_without_diacritics_and_as_beginnings(store: IndexStore) -> 
         ("a word " + "x " * 500 + "a word and another " + "y " * 500, "another word", "a word and another"),
         ("İ" * 30 + " word " + "y " * 500, "word", "İ word y"),
         ("x " * 30, "title", "x x x"),
+        ("x " * 500 + "int maxRetryCount = 3;\n" + "y " * 500, "retry", "int maxRetryCount = 3"),
+        ("x " * 500 + "set max_retry_count\n" + "y " * 500, "retry", "set max_retry_count"),
+        ("entry " + "x " * 500 + "the HTTPRetry of it\n" + "y " * 500, "retries of HTTP", "the HTTPRetry of it"),
     ],
 )
 def test_a_snippet_has_the_words(store: IndexStore, text: str, query: str, snippet: str) -> None:

@@ -91,15 +91,25 @@ class Question:
         return frozenset(unit.word for unit in self.units)
 
     @cached_property
+    def _beginnings(self) -> str:
+        """An expression for the beginnings of its words, as texts have them; "" if it has none."""
+        words = {_common(unit) for unit in self.units if unit.is_word}
+        words |= {word for _, phrase in self.quoted for word in phrase.split()}
+        return rf"(?:{'|'.join(map(_written, sorted(words, key=len, reverse=True)))})\w*" if words else ""
+
+    @cached_property
     def pattern(self) -> "re.Pattern[str] | None":
         """What to show of a text: the beginnings of its words, in the form that `snippets` compares."""
-        words = {_common(unit) for unit in self.units if unit.is_word}
         others = {tokens.exact([unit.token]) if unit.token[:1].isascii() else unit.token for unit in self.units}
         others -= {unit.word for unit in self.units if unit.is_word}
-        words |= {word for _, phrase in self.quoted for word in phrase.split()}
-        found = [rf"\b(?:{'|'.join(map(_written, sorted(words, key=len, reverse=True)))})\w*"] if words else []
+        found = [rf"\b{self._beginnings}"] if self._beginnings else []
         found += [re.escape(other).replace(r"\ ", r"\W*") for other in sorted(others, key=len, reverse=True) if other]
         return re.compile("|".join(found)) if found else None
+
+    @cached_property
+    def part(self) -> "re.Pattern[str] | None":
+        """What to show where a part of a name of a program begins: `retry` of `maxRetryCount`."""
+        return re.compile(self._beginnings) if self._beginnings else None
 
 
 def asked(query: str, among: Sequence[str]) -> Question:

@@ -2,16 +2,21 @@
 
 import re
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import merge
 from unicodedata import normalize
 
+from bbfs.resources.search.words import tokens
 from bbfs.resources.search.words.folding import folded
 from bbfs.resources.search.words.question import Question
 
 _BEFORE, _AFTER = 60, 140
 """Characters of a snippet before and after the beginning of its first match."""
 _NEWLINE = "\n"
+_PART = re.compile(rf"(?<=[A-Za-z0-9]_)(?=[A-Za-z0-9])|{tokens.HUMP.pattern}")
+"""Where a part of a name of a program begins: `maxRetryCount`, `max_retry_count`."""
 _LINE_PLACE = re.compile(r"line ([0-9]+)")
 
 
@@ -57,15 +62,29 @@ def shown(text: str, question: Question) -> Shown:
     there: Counter[str] = Counter()
     exact: set[str] = set()
     begin, most = 0, 0
-    for match in pattern.finditer(lower):
+
+    def words() -> Iterator[re.Match[str]]:
+        for match in pattern.finditer(lower):
+            exact.add(match[0])
+            yield match
+
+    for match in merge(words(), _parts(text, lower, question.part), key=re.Match[str].start):
         at.append(match)
         there[match[0]] += 1
-        exact.add(match[0])
         while match.end() > at[0].start() + _AFTER:
             there -= Counter((at.popleft()[0],))
         if len(there) > most:
             begin, most = at[0].start(), len(there)
     return Shown(text, begin, len(exact & question.exact_words))
+
+
+def _parts(text: str, lower: str, pattern: re.Pattern[str] | None) -> Iterator[re.Match[str]]:
+    """Yield the words that begin inside of a name. lower: the text in the form of the pattern, as long as it."""
+    if pattern is None:
+        return
+    for place in _PART.finditer(text):
+        if (match := pattern.match(lower, place.start())) is not None:
+            yield match
 
 
 @lru_cache(maxsize=1 << 14)

@@ -33,7 +33,7 @@ _HYPHEN = re.compile(r"-(?=[A-Za-z0-9]{1,32}(?![\w-]))")
 _BEFORE_HYPHEN, _AFTER_HYPHEN = re.compile(r"(?<![\w-])[A-Za-z]{1,32}\Z"), re.compile("[A-Za-z0-9]{1,32}")
 _SPECIAL = re.compile(rf"{_DOTTED.pattern}|{_SIGNED.pattern}|(?<![\w-])[A-Za-z]{{1,32}}-[A-Za-z0-9]{{1,32}}(?![\w-])")
 """Words of a query with signs that texts have among their compounds."""
-_HUMP = re.compile(r"(?<=[a-z0-9]{2})(?=[A-Z][A-Za-z0-9])|(?<=[A-Z]{2})(?=[A-Z][a-z]{2})")
+HUMP = re.compile(r"(?<=[a-z0-9]{2})(?=[A-Z][A-Za-z0-9])|(?<=[A-Z]{2})(?=[A-Z][a-z]{2})")
 """Where a word begins inside of a name in camel case; a single letter is none."""
 _OF_UNSPACED, _OF_PAIRED = re.compile(f"[{UNSPACED}]"), re.compile(f"[{PAIRED}]")
 
@@ -81,7 +81,7 @@ def parts(token: str) -> list[str]:
     bare = token.strip("_.+#")
     if bare.isalnum() and (bare.islower() or bare.isdigit()):
         return [bare.casefold()[:LONGEST]]
-    pieces = (piece for name in re.split("[_-]", bare) for piece in _HUMP.split(name))
+    pieces = (piece for name in re.split("[_-]", bare) for piece in HUMP.split(name))
     return [piece.casefold()[:LONGEST] for piece in pieces if piece]
 
 
