@@ -8,13 +8,15 @@ import pytest
 import trio
 from fakes import FlatSource, World, data_source
 from harness import folder
+from mcp_types import TextContent
 from served import BOUND
 
+from bbfs.model.errors import Unreachable
 from bbfs.resources.commands import matching
 from bbfs.server.kept import KeptResults
 from bbfs.server.service import MAX_RESULT
-from bbfs.server.tools import Tools
-from bbfs.server.tools.grep_resources import MOST
+from bbfs.server.tools import Tools, grep_resources
+from bbfs.server.tools.grep_resources import MOST, SHOWN
 
 KB = {
     "name": "kb",
@@ -74,6 +76,65 @@ async def test_an_answer_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.M
         assert sum(len(each["lines"]) for each in found["resources"]) == MOST
         assert len(result.model_dump_json()) < 1 << 20
         assert "there may be more than 200 matching lines" in found["problems"]
+
+
+async def test_all_sources_are_read_by_turns_and_those_that_were_not_are_named(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = FlatSource(data_source("mcp-server+many"), contents={f"x://{n}": b"a word\n" * 30 for n in range(9)})
+    few = FlatSource(data_source("mcp-server+few"), contents={"x://1": b"a word\nno\na word\n"})
+    down = FlatSource(data_source("mcp-server+down"), down=Unreachable("is away"))
+    slow = FlatSource(data_source("mcp-server+slow"), contents={"x://1": b"a word\n"})
+    async with World(nursery, many, few, down, slow) as world:
+        tools = Tools(world.manager, KeptResults(), None, MAX_RESULT)
+        with trio.fail_after(BOUND):
+            result = await tools.call("grep_resources", {"pattern": "word", "format": "json"})
+            found = result.structured_content
+            assert found is not None
+            taken = [(each["uri"].partition(":")[0], len(each["lines"])) for each in found["resources"]]
+            assert taken == [
+                ("mcp-server+many+x", 30),
+                ("mcp-server+many+x", 17),
+                ("mcp-server+few+x", 2),
+                ("mcp-server+slow+x", 1),
+            ]
+            assert found["problems"] == ["there may be more than 50 matching lines", "down: is away"]
+            for wrong in ({"pattern": "a("}, {"pattern": "a", "path": "x"}):
+                assert (await tools.call("grep_resources", wrong)).is_error
+            slow.hold("x://1")
+            slow.contents["x://1"] = b"another word\n"
+            slow.announce("x://1")
+            monkeypatch.setattr(grep_resources, "WITHIN", 0.2)
+            result = await tools.call("grep_resources", {"pattern": "another", "format": "json"})
+            assert result.structured_content is not None
+            assert "slow" in result.structured_content["problems"][-1].rpartition(": ")[2].split(", ")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("x " * 400 + "é the match y" + " z" * 400, "é the match y"),
+        ("x " * 120 + "the match y", "the match y"),
+        ("the match y" + " z" * 400, "the match y z"),
+        ("x " * 95 + "the match y" + " z" * 60, "the match y"),
+    ],
+)
+async def test_the_part_of_a_long_line_around_the_match_is_shown(nursery: trio.Nursery, line: str, shown: str) -> None:
+    text = f"nothing\nthe match\n{line}\n{line.replace('match', 'other')}\n"
+    source = FlatSource(data_source("mcp-server+one"), contents={"x://a": text.encode()})
+    async with World(nursery, source) as world:
+        tools = Tools(world.manager, KeptResults(), None, MAX_RESULT)
+        arguments = {"pattern": "match [yz]", "dataSourceId": "mcp-server+one"}
+        [block] = (await tools.call("grep_resources", arguments)).content
+        found = (await tools.call("grep_resources", {**arguments, "format": "json"})).structured_content
+    assert isinstance(block, TextContent)
+    _, told = block.text.splitlines()
+    assert told.startswith("3:")
+    assert shown in told
+    assert len(told) <= SHOWN + len("3:……")
+    [each] = found["resources"][0]["lines"]
+    assert line[each["begin"] :].startswith(each["text"])
+    assert line[each["match"] :].startswith("match y")
 
 
 @pytest.mark.parametrize("pattern", ["(((((a{1,250}){1,250}){1,250}){1,250}){1,250})", "(.*)\\1\\1\\1\\1b" * 3])

@@ -30,10 +30,13 @@ BATCH_BYTES = 64 << 20
 """Bytes of the contents of one batch."""
 MEMORY = 256 << 20
 """Bytes of address space of a process of grep."""
-LONGEST_LINE = 500
-"""Characters of a line."""
+LONGEST_LINE, BEFORE = 500, 100
+"""Characters of a line; of them, before the match in a longer line."""
+SHORT_LINE = 200
+"""Characters of a line of which nobody asks where it matches."""
 MOST_OUTPUT = 4 << 20
-"""Bytes of the output of one process that are read."""
+MOST_PLACES = 1 << 20
+"""Bytes of the output of one process that are read: of lines; of the places of matches in long lines."""
 
 
 async def match(
@@ -43,18 +46,16 @@ async def match(
 
     Raise InvalidUri for a pattern that grep refuses; NotSupported without grep; the error of the path itself.
     """
-    command = _command(request)
     left, unread, problems = request.limit, 0, list[str]()
-    await _lines([*command, "-e", request.pattern], [])
+    await _lines(request, [], 0)
     with trio.move_on_after(WITHIN) as bound:
         async with aclosing(_files(manager, request, problems.append)) as files:
             async for paths in files:
                 loaded = await _loaded(manager, paths)
                 unread += len(paths) - len(loaded)
-                ask = [*command, "-m", str(left), "-e", request.pattern]
-                found = await _lines(ask, [data for _, data in loaded])
+                found = await _lines(request, [data for _, data in loaded], left)
                 for (record, _), lines in zip(loaded, found, strict=True):
-                    kept = _first(lines, left)
+                    kept = first_matches(lines, left)
                     left -= sum(line.matches for line in kept)
                     if kept:
                         metadata = record.metadata
@@ -72,17 +73,18 @@ async def match(
 
 async def match_one(request: table.Match, data: bytes) -> tuple[Line, ...]:
     """Return the matching lines of one content, at whatever path. Raise as `match` does."""
-    (lines,) = await _lines([*_command(request), "-m", str(request.limit), "-e", request.pattern], [data])
-    return _first(lines, request.limit)
+    (lines,) = await _lines(request, [data], request.limit)
+    return first_matches(lines, request.limit)
 
 
-def _command(request: table.Match) -> list[str]:
-    """Return the beginning of a command line of grep, without the pattern."""
-    options = ["-i"] if request.ignore_case else []
-    return ["grep", "-nHI", "--null", "-F" if request.fixed else "-E", *options, "-C", str(request.context)]
+def _command(request: table.Match, most: int, *options: str) -> list[str]:
+    """Return a command line of grep, without the files. most: matching lines of a file."""
+    case = ["-i"] if request.ignore_case else []
+    syntax = "-F" if request.fixed else "-E"
+    return ["grep", "-nHI", "--null", syntax, *case, *options, "-m", str(most), "-e", request.pattern, "--"]
 
 
-def _first(lines: Sequence[Line], most: int) -> tuple[Line, ...]:
+def first_matches(lines: Sequence[Line], most: int) -> tuple[Line, ...]:
     """Return the lines up to the last match that is wanted."""
     kept: list[Line] = []
     for line in lines:
@@ -143,25 +145,63 @@ async def _loaded(manager: ResourceManager, paths: Sequence[Path]) -> list[tuple
     return [found[path] for path in paths if path in found]
 
 
-async def _lines(command: Sequence[str], contents: Sequence[bytes]) -> list[list[Line]]:
-    """Return the lines that grep prints of each content. Raise InvalidUri, NotSupported, DeadlineExceeded."""
+async def _lines(request: table.Match, contents: Sequence[bytes], most: int) -> list[list[Line]]:
+    """Return the lines that grep prints of each content. Raise InvalidUri, NotSupported, DeadlineExceeded.
+
+    most: matching lines of a content.
+    """
     with tempfile.TemporaryDirectory(prefix="bbfs-grep-") as directory:
         names = [str(number) for number in range(len(contents))]
         for name, data in zip(names, contents, strict=True):
             (FilePath(directory) / name).write_bytes(data)
-        output = await _run([*command, "--", *(names or [os.devnull])], directory)
+        command = _command(request, most, "-C", str(request.context))
+        rows = _rows(await _run([*command, *(names or [os.devnull])], directory))
+        long = {name for name, _, is_match, text in rows if is_match and len(text) > SHORT_LINE}
+        where: dict[tuple[int, int], int] = {}
+        if long:
+            command = _command(request, most, "-b", "-o")
+            output = await _run([*command, *(names[name] for name in sorted(long))], directory, MOST_PLACES)
+            where = _first_places(_rows(output), contents)
     found: list[list[Line]] = [[] for _ in contents]
+    for name, number, is_match, text in rows:
+        found[name].append(_line(number, text, is_match=is_match, match=where.get((name, number), 0)))
+    return found
+
+
+def _rows(output: bytes) -> list[tuple[int, int, bool, bytes]]:
+    """Return the rows of an output of grep: the number of the file and of the line, if it matches, and its text."""
+    found: list[tuple[int, int, bool, bytes]] = []
     for row in output.split(b"\n"):
         name, null, rest = row.partition(b"\0")
         digits = len(rest) - len(rest.lstrip(b"0123456789"))
         if null and digits and name.isdigit():
-            text = rest[digits + 1 :].decode(errors="replace")[:LONGEST_LINE]
-            found[int(name)].append(Line(int(rest[:digits]), text, rest[digits : digits + 1] == b":"))
+            is_match = rest[digits : digits + 1] == b":"
+            found.append((int(name), int(rest[:digits]), is_match, rest[digits + 1 :]))
     return found
 
 
-async def _run(command: Sequence[str], directory: str) -> bytes:
-    """Return the output of grep, which runs in a directory with limits."""
+def _first_places(
+    rows: Sequence[tuple[int, int, bool, bytes]], contents: Sequence[bytes]
+) -> dict[tuple[int, int], int]:
+    """Return the byte of each line that its first match begins with. rows: of `grep -bo`, with places in the file."""
+    found: dict[tuple[int, int], int] = {}
+    for name, number, _, text in rows:
+        place, colon, _ = text.partition(b":")
+        if colon and place.isdigit() and (name, number) not in found:
+            found[name, number] = int(place) - (contents[name].rfind(b"\n", 0, int(place)) + 1)
+    return found
+
+
+def _line(number: int, text: bytes, *, is_match: bool, match: int) -> Line:
+    """Return a line, or the part of a long one around its match. match: the byte that it begins with."""
+    at = len(text[:match].decode(errors="replace"))
+    shown = text.decode(errors="replace")
+    begin = min(at - BEFORE, len(shown) - LONGEST_LINE) if at > BEFORE and len(shown) > LONGEST_LINE else 0
+    return Line(number, shown[begin : begin + LONGEST_LINE], is_match, begin, at)
+
+
+async def _run(command: Sequence[str], directory: str, most: int = MOST_OUTPUT) -> bytes:
+    """Return the output of grep, which runs in a directory with limits. most: bytes of it."""
     taken = bytearray()
     with trio.move_on_after(WITHIN) as bound:
         try:
@@ -182,9 +222,9 @@ async def _run(command: Sequence[str], directory: str) -> bytes:
             async with process.stdout:
                 async for some in process.stdout:
                     taken += some
-                    if len(taken) > MOST_OUTPUT:
+                    if len(taken) > most:
                         break
-            if len(taken) > MOST_OUTPUT:
+            if len(taken) > most:
                 process.kill()
             status = await process.wait()
         finally:
@@ -196,4 +236,4 @@ async def _run(command: Sequence[str], directory: str) -> bytes:
             raise InvalidUri("grep refuses the pattern, or it takes too much memory")
     if bound.cancelled_caught:
         raise DeadlineExceeded(f"the pattern took more than {WITHIN:g} s")
-    return bytes(taken[:MOST_OUTPUT])
+    return bytes(taken[:most])

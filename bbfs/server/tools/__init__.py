@@ -47,7 +47,7 @@ def definitions(source_ids: list[str], written_ids: list[str]) -> list[types.Too
         _tool(
             grep_resources.NAME,
             grep_resources.GrepArguments,
-            "Find the lines of a data source's resources that match a pattern. Exact; slower than search_resources.",
+            "Find the lines of resources that match a pattern. Exact; slower than search_resources.",
         ),
     ]
     return [*reading, *_writing(_named(written_ids))] if written_ids else reading

@@ -21,7 +21,7 @@ LIMIT, MOST = 10, 50
 """Hits of one answer: by default, and at most. Each takes 300 characters of the model's context."""
 MOST_SOURCES = 100
 NOTHING = (
-    "Nothing was found. grep_resources matches exact text in one data source, indexed or not. The user can have a data "
+    "Nothing was found. grep_resources matches exact text, indexed or not. The user can have a data "
     "source indexed with 'bbfs index'."
 )
 SHOWN, BEFORE = 160, 40

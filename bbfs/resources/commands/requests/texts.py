@@ -7,11 +7,17 @@ from bbfs.resources.commands.requests import Problem, Request
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a resource; the first is 1. matches: or it is there for the context."""
+    """A line of a resource; the first is 1. matches: or it is there for the context.
+
+    begin: the character of the line that the text begins with, from 0; the text is a part of a long line. match: the
+    character that the first match begins with, as far as it is known.
+    """
 
     number: int
     text: str
     matches: bool
+    begin: int = 0
+    match: int = 0
 
 
 @dataclass(frozen=True, slots=True)
