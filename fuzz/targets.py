@@ -19,6 +19,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import trio
+from PIL import Image
 
 from bbfs.config.hosts import jsonc, registry
 from bbfs.config.hosts.files import host_servers
@@ -52,6 +53,7 @@ from bbfs.sources.content.spool import Spool
 from bbfs.sources.documents import markdown as document_text
 from bbfs.sources.documents.compound import powerpoint, word
 from bbfs.sources.documents.compound.compressed_text import decompressed
+from bbfs.sources.documents.pictures import scaling
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
 from bbfs.sources.mcp import arguments, discovery, writing
 from bbfs.sources.mcp.client import decode
@@ -590,6 +592,22 @@ def host_files(data: bytes) -> None:
         assert not any("the-secret" in str(problem) for problem in problems)
 
 
+def scaled_pictures(data: bytes) -> None:
+    """A picture gets fewer pixels, in a form that models take, or is refused."""
+    with refused(ProtocolViolation, TooLarge):
+        made = scaling.job(data, {"side": 16})
+        if made:
+            with Image.open(io.BytesIO(made)) as found:
+                assert max(found.size) <= 16
+                assert found.format in scaling.TAKEN
+
+
+def _picture(form: str, mode: str) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize((40, 24)).convert(mode).save(out, form)
+    return out.getvalue()
+
+
 def server_cards(data: bytes) -> None:
     """What a host publishes about its servers, and a server.json, give servers at URLs, and refer to nothing.
 
@@ -958,6 +976,17 @@ TARGETS: Mapping[str, Target] = {
             b'[mcp_servers.a]\nurl = "http://x"\nbearer_token_env_var = "SECRET"\nenv_http_headers = {A = "SECRET"}\n',
         ),
         ("mcpServers", "${env:", "${input:", "//", "/*", "*/", '"url":', '"command":', ":-", "{env:", "env_vars"),
+    ),
+    "scaled-pictures": Target(
+        scaled_pictures,
+        tuple(
+            _picture(form, mode)
+            for form, mode in (
+                ("PNG", "RGBA"), ("PNG", "P"), ("JPEG", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGB"), ("GIF", "P"),
+                ("BMP", "RGB"), ("TIFF", "L"),
+            )
+        ),
+        ("IHDR", "IDAT", "PLTE", "tRNS", "GIF89a", "RIFF", "WEBPVP8X", "II*", "Exif"),
     ),
     "server-cards": Target(
         server_cards,

@@ -52,7 +52,7 @@ class ContentItem:
         if self.text is not None:
             return types.TextContent(text=self.text)
         if is_perceived(self.mime_type):
-            kind = types.ImageContent if _essence(self.mime_type).startswith("image/") else types.AudioContent
+            kind = types.ImageContent if is_picture(self.mime_type) else types.AudioContent
             return kind(data=self.base64, mime_type=self.mime_type or "")
         return types.EmbeddedResource(resource=self.contents())
 
@@ -71,6 +71,10 @@ class ContentItem:
 def is_perceived(mime_type: str | None) -> bool:
     """Return whether a model can take a content that is no text: a picture or a sound."""
     return _essence(mime_type).startswith(("image/", "audio/"))
+
+
+def is_picture(mime_type: str | None) -> bool:
+    return _essence(mime_type).startswith("image/")
 
 
 def _essence(mime_type: str | None) -> str:

@@ -1,6 +1,7 @@
 """`load_resources`: both modes over several types of sources, and each resource's own outcome."""
 
 import base64
+import io
 import json
 import sqlite3
 import subprocess
@@ -17,8 +18,11 @@ from harness import folder, mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ImageContent, TextContent
+from PIL import Image
 from repository import SERVERS
 from served import BOUND, FILES, PNG
+
+from bbfs.sources.documents.pictures import scaler
 
 TEMPLATE_EXAMPLE = """{"mode":"template","uriTemplate":"bb-filesystem+local+file:./{path}",
 "templateResources":[{"path":"/src/config.ts"},{"path":"/tests/config.test.ts"}]}"""
@@ -129,6 +133,41 @@ async def test_both_modes_over_several_types(
             assert isinstance(logo, ImageContent)
             assert base64.b64decode(logo.data) == PNG
             assert binary.text.endswith("256 bytes, binary: format=json has it in Base64")
+
+
+async def test_a_picture_is_scaled_if_a_call_asks_for_it(
+    service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize((400, 200)).save(out, "PNG")
+    pictures = {
+        name: {"base64": base64.b64encode(data).decode(), "mimeType": "image/png"}
+        for name, data in (("large", out.getvalue()), ("broken", out.getvalue()[:100]))
+    }
+    table = {"name": "album", "type": "memory", "config": {"resources": pictures}}
+    uris = [f"bb-memory+album+memory://{name}" for name in pictures]
+    with trio.fail_after(BOUND):
+        async with service(table) as served, Client(served) as client:
+            arguments = {**direct(*uris), "pictureSide": 100}
+            result = await client.call_tool("load_resources", arguments)
+            about, picture, failed = result.content
+            assert isinstance(picture, ImageContent)
+            assert Image.open(io.BytesIO(base64.b64decode(picture.data))).size == (100, 50)
+            assert isinstance(about, TextContent)
+            assert about.text.startswith(f"{uris[0]}: image/png, {len(out.getvalue())} bytes, scaled to ")
+            assert isinstance(failed, TextContent)
+            assert failed.text.startswith(f"{uris[1]}: invalid_answer: ")
+            outcomes, _ = await load(client, arguments)
+            [content] = outcomes[0]["contents"]
+            assert content["scaled"].endswith(" bytes as image/png")
+            assert content["blob"] == picture.data
+            small = await client.call_tool("load_resources", {**direct(uris[0]), "pictureSide": 400})
+            plain = await client.call_tool("load_resources", direct(uris[0]))
+            assert small.content == plain.content
+            monkeypatch.setattr(scaler, "_is_installed", lambda: False)
+            [block] = (await client.call_tool("load_resources", {**direct(uris[0]), "pictureSide": 100})).content
+            assert isinstance(block, TextContent)
+            assert "left out: scaling it needs the extra 'documents' (" in block.text
 
 
 async def test_a_resource_of_several_contents(service: Callable[..., Any], sources: list[dict[str, Any]]) -> None:

@@ -7,18 +7,19 @@ from typing import Annotated, Any, Literal
 import mcp_types as types
 from pydantic import Field, model_validator
 
-from bbfs.model.errors import BbfsError
+from bbfs.model.errors import BbfsError, NotSupported
 from bbfs.model.values import Part
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
 from bbfs.server.answers import AnsweredArguments, one_line, problem
-from bbfs.server.contents import Budget, ContentItem, identity, is_perceived, item_of
+from bbfs.server.contents import Budget, ContentItem, identity, is_perceived, is_picture, item_of
 from bbfs.server.errors import certain, described
 from bbfs.server.excerpts import HEAD, Excerpt, Wanted, excerpt
 from bbfs.server.excerpts import MOST as MOST_CHARACTERS
 from bbfs.server.kept import KeptResults, is_kept, kept_document
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.sources.documents.pictures.scaler import PictureScaler
 from bbfs.sources.media_types import content_type_of
 
 NAME = "load_resources"
@@ -26,6 +27,8 @@ MOST = 1000
 """Resources of one call."""
 AT_ONCE = 64
 """Of these, how many are loaded at once: their contents are held until they are answered."""
+LONGEST_SIDE = 8192
+"""Pixels of the longest side that a picture may be scaled to."""
 LONGEST_TEMPLATE = 8192
 """Characters. It is read once for each resource, and stands in what is said of each that goes wrong."""
 
@@ -56,6 +59,12 @@ class ResourceArguments(AnsweredArguments):
         default=None, description=f"Lines. Default: what {HEAD} characters hold."
     )
     unit: Literal["lines", "characters"] = Field(default="lines", description="Of offset and limit.")
+    pictureSide: int = Field(  # noqa: N815
+        default=0,
+        ge=0,
+        le=LONGEST_SIDE,
+        description="Scale pictures down to such a side; 1568 suits models.",
+    )
 
     @property
     def wanted(self) -> Wanted:
@@ -78,7 +87,8 @@ class ResourceArguments(AnsweredArguments):
 class _Shown:
     """What an answer has of one content: a part of a text, or the whole of it (item), or neither.
 
-    kept: the URI under which the result of a tool can be read on. left_out: why there is neither.
+    kept: the URI under which the result of a tool can be read on. scaled: what a picture with fewer pixels has become.
+    left_out: why there is neither.
     """
 
     uri: str
@@ -87,6 +97,7 @@ class _Shown:
     part: Excerpt | None = None
     item: ContentItem | None = None
     kept: str | None = None
+    scaled: str = ""
     left_out: str = ""
 
 
@@ -107,11 +118,12 @@ class Resources:
         self._manager = manager
         self._kept = kept
         self._most_bytes = most_bytes
+        self._scaler = PictureScaler()
 
     async def load(self, given: ResourceArguments) -> types.CallToolResult:
         """Return the result, with an error for each resource that failed. The call fails if all resources failed."""
         found: list[_Outcome] = []
-        room = _Room(given, self._kept, self._most_bytes)
+        room = _Room(given, self._kept, self._most_bytes, self._scaler)
         for start in range(0, len(given.templateResources or given.directUris or ()), AT_ONCE):
             for each in await self._loaded(given, slice(start, start + AT_ONCE)):
                 found.append(await self._outcome(each, room))
@@ -150,7 +162,8 @@ class Resources:
 class _Room:
     """What one answer may still have: bytes, and characters of texts."""
 
-    def __init__(self, given: ResourceArguments, kept: KeptResults, most_bytes: int) -> None:
+    def __init__(self, given: ResourceArguments, kept: KeptResults, most_bytes: int, scaler: PictureScaler) -> None:
+        self._scaler = scaler
         self._given = given
         self._kept = kept
         self._budget = Budget(most_bytes)
@@ -159,13 +172,16 @@ class _Room:
     async def shown(self, loaded: LoadedResource, base_prefix: str, *, keep: bool) -> list[_Shown]:
         """Return what the answer has of each content of a resource. keep: a longer text. Raise BbfsError."""
         if self._given.format == "json" and self._given.wanted == Wanted():  # either all contents, or an error
-            self._budget.take(sum(part.content.size for part in loaded.parts))
+            left = [part for part in loaded.parts if not self._is_scaled(identity(loaded, part, base_prefix)[1])]
+            self._budget.take(sum(part.content.size for part in left))
         return [await self._one(loaded, part, base_prefix, keep) for part in loaded.parts]
 
     async def _one(self, loaded: LoadedResource, part: Part, base_prefix: str, keep: bool) -> _Shown:
         uri, mime_type = identity(loaded, part, base_prefix)
         content, is_json = part.content, self._given.format == "json"
         shown = _Shown(uri, mime_type, content.size)
+        if self._is_scaled(mime_type):
+            return await self._picture(shown, loaded, part, base_prefix)
         if is_json and self._given.wanted == Wanted():
             return replace(shown, item=await item_of(loaded, part, base_prefix))
         if content_type_of(mime_type) != "binary":
@@ -182,6 +198,27 @@ class _Room:
         self._budget.take(content.size)
         return replace(shown, item=await item_of(loaded, part, base_prefix))
 
+    def _is_scaled(self, mime_type: str | None) -> bool:
+        """Return whether the call asks for a picture in fewer pixels. A drawing in SVG is a text."""
+        return self._given.pictureSide > 0 and is_picture(mime_type) and content_type_of(mime_type) == "binary"
+
+    async def _picture(self, shown: _Shown, loaded: LoadedResource, part: Part, base_prefix: str) -> _Shown:
+        """Return a picture as the call asks for it, or why it cannot be scaled. Raise BbfsError."""
+        try:
+            made = await self._scaler.scaled(part.content, self._given.pictureSide, what=shown.uri)
+        except NotSupported as error:
+            return replace(shown, left_out=f"left out: {error}")
+        if made is None:
+            self._budget.take(part.content.size)
+            return replace(shown, item=await item_of(loaded, part, base_prefix))
+        data, mime_type = made
+        self._budget.take(len(data))
+        return replace(
+            shown,
+            item=ContentItem(shown.uri, mime_type, data, None),
+            scaled=f"scaled to {len(data)} bytes as {mime_type}",
+        )
+
 
 def _document(outcome: _Outcome) -> dict[str, Any]:
     """Return an item of the structured content."""
@@ -193,6 +230,7 @@ def _document(outcome: _Outcome) -> dict[str, Any]:
         facts |= {"uri": each.uri} if each.uri != outcome.uri else {}
         facts |= {"mimeType": each.mime_type} if each.mime_type is not None else {}
         facts |= {"kept": each.kept} if each.kept is not None else {}
+        facts |= {"scaled": each.scaled} if each.scaled else {}
         if each.part is not None:
             facts |= {"text": each.part.text, "part": str(each.part)}
         elif each.item is not None:
@@ -211,8 +249,8 @@ def _blocks(outcome: _Outcome) -> Iterator[types.ContentBlock]:
     for each in outcome.shown:
         part = str(each.part) if each.part is not None and not each.part.is_whole else ""
         kept = f"kept for later calls as {each.kept}" if each.kept is not None else ""
-        facts = (one_line(each.mime_type) or "no MIME type", f"{each.size} bytes", version, part, kept, each.left_out)
-        yield types.TextContent(text=f"{each.uri}: {', '.join(fact for fact in facts if fact)}")
+        facts = (one_line(each.mime_type) or "no MIME type", f"{each.size} bytes", version, part, kept, each.scaled)
+        yield types.TextContent(text=f"{each.uri}: {', '.join(fact for fact in (*facts, each.left_out) if fact)}")
         if each.part is not None:
             yield types.TextContent(text=each.part.text)
         elif each.item is not None:

@@ -23,6 +23,7 @@ JOBS = {
     "document": ("bbfs.sources.documents.markdown", "job"),
     "html_markdown": ("bbfs.sources.documents.html_markdown", "job"),
     "notion": ("bbfs.sources.notion.markdown", "job"),
+    "picture": ("bbfs.sources.documents.pictures.scaling", "job"),
     "yaml": ("bbfs.sources.api.yaml_document", "job"),
 }
 """The module and function of each job: `job(data, options) -> bytes`, which raises TooLarge and ProtocolViolation."""
