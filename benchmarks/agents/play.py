@@ -5,14 +5,13 @@ agent is scripted: for each way a fixed policy, which knows the words of the que
 question is answered when the text of the answer is in something that the agent was given; it gives up after 20 calls.
 Characters are those that a host puts before its model: all of a result, a command's output up to 30 000. The opening
 (descriptions of tools, instructions, the first look at each source) is counted once a way. bbfs has indexed the sources
-before; how long that took is said. With `--agent COMMAND` a model plays instead of the script, see `Model`.
+before; how long that took is said. With `--agent COMMAND` a program plays instead of the script, see `model.py`.
 
     python benchmarks/agents/play.py [--ways NAME,…] [--agent COMMAND] [--transcripts DIR] [--write FILE] [--guard]
 """
 
 import argparse
 import json
-import shlex
 import signal
 import statistics
 import subprocess
@@ -23,15 +22,14 @@ import tomllib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import trio
 from company import HERE, Company, Fact, facts, opened
 from harness import Mount, State, config_text
+from model import CALLS, Game, Model
 from ways import Commands, Served, Servers, Shell, Way, connected, words_of
 
-CALLS = 20
 INDEXED_WITHIN = 600.0
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 GOALS = HERE / "goals.toml"
@@ -66,65 +64,37 @@ class Played:
         return statistics.mean(answer.characters for answer in self.answers)
 
 
-class Model:
-    """A program that plays in the script's place, once a question: `--agent COMMAND`.
-
-    It gets a line of JSON, `{"question", "opening", "tools": [{"name", "description", "schema"}]}`, and writes a line
-    for each call, `{"call": NAME, "arguments": {…}}`, which is answered by `{"result": TEXT}`. It ends with `{"answer":
-    TEXT}`.
-    """
-
-    def __init__(self, command: str) -> None:
-        self._command = shlex.split(command)
-
-    async def play(self, way: Way, question: str) -> AsyncGenerator[str]:
-        started = partial(trio.run_process, self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        async with trio.open_nursery() as nursery:
-            process: trio.Process = await nursery.start(started)
-            assert process.stdin is not None
-            assert process.stdout is not None
-            tools = [tool._asdict() for tool in way.tools]
-            message: dict[str, object] = {"question": question, "opening": way.opening, "tools": tools}
-            unread = b""
-            while True:
-                await process.stdin.send_all(json.dumps(message).encode() + b"\n")
-                while b"\n" not in unread:
-                    piece = await process.stdout.receive_some()
-                    if not piece:
-                        raise SystemExit("the agent ended before its answer")
-                    unread += piece
-                line, _, unread = unread.partition(b"\n")
-                said = json.loads(line)
-                if "answer" in said:
-                    yield said["answer"]
-                    break
-                result = await way.call(said["call"], said.get("arguments") or {})
-                yield result
-                message = {"result": result}
-            process.terminate()
-
-
 async def ask(way: Way, fact: Fact, agent: Model | None, transcript: Path | None) -> Answer:
     """Let the agent look for a fact. A model has answered when it says so, the script when it was given the answer."""
     began = time.perf_counter()
-    found = False
-    read: list[str] = []
-    reading = way.policy(words_of(fact.question)) if agent is None else agent.play(way, fact.question)
-    async with aclosing(reading):
-        async for text in reading:
-            read.append(text)
-            found = fact.answer.casefold() in text.casefold()
-            if (found and agent is None) or len(read) >= CALLS:
-                break
+    game = await (scripted(way, fact) if agent is None else agent.play(way, fact.question))
     seconds = time.perf_counter() - began
+    told = game.answer or ""
+    found = fact.answer.casefold() in told.casefold()
+    if game.failure:
+        print(f"{way.name}: {fact.question} {game.failure}", file=sys.stderr)
     if transcript is not None:
-        write(transcript, fact, read, found)
-    return Answer(fact.source, fact.question, found, len(read), sum(map(len, read)), seconds)
+        said = [] if agent is None else [game.failure or told]
+        write(transcript, fact, [*game.read, *said], found)
+    return Answer(fact.source, fact.question, found, len(game.read), sum(map(len, game.read)), seconds)
+
+
+async def scripted(way: Way, fact: Fact) -> Game:
+    """Play a policy until it was given the answer."""
+    game = Game()
+    async with aclosing(way.policy(words_of(fact.question))) as reading:
+        async for text in reading:
+            game.read.append(text)
+            if fact.answer.casefold() in text.casefold():
+                game.answer = text
+            if game.answer is not None or len(game.read) >= CALLS:
+                break
+    return game
 
 
 def write(transcript: Path, fact: Fact, read: Sequence[str], found: bool) -> None:
     transcript.parent.mkdir(parents=True, exist_ok=True)
-    heading = f"{fact.question}\nanswer: {fact.answer}\nfound: {found} after {len(read)} calls\n"
+    heading = f"{fact.question}\nanswer: {fact.answer}\nfound: {found}\n"
     texts = (f"\n----- {number} -----\n{text}\n" for number, text in enumerate(read, 1))
     transcript.write_text(heading + "".join(texts))
 

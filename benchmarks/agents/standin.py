@@ -1,0 +1,57 @@
+"""An agent without a model, to try the protocol of `model.py` by: `--agent "python benchmarks/agents/standin.py"`.
+
+It looks for the question's words by the first tool that searches, reads what that names, and answers with all that it
+was given. A program with a model has its place: it reads the same lines, and writes the same lines.
+"""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+READ = 3
+"""Things of a search that are read."""
+URI = re.compile(r"^\d+\. (\S+)", re.MULTILINE)
+FILE = re.compile(r"^\./([^:\n]+)", re.MULTILINE)
+
+
+def asked(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a line, and return the next."""
+    print(json.dumps(message), flush=True)
+    return json.loads(sys.stdin.readline())
+
+
+def given(answer: Mapping[str, Any]) -> str:
+    """Return what a call has given: an error is something to read as well."""
+    return str(answer.get("result", answer.get("error")))
+
+
+def call(name: str, **arguments: Any) -> str:
+    return given(asked({"call": name, "arguments": arguments}))
+
+
+def read(question: str, tools: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return what the tools have given."""
+    words = [word for word in re.findall(r"[\w-]+", question) if len(word) > 3]
+    if "search_resources" in tools:
+        found = call("search_resources", query=" ".join(words))
+        return [found, *(call("load_resources", directUris=[uri]) for uri in URI.findall(found)[:READ])]
+    if "shell" in tools:
+        pattern = "|".join(map(re.escape, words))
+        found = call("shell", command=f"bbfs search {shlex.join(words)} || grep -rliE {shlex.quote(pattern)} . | head")
+        paths = FILE.findall(found)[:READ]
+        return [found, *(call("shell", command=f"head -c 8000 {shlex.quote(path)}") for path in paths)]
+    first = next((name for name, schema in tools.items() if "query" in schema.get("properties", {})), None)
+    return [] if first is None else [call(first, query=" ".join(words))]
+
+
+def main() -> None:
+    message = json.loads(sys.stdin.readline())
+    tools = {tool["name"]: tool["schema"] for tool in message["tools"]}
+    print(json.dumps({"answer": "\n".join(read(message["question"], tools))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
