@@ -59,10 +59,13 @@ class Broken(Exception):
 class Model:
     """A program that plays."""
 
-    def __init__(self, command: str, calls: int = CALLS, within: float = WITHIN) -> None:
+    def __init__(
+        self, command: str, calls: int = CALLS, within: float = WITHIN, longest_line: int = LONGEST_LINE
+    ) -> None:
         self._command = shlex.split(command)
         self._calls = calls
         self._within = within
+        self._longest_line = longest_line
 
     async def play(self, way: Reach, question: str) -> Game:
         """Let the program look for the answer. Raise SystemExit if it cannot be started."""
@@ -72,7 +75,7 @@ class Model:
         with trio.move_on_after(self._within) as bound:
             async with self._started() as process:
                 try:
-                    await self._played(_Lines(process), way, first, game)
+                    await self._played(_Lines(process, self._longest_line), way, first, game)
                 except Broken as error:
                     game.failure = str(error)
         if bound.cancelled_caught:
@@ -122,9 +125,10 @@ async def _called(way: Reach, said: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Lines:
-    """The lines of JSON to a program and back."""
+    """The lines of JSON to a program and back. longest: bytes of a line of it."""
 
-    def __init__(self, process: trio.Process) -> None:
+    def __init__(self, process: trio.Process, longest: int) -> None:
+        self._longest = longest
         self._process = process
         self._unread = b""
 
@@ -139,8 +143,8 @@ class _Lines:
         while b"\n" not in self._unread:
             piece = await self._process.stdout.receive_some()
             self._unread += piece
-            if not piece or len(self._unread) > LONGEST_LINE:
-                raise Broken("it ended before its answer" if not piece else f"a line of over {LONGEST_LINE} bytes")
+            if not piece or len(self._unread) > self._longest:
+                raise Broken("it ended before its answer" if not piece else f"a line of over {self._longest} bytes")
         line, _, self._unread = self._unread.partition(b"\n")
         try:
             said = json.loads(line)

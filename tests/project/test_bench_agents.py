@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import trio
-from agents import model
 from agents.model import Game, Model
 from repository import ROOT
 
@@ -36,7 +35,7 @@ class Library:
 async def played(program: str, *, calls: int = 20, within: float = BOUND) -> Game:
     command = program if program == STAND_IN else shlex.join(["sh", "-c", program])
     with trio.fail_after(2 * BOUND):
-        return await Model(command, calls, within).play(Library(), "Who is the harbour master?")
+        return await Model(command, calls, within, longest_line=1000).play(Library(), "Who is the harbour master?")
 
 
 async def test_the_stand_in_searches_reads_and_answers() -> None:
@@ -64,10 +63,7 @@ ENDLESS = 'while read line; do echo \'{"call": "load_resources"}\'; done'
         ("cat /dev/zero", "a line of over 1000 bytes"),
     ],
 )
-async def test_a_program_that_breaks_the_protocol_has_not_answered(
-    program: str, failure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model, "LONGEST_LINE", 1000)
+async def test_a_program_that_breaks_the_protocol_has_not_answered(program: str, failure: str) -> None:
     game = await played(program, calls=2)
     assert (game.answer, game.failure) == (None, failure)
 

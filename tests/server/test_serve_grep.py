@@ -15,8 +15,8 @@ from bbfs.model.errors import Unreachable
 from bbfs.resources.commands import matching
 from bbfs.server.kept import KeptResults
 from bbfs.server.service import MAX_RESULT
-from bbfs.server.tools import Tools, grep_resources
-from bbfs.server.tools.grep_resources import MOST, SHOWN
+from bbfs.server.tools import Tools
+from bbfs.server.tools.grep_resources import MOST, SHOWN, GrepArguments, Greps
 
 KB = {
     "name": "kb",
@@ -78,9 +78,7 @@ async def test_an_answer_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.M
         assert "there may be more than 200 matching lines" in found["problems"]
 
 
-async def test_all_sources_are_read_by_turns_and_those_that_were_not_are_named(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_sources_are_read_by_turns_and_those_that_were_not_are_named(nursery: trio.Nursery) -> None:
     many = FlatSource(data_source("mcp-server+many"), contents={f"x://{n}": b"a word\n" * 30 for n in range(9)})
     few = FlatSource(data_source("mcp-server+few"), contents={"x://1": b"a word\nno\na word\n"})
     down = FlatSource(data_source("mcp-server+down"), down=Unreachable("is away"))
@@ -104,8 +102,8 @@ async def test_all_sources_are_read_by_turns_and_those_that_were_not_are_named(
             slow.hold("x://1")
             slow.contents["x://1"] = b"another word\n"
             slow.announce("x://1")
-            monkeypatch.setattr(grep_resources, "WITHIN", 0.2)
-            result = await tools.call("grep_resources", {"pattern": "another", "format": "json"})
+            greps = Greps(world.manager, KeptResults(), within=0.2)
+            result = await greps.grep(GrepArguments(pattern="another", format="json"))
             assert result.structured_content is not None
             assert "slow" in result.structured_content["problems"][-1].rpartition(": ")[2].split(", ")
 

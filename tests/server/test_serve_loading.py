@@ -164,7 +164,7 @@ async def test_a_picture_is_scaled_if_a_call_asks_for_it(
             small = await client.call_tool("load_resources", {**direct(uris[0]), "pictureSide": 400})
             plain = await client.call_tool("load_resources", direct(uris[0]))
             assert small.content == plain.content
-            monkeypatch.setattr(scaler, "_is_installed", lambda: False)
+            monkeypatch.setattr(scaler, "find_spec", lambda _name: None)
             [block] = (await client.call_tool("load_resources", {**direct(uris[0]), "pictureSide": 100})).content
             assert isinstance(block, TextContent)
             assert "left out: scaling it needs the extra 'documents' (" in block.text

@@ -52,9 +52,10 @@ class GrepArguments(AnsweredArguments):
 
 
 class Greps:
-    """Answers `grep_resources`."""
+    """Answers `grep_resources`. within: seconds for a call that names no data source."""
 
-    def __init__(self, manager: ResourceManager, kept: KeptResults) -> None:
+    def __init__(self, manager: ResourceManager, kept: KeptResults, within: float = WITHIN) -> None:
+        self._within = within
         self._manager = manager
         self._kept = kept
 
@@ -91,7 +92,7 @@ class Greps:
         return await asked(self._manager, Match(path, *options))
 
     async def _everywhere(self, request: Match) -> list[Matched | Problem]:
-        """Return what matches in all sources, and what was not read within `WITHIN` seconds. Raise BbfsError.
+        """Return what matches in all sources, and what was not read in time. Raise BbfsError.
 
         A pattern that grep refuses is an error of the call; all other errors are those of a source.
         """
@@ -109,7 +110,7 @@ class Greps:
                     heard[data.id].append(Problem(str(error)))
                 unread.discard(data.id)
 
-        with trio.move_on_after(WITHIN):
+        with trio.move_on_after(self._within):
             async with trio.open_nursery() as nursery:
                 for data in sources:
                     nursery.start_soon(read, data)
@@ -122,7 +123,7 @@ class Greps:
         told = [Problem(more)] if is_cut or more in (text for _, text in said) else []
         told += [Problem(f"{name}: {text}") for name, text in said if text != more]
         if unread:
-            told.append(Problem(f"not read to the end within {WITHIN:g} s: {', '.join(sorted(unread))}"))
+            told.append(Problem(f"not read to the end within {self._within:g} s: {', '.join(sorted(unread))}"))
         return [*shown, *told]
 
 

@@ -1,6 +1,5 @@
 """Pictures in fewer pixels, as models take them, by worker processes of their own."""
 
-from functools import cache
 from importlib.util import find_spec
 
 from bbfs.model.errors import NotSupported, TooLarge
@@ -18,16 +17,11 @@ _JPEG, _PNG = b"\xff\xd8", b"\x89PNG"
 _AT_ONCE = 1
 
 
-@cache
-def _is_installed() -> bool:
-    return find_spec("PIL") is not None
-
-
 class PictureScaler:
-    """Scales pictures down. One is decoded at a time, in a process with limits."""
+    """Scales pictures down. One is decoded at a time, in a process with limits. memory: as `MEMORY`."""
 
-    def __init__(self) -> None:
-        self._workers = WorkerPool(_AT_ONCE, MEMORY)
+    def __init__(self, memory: int = MEMORY) -> None:
+        self._workers = WorkerPool(_AT_ONCE, memory)
 
     async def scaled(self, content: Content, side: int, *, what: str) -> tuple[bytes, str] | None:
         """Return a picture whose longest side has at most `side` pixels, and its MIME type; None if it has already.
@@ -35,7 +29,7 @@ class PictureScaler:
         what: begins the texts of errors. Raise NotSupported where the extra is not installed, TooLarge,
         ProtocolViolation, and what a read raises.
         """
-        if not _is_installed():
+        if find_spec("PIL") is None:
             raise NotSupported(f"scaling it {needs('documents')}")
         if content.size > LARGEST:
             raise TooLarge(f"{what}: a picture of more than {LARGEST} bytes is not scaled")
