@@ -224,11 +224,16 @@ def _is_named(name: str, said: str) -> bool:
     return f"/{name}: " in said or f"/{name} -> " in said
 
 
-def _during(name: str, applied: Applied, states: Sequence[State]) -> list[State]:
-    """Return the states that a file had while a command ran."""
+def _had(name: str, applied: Applied, states: Sequence[State]) -> list[State]:
+    """Return the states that a file had while a command ran, and those that an earlier one had stored.
+
+    A command that was killed may have stored a change that is still in the scratch. The next one tells so by the
+    journal of the scratch, and drops the change, whatever a stranger has made of the file meanwhile.
+    """
     of_name = [state for state in states if state.name == name]
     earlier = [state for state in of_name if state.at < applied.began]
-    return earlier[-1:] + [state for state in of_name if applied.began <= state.at <= applied.ended + _MOMENT]
+    stored = [state for state in earlier if state.by == "mount"]
+    return stored + earlier[-1:] + [state for state in of_name if applied.began <= state.at <= applied.ended + _MOMENT]
 
 
 def _settled(applied: Applied, states: Sequence[State]) -> Iterator[str]:
@@ -239,12 +244,12 @@ def _settled(applied: Applied, states: Sequence[State]) -> Iterator[str]:
             yield f"{applied}: it has changed {state.name} at the source, to {state.records}"
     for name, records in applied.before.items():
         if name not in applied.after:
-            during = [state.records for state in _during(name, applied, states)] or [None]
+            had = [state.records for state in _had(name, applied, states)] or [None]
             # A removal counts as long as the source has the name: it may have taken it, and say so later.
             is_late = records is None and any(
                 state.name == name and state.records is None and state.at > applied.began for state in states
             )
-            if not is_discarded and records not in during and not is_late:
+            if not is_discarded and records not in had and not is_late:
                 yield f"{applied}: {name} has left the scratch with {records}, and the source has not had it"
         elif applied.after[name] != records:
             yield f"{applied}: {name} was {records} in the scratch, and is {applied.after[name]}"
@@ -285,12 +290,19 @@ def _overwritten(history: History, began: float, until: float) -> Iterator[str]:
             if before.by == "mount" or after.by != "mount" or not began <= after.at <= until:
                 continue
             since = hidden.get(name, float("inf"))
-            based_on = next((state.records for state in reversed(states) if state.at <= since), None)
-            if before.at > since and not (before.records is None and based_on is None):  # it makes what is not there
+            makes = before.records is None and _was_absent(states, since)  # what is not there, by what the scratch knew
+            if before.at > since and not makes:
                 yield (
                     f"{name}: at {after.at:.3f} apply replaced the state of {before.at:.3f} by the stranger, "
                     f"{(before.records or ('nothing',))[-2:]}, by {(after.records or ('nothing',))[-2:]}"
                 )
+
+
+def _was_absent(states: Sequence[State], at: float) -> bool:
+    """Return whether a listing that may be shown then lacks a file. states: of this file."""
+    earlier = [state for state in states if state.at <= at]
+    shown = earlier[-1:] + [state for state, after in itertools.pairwise(earlier) if after.at > at - _SHOWN]
+    return not shown or any(state.records is None for state in shown)
 
 
 def _hidden_since(events: Sequence[Event]) -> dict[str, float]:
