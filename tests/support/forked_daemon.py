@@ -27,14 +27,18 @@ from typing import Any
 MESSAGE = 1 << 20
 """Bytes of a message at most."""
 IMPORTED = {
-    "daemon": ("bbfs.cli", "bbfs.fuse.daemon", "bbfs.sources.filesystem", "bbfs.sources.mcp.handler"),
+    "daemon": (
+        "anyio._backends._trio", "bbfs.config.toml", "bbfs.fuse.daemon", "bbfs.sources.database.handler",
+        "bbfs.sources.filesystem.handler", "bbfs.sources.mcp.handler", "bbfs.sources.memory.handler",
+        "bbfs.sources.storage.handler", "encodings.utf_8_sig",
+    ),
     "server": (
-        "bbfs.cli", "bbfs.knowledge.importing", "bbfs.knowledge.server.run", "bbfs.resources.open",
-        "bbfs.server.service", "bbfs.serving.http", "bbfs.sources.filesystem", "bbfs.sources.mcp.handler",
+        "bbfs.config.toml", "bbfs.knowledge.importing", "bbfs.knowledge.server.run", "bbfs.resources.open",
+        "bbfs.server.run", "bbfs.serving.http", "bbfs.sources.filesystem.handler", "bbfs.sources.mcp.handler",
         "mcp.server.sse", "mcp.server.stdio", "mcp.server.subscriptions", "uvicorn",
     ),
 }  # fmt: skip
-"""The modules that most of a kind need. The rest is imported when it is needed."""
+"""The modules that most of a kind need, beside all commands. The rest is imported when it is needed."""
 STAND_IN = Path(__file__).with_name("stand_in.py")
 START_TIMEOUT = 60.0
 """Seconds until the process that forks has imported everything and has forked."""
@@ -288,7 +292,8 @@ class _End:
 def _main(kind: str, *ends: str) -> None:
     end = _End()
     atexit.register(end)
-    for module in IMPORTED[kind]:
+    cli = importlib.import_module("bbfs.cli")
+    for module in (*IMPORTED[kind], *(f"{cli.__name__}.{name}" for name in cli.COMMANDS.values())):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()

@@ -98,15 +98,14 @@ class State:
     def processes(self) -> list[str]:
         """The processes that live in this home: what a daemon started, whatever became of their parents."""
         found: list[str] = []
-        wanted, mark = f"HOME={self.home}".encode(), mark_of(self.home)
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
+        wanted, mark = f"HOME={self.home}".encode(), f"{mark_of(self.home)}\n".encode()
+        for number in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().replace(bytes(1), b" ").decode()  # none when it has ended
-                is_forked = words and (entry / "comm").read_text() == f"{mark}\n"
-                if is_forked or wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(f"{entry.name}: {words}")
+                entry = Path("/proc", number)
+                if (entry / "comm").read_bytes() == mark or wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    words = (entry / "cmdline").read_bytes().replace(bytes(1), b" ").decode()
+                    if words:  # none when it has ended
+                        found.append(f"{number}: {words}")
         return found
 
 
@@ -153,6 +152,7 @@ class Mount:
         self.state = state or State()
         self.path = mount_point or Path(tempfile.mkdtemp(prefix="bbfs-mnt-"))
         self._own_path = mount_point is None
+        self._is_destroyed = False
         self._below = mountpoint.mount_at(str(self.path))
         self._log = Path(tempfile.mkstemp(prefix="log-", dir=self.state.home)[1])
         self.config = config = self._log.with_suffix(".toml")
@@ -262,10 +262,11 @@ class Mount:
             problems.append(str(error))
         if self.mounted:
             problems.append("the mount is still there")
-        problems += [f"left behind: process {process}" for process in self._leftovers()]
+        left = self._leftovers()
+        problems += [f"left behind: process {process}" for process in left]
         problems += [f"unexpected in the log: {line}" for line in unexpected_lines(self.log(), self.expected)]
         log = self.log()
-        self.destroy()
+        self._destroy(left)
         if problems:
             raise AssertionError("\n".join([*problems, "--- the whole log:", log]))
 
@@ -278,6 +279,12 @@ class Mount:
 
     def destroy(self) -> None:
         """End everything by force. The last resort of a test that failed; no-op after a clean end."""
+        if not self._is_destroyed:
+            self._destroy(self.state.processes())
+
+    def _destroy(self, left: Iterable[str]) -> None:
+        """End everything by force. left: processes of the daemon, as the state names them."""
+        self._is_destroyed = True
         if self.process.poll() is None:
             self.process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -285,7 +292,7 @@ class Mount:
         if self.mounted:
             command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
             subprocess.run([*command, str(self.path)], check=False, timeout=10, stdin=subprocess.DEVNULL)
-        for process in self.state.processes():
+        for process in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(process.partition(":")[0]), signal.SIGKILL)
         if self._own_path and not self.mounted:
