@@ -103,6 +103,9 @@ class MountTable(ConfigTable):
     """Record each change by a program: in this file, on standard output (`-`), or in the `journal`."""
     audit_reads: bool = False
     """Record each open of a file and each listing as well."""
+    inotify: bool | None = None
+    """Tell programs that [watch the mount](operations.md#programs-that-watch-the-mount) what sources change. Otherwise
+    only where something in the mount can be written."""
 
 
 class CacheTable(ConfigTable):

@@ -28,6 +28,7 @@ class MountOptions:
     agents: the file that describes the sources is at the root as `AGENTS.md` too. metrics: host and port at which the
     daemon answers with its metrics. read_only: the kernel refuses every write, whatever the sources grant. audit: where
     the record of changes goes: a path, `-` for standard output, or `journal`. audit_reads: reads are recorded, too.
+    inotify: programs that watch the mount get events of what sources change. None: where the kernel mount can write.
     """
 
     uid: int | None = None
@@ -39,6 +40,7 @@ class MountOptions:
     read_only: bool = False
     audit: str | None = None
     audit_reads: bool = False
+    inotify: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

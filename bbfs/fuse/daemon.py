@@ -12,9 +12,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from copy import copy
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -23,7 +23,7 @@ import pyfuse3
 import trio
 
 from bbfs.config import Config
-from bbfs.fuse import mounting, mountpoint, notifications, request_queue
+from bbfs.fuse import mount_options, mounting, mountpoint, notifications, request_queue
 from bbfs.fuse.adapter import Operations
 from bbfs.fuse.audit.trail import Trail, trail
 from bbfs.fuse.backings.attributes import Ownership
@@ -43,12 +43,12 @@ from bbfs.fuse.status.files import State, StatusHandler
 from bbfs.fuse.status.whole import state_of
 from bbfs.fuse.tracing.setting import traces
 from bbfs.fuse.waiting_programs import Interrupts
+from bbfs.fuse.watchers.setting import Watchers, why_off
 from bbfs.model.values import DataSource
 from bbfs.resources.live import LiveSources
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
 from bbfs.serving.signals import ENDING, Terminal, ending
-from bbfs.sources import CanWrite, Handler
 from bbfs.sources.content.fd import allow_many
 from bbfs.sources.filesystem.handler import FilesystemHandler
 from bbfs.vfs.about import AboutHandler
@@ -82,21 +82,6 @@ KEPT_FREE, OWN_PAGES = 4 << 20, 4 << 20
 """Bytes at the end of the heap that are kept when they become free, and of the smallest object with pages of its own
 (mallopt(3)). By itself the C library gives the buffers of each large read back to the kernel, and the next read gets
 new pages, one fault and 4 KiB of zeros after the other: half of the processor time of such a read."""
-
-
-def options(config: Config, handlers: Iterable[Handler] = ()) -> set[str]:
-    """Return the mount options (S28): read-only unless a source can write, and the configuration grants it."""
-    writes = any(each.source.grants_write and isinstance(each, CanWrite) for each in handlers)
-    access = "rw" if writes else "ro"
-    chosen = {"fsname=bbfs", "subtype=bbfs", "default_permissions", "nosuid", "nodev", "noexec", access}
-    if config.mount.allow_other:
-        chosen.add("allow_other")
-    return chosen
-
-
-def _without_writes(config: Config) -> Config:
-    sources = [replace(each, capabilities=replace(each.capabilities, write=False)) for each in config.sources]
-    return replace(config, sources=tuple(sources))
 
 
 def mount(
@@ -151,10 +136,11 @@ def _mount(
     service = ServiceManager(os.environ)
     allow_many()
     if config.mount.read_only:
-        config = _without_writes(config)
+        config = mount_options.without_writes(config)
     composition = compose(config, path if place.device is None else None, lasting=True)
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
-    chosen, target = options(config, composition.handlers), place.target
+    off = why_off(config, composition.handlers, is_lower=scratch is not None, is_passed=place.device is not None)
+    chosen, target = mount_options.options(config, composition.handlers, has_events=off is None), place.target
     if handed is not None and handed.prepare(chosen, is_able=scratch is None and not background):
         adapter.handed_over, adapter.device = path, handed.device
         target = f"/dev/fd/{handed.device}"
@@ -178,7 +164,7 @@ def _mount(
         if handed is not None:
             handed.greet(adapter.device, partial(_greeted, adapter))
         with trail(config.mount) as records:
-            of_start = told, early, scratch, reread, hang_ups, records, handed
+            of_start = told, early, scratch, reread, hang_ups, records, handed, Watchers(config, path, off)
             trio.run(_serve, config, composition, path, adapter, service, *of_start)
         if handed is not None and handed.is_wanted:
             handed.start_next()
@@ -277,7 +263,7 @@ class _Adapter:
 
     def become(self, operations: Operations) -> None:
         """Pass every request to `operations` from now on, without a detour."""
-        for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys() - vars(self).keys():
+        for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys() - {"enable_acl"}:
             if not name.startswith("_"):
                 setattr(self, name, getattr(operations, name))
 
@@ -326,27 +312,29 @@ async def _serve(
     terminal: Terminal | None,
     records: Trail | None,
     handed: Handover | None,
+    watchers: Watchers,
 ) -> None:
     places, is_lower, others = (store_path(), index_path()), scratch is not None, config.mount.allow_other
     opened = resource_manager(config, composition, *places, is_lower=is_lower, has_other_users=others)
     async with ending("unmounting", _ENDING_MOUNTS) as ended, traces() as tracing, opened as manager:
         interrupts, left_out = Interrupts() if tracing is None else tracing.interrupts, dict(config.left_out)
-        state = state_of(manager, left_out, interrupts, lambda inode: files.names.path(inode))
+        state = state_of(manager, left_out, interrupts, lambda inode: files.names.path(inode), watchers.state)
         await _add_views(manager, config, state, left_out)
         (notifier := Notifier(adapter.device)).start()
         queue = Notifications(notifier.send)
         files = FileSystem(manager, queue.invalidate, queue.invalidate_below, notifications.expire)
         shown = Shown() if scratch is None else Shown(scratch)
         auditor = None if records is None else import_module(_AUDITOR).Auditor(records, manager)
-        operations = _operations(files, _ownership(config, is_lower=is_lower), interrupts, shown, auditor)
+        owner = _ownership(config, is_lower=is_lower)
+        operations = _operations(files, owner, interrupts, shown, auditor)
         adapter.become(operations if tracing is None else tracing.begin(operations, manager, files.names.path))
+        watchers.follow(manager, files, owner, copy(adapter), adapter.become)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop, ended, early, nursery.cancel_scope)
-            nursery.start_soon(interrupts.run)
             nursery.start_soon(queue.run, files.held_below, files.locks)
-            nursery.start_soon(files.passed.vouch)
-            nursery.start_soon(manager.keep_flushing)
             nursery.start_soon(Neighbours(manager.changes, path).run)
+            for lasting in (interrupts.run, files.passed.vouch, watchers.run, manager.keep_flushing):
+                nursery.start_soon(lasting)
             nursery.start_soon(_report, manager, service)
             await _measure(config, state, nursery)
             live = None if is_lower else _live(manager, composition, config, nursery, files)
@@ -358,10 +346,11 @@ async def _serve(
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
             nursery.start_soon(feed, service, SelfCheck(path))
+        watchers.end()
         if handed is not None and handed.is_wanted:
             handed.keep(files, notifier)
         else:
-            await _end(adapter, files, notifier, service)
+            await _end(adapter, files, notifier, service, watchers)
             log.info("unmounted %s", path)
 
 
@@ -379,7 +368,9 @@ async def _begin_requests(control: Control, files: FileSystem, nursery: trio.Nur
         files.root_attributes[ATTRIBUTE] = os.fsencode(address)
 
 
-async def _end(adapter: _Adapter, files: FileSystem, notifier: Notifier, service: ServiceManager) -> None:
+async def _end(
+    adapter: _Adapter, files: FileSystem, notifier: Notifier, service: ServiceManager, watchers: Watchers
+) -> None:
     """Unmount before the sources close, so that no request comes meanwhile, and keep what only the mount has."""
     service.tell(STOPPING="1", STATUS="unmounting")
     files.open_files.unwatch()
@@ -388,6 +379,7 @@ async def _end(adapter: _Adapter, files: FileSystem, notifier: Notifier, service
     with trio.move_on_after(KEPT_WITHIN):
         await files.drafts.keep_left()
     notifier.reap()
+    await watchers.reap()
 
 
 def _operations(

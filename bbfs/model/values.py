@@ -461,6 +461,7 @@ class ListingProgress:
 
 
 ChangeEvent: TypeAlias = Literal["added", "changed", "removed", "listed", "missed"]
+Finding: TypeAlias = Literal["source", "listing", "load", "doubt", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +473,9 @@ class Change:
     mount's root whose entries or contents differ. A watch reports "added", "changed" and "removed" with one path
     and the bbfs URI. below: so may everything below the paths: of many changes, the directories are told. A handler
     means with it all that is below the directory `uri`. own: this process has made the change at the source.
+    added, removed: those of the paths that a listing has shown to be new or gone, as far as they are known apart.
+    found: whether the source has announced the change, or a listing or a load has found it; `doubt`, where all is asked
+    for again, as something may differ; `nothing`, where the kernel alone has to ask again.
     """
 
     source_id: str
@@ -480,6 +484,9 @@ class Change:
     paths: frozenset[tuple[str, ...]] = frozenset()
     below: bool = False
     own: bool = False
+    added: frozenset[tuple[str, ...]] = frozenset()
+    removed: frozenset[tuple[str, ...]] = frozenset()
+    found: Finding = "source"
 
     def concerns(self, path: tuple[str, ...]) -> bool:
         """Return whether the entry or the content of a path may differ."""

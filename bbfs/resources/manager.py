@@ -344,14 +344,17 @@ class ResourceManager:
         own: bool = False,
     ) -> None:
         """Pass on a change at some paths of a source's catalog. own: this process has made it."""
-        told = paths if isinstance(paths, ChangedPaths) else ChangedPaths(paths)
+        told = paths if isinstance(paths, ChangedPaths) else ChangedPaths(paths, found="source")
         if source.key in self._ahead.sources:
             for path in told:
                 self._ahead.changed(source, path)
                 if told.below:
                     self._ahead.completed(source, path)
-        mounted = frozenset([self.roots.mounted(source, path) for path in told])
-        self.changes.notify(Change(source.data.id, event, uri, mounted, told.below, own))
+        mounted, added, removed = (
+            frozenset([self.roots.mounted(source, path) for path in each]) for each in (told, told.added, told.removed)
+        )
+        change = Change(source.data.id, event, uri, mounted, told.below, own, added, removed, told.found)
+        self.changes.notify(change)
 
     def notify_of(self, source: Source, paths: Iterable[Path]) -> None:
         """Notify the kernel and all others of paths in a catalog that lead elsewhere now."""

@@ -22,12 +22,13 @@ from forked_daemon import ForkedDaemon, mark_of
 from programs import Done, bbfs, children_of
 
 from bbfs.fuse import mountpoint, notifier
+from bbfs.fuse.watchers import toucher
 from bbfs.sources.mcp.transport import leftovers
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0
 LEFTOVER_GRACE = 10.0
-NOTIFIER, LEFTOVERS = (os.fsencode(str(module.__file__)) for module in (notifier, leftovers))
+NOTIFIER, TOUCHER, LEFTOVERS = (os.fsencode(str(module.__file__)) for module in (notifier, toucher, leftovers))
 _QUIET = re.compile(r"(?:[-0-9]+ [:,0-9]+ )?bbfs: (?:debug|info): ")
 
 SourceTable = dict[str, Any]
@@ -208,7 +209,7 @@ class Mount:
         return [
             child
             for child, command in found.items()
-            if command != own and command[3:4] not in ([NOTIFIER], [LEFTOVERS])
+            if command != own and command[3:4] not in ([NOTIFIER], [TOUCHER], [LEFTOVERS])
         ]
 
     def __truediv__(self, name: str) -> Path:

@@ -143,6 +143,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @click.option("--background", is_flag=True, help="Return once mounted; not 0 if that failed.")
 @click.option("--scratch", metavar="DIR", type=DIRECTORY, help="Let programs write; DIR keeps it, no source has it.")
 @click.option("--read-only", is_flag=True, help="Refuse every write, whatever the sources grant.")
+@click.option("--inotify/--no-inotify", default=None, help="Tell programs that watch the mount what sources change.")
 @click.option("--restartable", is_flag=True, help="On SIGUSR2, start bbfs again and keep the mount, if none writes.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the mount.")
 @click.option("--agents", is_flag=True, help="Describe the sources in AGENTS.md at the root, too.")
@@ -169,8 +170,8 @@ def mount(
     Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced. MNT may be /dev/fd/N: the
     descriptor of a mount that another program has made.
     """
-    if scratch is not None and given["read_only"]:
-        raise click.UsageError("--scratch lets programs write, and --read-only does not")
+    if scratch is not None:
+        _refuse_with_scratch(given)
     if background and given["audit"] == "-":
         raise click.UsageError(
             "--audit - is for a mount in the foreground: one in the background has no standard output"
@@ -206,9 +207,18 @@ def mount(
     click.get_current_context().exit(status and 32)
 
 
+def _refuse_with_scratch(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that a scratch does not go with."""
+    if given["read_only"]:
+        raise click.UsageError("--scratch lets programs write, and --read-only does not")
+    if given["inotify"]:
+        raise click.UsageError("--scratch: programs watch the overlay, which passes no event of --inotify on")
+
+
 def _set(config: "Config", given: Mapping[str, Any], cache: int | None) -> "Config":
     """Return a configuration with the settings of the command line: those of the mount, and the memory in bytes."""
-    options = replace(config.mount, **{name: value for name, value in given.items() if value not in (None, False)})
+    flags = [name for name, value in given.items() if value is None or (value is False and name != "inotify")]
+    options = replace(config.mount, **{name: value for name, value in given.items() if name not in flags})
     return replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
 
 

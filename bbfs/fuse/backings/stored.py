@@ -141,7 +141,7 @@ class StoredRequests(pyfuse3.Operations):
     def _entry(self, found: Attributes) -> EntryAttributes:
         entry: EntryAttributes | None = found.packed
         if entry is None:
-            entry = found.packed = _packed(found, self._owner)
+            entry = found.packed = packed(found, self._owner)
         entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
         entry.entry_timeout = found.entry_timeout
         entry.attr_timeout = found.attr_timeout
@@ -448,8 +448,8 @@ def _opened_base(files: FileSystem, handle: int) -> Base | None:
     return Base("file", said[2])
 
 
-def _packed(found: Attributes, owner: Ownership) -> EntryAttributes:
-    """Make an entry without the inode number and the timeouts."""
+def packed(found: Attributes, owner: Ownership) -> EntryAttributes:
+    """Return an entry without the inode number and the timeouts."""
     entry = EntryAttributes()
     if found.ino == 0:
         return entry

@@ -99,7 +99,7 @@ class Handover:
         if not is_able:
             self.lack = "it is one of a scratch, or in the background"
         elif "ro" not in options:
-            self.lack = "something in it can be written"
+            self.lack = "something in it can be written, or it has --inotify"
         elif not _resends():
             self.lack = f"Linux {os.uname().release} sends no request again, as Linux 6.9 does"
         self.options = sorted(options)

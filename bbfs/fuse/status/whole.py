@@ -20,11 +20,13 @@ def state_of(
     left_out: Mapping[str, str],
     interrupts: Interrupts,
     path_of: Callable[[int], tuple[str, ...]] = lambda _inode: (),
+    watchers: Callable[[], dict[str, object]] = dict,
 ) -> Callable[[int], dict[str, Any]]:
     """Return a function that returns the state of a mount, which begins now.
 
     Its argument is the number of loads that do not count, since they were of the state itself. left_out: why configured
-    servers are no sources, by name. path_of: returns the path of an inode, or raises BbfsError.
+    servers are no sources, by name. path_of: returns the path of an inode, or raises BbfsError. watchers: returns the
+    state of the events for programs that watch the mount.
     """
     started = manager.clock()
 
@@ -33,7 +35,8 @@ def state_of(
         said["loads"] -= uncounted
         said["loads_from"]["source"] -= uncounted
         said["memory"]["misses"] -= uncounted
-        return {**said, "left_out": dict(left_out), "process": _process(), "waiting": _waiting(interrupts, path_of)}
+        said |= {"left_out": dict(left_out), "process": _process(), "inotify": watchers()}
+        return {**said, "waiting": _waiting(interrupts, path_of)}
 
     return state
 

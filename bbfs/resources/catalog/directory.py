@@ -1,6 +1,6 @@
 """The tree of a source that lists a directory at a time, such as a folder."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Set
 from dataclasses import dataclass, field
 from functools import partial
 from sys import getsizeof
@@ -12,6 +12,7 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import DataSource, Listing, ResourceMetadata
 from bbfs.resources.catalog.base import PORTION, Catalog, CatalogContext, Stored, View
+from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.lookups import FoundNames, LateAnswers, last_segment, own_segment
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, publish_description, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
@@ -260,7 +261,7 @@ class DirectoryCatalog(Catalog):
                     found.append((*directory, name))
         if self._found is not None:
             found.extend(self._found.forget(path))
-        self._context.notify(found, "changed")
+        self._context.notify(ChangedPaths(found, found="doubt"), "changed")
         self._late.forget()
         for directory, listed in self._directories.items():
             if directory[: len(path)] == path or directory == path[:-1]:
@@ -360,8 +361,7 @@ class DirectoryCatalog(Catalog):
                 changed.append((*path, name))
             publish_description(record, metadata, now, self.source.policy.content_ttl)
             entries[name] = record
-        names = old.entries.keys() ^ entries.keys() if old is not None else ()
-        changed.extend((*path, name) for name in names)
+        were = entries.keys() if old is None else old.entries.keys()
         if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
             fetched_at = 0.0  # forgotten meanwhile: this is older than that
         lease = Lease(fetched_at + self.source.policy.listing_ttl)
@@ -369,9 +369,15 @@ class DirectoryCatalog(Catalog):
             fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem, texts, began_at
         )
         self._directories[path] = listed
-        if changed:
-            self._context.notify(changed, "listed" if names else "changed")
+        if changed or were != entries.keys():
+            self._tell(path, changed, added=entries.keys() - were, removed=were - entries.keys())
         return listed
+
+    def _tell(self, path: Path, changed: Collection[Path], *, added: Set[str], removed: Set[str]) -> None:
+        """Tell what differs in a new listing of a directory."""
+        new, gone = ([(*path, name) for name in names] for names in (added, removed))
+        told = ChangedPaths([*changed, *new, *gone], new, gone)
+        self._context.notify(told, "listed" if new or gone else "changed")
 
     def _is_written(self, record: Record, began: float) -> bool:
         """Return whether a record is that of a resource which a program has stored since a request began."""

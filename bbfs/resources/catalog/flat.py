@@ -13,7 +13,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFou
 from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.catalog.base import Catalog, CatalogContext, Children, LargeEntries, ProblemLog, Stored, View
-from bbfs.resources.catalog.folding import Directory, Tree
+from bbfs.resources.catalog.folding import ChangedPaths, Directory, Tree
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.lookups import Mentioned, is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
@@ -290,7 +290,7 @@ class FlatCatalog(Catalog):
         self._context.outdated()
         absent = self._templated.expire()
         if absent:
-            self._context.notify(absent, "changed")
+            self._context.notify(ChangedPaths(absent, found="nothing"), "changed")
         if self._confirmed:
             self._context.flights.begin(*self._listing)
 
@@ -319,7 +319,7 @@ class FlatCatalog(Catalog):
             record.invalidate()
         known = {record.path for record in found}
         below = (place for place in self._held.at_and_below(path) if place not in known)
-        self._context.notify([*known, *below], "changed")
+        self._context.notify(ChangedPaths([*known, *below], found="doubt"), "changed")
         self.expire()
 
     async def _refresh(self) -> None:

@@ -21,6 +21,7 @@ from bbfs.model.uri_paths import (
     plain_path,
     show_component,
 )
+from bbfs.model.values import Finding
 
 PORTION = 1000
 """Names that are compared before other tasks get their turn."""
@@ -92,10 +93,11 @@ class Tree(Directory):
     """The root of a folded listing: the source's directory.
 
     moved: the resources whose path is not the plain one. dependent: the directories in which names depend on others.
-    kept: those that are there whatever is listed. directories: how many there are below.
+    kept: those that are there whatever is listed. directories: how many there are below. made, emptied: those that the
+    last `change` has made and removed.
     """
 
-    __slots__ = ("dependent", "directories", "kept", "moved")
+    __slots__ = ("dependent", "directories", "emptied", "kept", "made", "moved")
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,13 +105,16 @@ class Tree(Directory):
         self.dependent: set[Directory] = set()
         self.kept: set[Directory] = {self}
         self.directories = 0
+        self.made: set[tuple[str, ...]] = set()
+        self.emptied: set[tuple[str, ...]] = set()
 
-    def change(self, added: Sequence[str], removed: Sequence[str]) -> list[tuple[str, ...]] | None:
+    def change(self, added: Sequence[str], removed: Sequence[str]) -> "ChangedPaths | None":
         """Add and remove resources by their native URIs, where that changes no other's name.
 
         Return the paths that are new or gone, or None: then nothing is done, and the listing is to be folded again.
         """
         paths: list[tuple[str, ...]] = []
+        self.made, self.emptied = set(), set()
         for uri, change in (*((uri, self.remove) for uri in removed), *((uri, self.place) for uri in added)):
             path = change(uri)
             if path is None:
@@ -120,7 +125,8 @@ class Tree(Directory):
                         self.remove(added[number - len(removed)])
                 return None
             paths.append(path)
-        return list(dict.fromkeys(paths))
+        gone, new = {*paths[: len(removed)], *self.emptied}, {*paths[len(removed) :], *self.made}
+        return ChangedPaths(paths, added=new - gone, removed=gone - new)
 
     def place(self, native_uri: str) -> tuple[str, ...] | None:
         """Add a resource where that changes no other's name. Return its path, or None as `change` does."""
@@ -136,7 +142,8 @@ class Tree(Directory):
             node = child
         if node in self.dependent:
             return None
-        for name in path[depth:-1]:
+        for place, name in enumerate(path[depth:-1], depth + 1):
+            self.made.add(path[:place])
             node.in_order = False
             below = node.children[name] = Directory()
             self.directories += 1
@@ -169,6 +176,7 @@ class Tree(Directory):
             return None
         del way[last].children[path[last]]
         self.directories -= len(way) - 1 - last
+        self.emptied.update(path[:depth] for depth in range(last + 1, len(path)))
         return path
 
     def path_of(self, native_uri: str) -> tuple[str, ...] | None:
@@ -324,8 +332,13 @@ def _halves(child: Directory | Leaf | None) -> tuple[Directory | None, str | Non
     return None, child
 
 
-def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[str, ...] | None]:
-    """Yield the paths where two trees differ, and None between them, often. Neither tree may change meanwhile."""
+def differences(
+    old: Directory | None, new: Directory | None, told: "ChangedPaths | None" = None
+) -> Iterator[tuple[str, ...] | None]:
+    """Yield the paths where two trees differ, and None between them, often. Neither tree may change meanwhile.
+
+    told: is told which of all names are new or gone, directories as well.
+    """
     pending: list[tuple[tuple[str, ...], Directory | None, Directory | None]] = [((), old, new)]
     while pending:
         path, before, after = pending.pop()
@@ -339,6 +352,8 @@ def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[
             right_inner, right_uri = _halves(right)
             if left_inner is not None or right_inner is not None:
                 pending.append(((*path, name), left_inner, right_inner))
+            if told is not None and (left is None or right is None):
+                told.tell((*path, name), is_added=left is None)
             if left_uri != right_uri:
                 yield (*path, name)
         yield None
@@ -347,11 +362,20 @@ def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[
 class ChangedPaths:
     """The changed paths of a listing. Beyond `TOLD_APART` paths, it keeps the directories above them instead.
 
-    Adding a path takes the same time and memory, however many there are.
+    Adding a path takes the same time and memory, however many there are. added, removed: those that are new or gone, as
+    long as they are told apart. found: as of a `Change`.
     """
 
-    def __init__(self, paths: Iterable[tuple[str, ...]] = ()) -> None:
+    def __init__(
+        self,
+        paths: Iterable[tuple[str, ...]] = (),
+        added: Iterable[tuple[str, ...]] = (),
+        removed: Iterable[tuple[str, ...]] = (),
+        found: Finding = "listing",
+    ) -> None:
         self.places: set[tuple[str, ...]] = set()
+        self.added, self.removed = set(added), set(removed)
+        self.found: Finding = found
         self._depth: int | None = None
         self.update(paths)
 
@@ -372,6 +396,12 @@ class ChangedPaths:
             while len(self.places) > TOLD_APART:
                 self._depth = max(map(len, self.places)) - 1
                 self.places = {place[: self._depth] for place in self.places}
+                self.added, self.removed = set(), set()
+
+    def tell(self, path: tuple[str, ...], *, is_added: bool) -> None:
+        """Tell a path apart that is new or gone, while there are few."""
+        if self._depth is None and len(self.added) + len(self.removed) < 2 * TOLD_APART:
+            (self.added if is_added else self.removed).add(path)
 
 
 def below(directory: Directory, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Leaf | None]]:

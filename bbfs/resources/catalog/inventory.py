@@ -301,10 +301,11 @@ class Inventory:
         self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, refold: bool
     ) -> ChangedPaths:
         """Take over a listing that differs. Return the changed paths."""
-        few = None
+        told = None
         if not refold and await self._keeps_directories(difference, directories):
-            few = self._change_in_place(rows, difference)
-        told = ChangedPaths(few) if few is not None else await self._replace(rows, directories)
+            told = self._change_in_place(rows, difference)
+        if told is None:
+            told = await self._replace(rows, directories)
         self._seen.update(dict.fromkeys(difference.added, int(at * NANOSECONDS)))
         for uris in _portions(difference.removed):
             for uri in uris:
@@ -335,7 +336,7 @@ class Inventory:
                 await turn.give_way()
         return True
 
-    def _change_in_place(self, rows: Rows, difference: _Difference) -> list[Path] | None:
+    def _change_in_place(self, rows: Rows, difference: _Difference) -> ChangedPaths | None:
         """Add and remove a few resources; None, and nothing is done, where names would depend on it."""
         assert self.tree is not None
         told = self.tree.change(difference.added, difference.removed)
@@ -353,7 +354,7 @@ class Inventory:
         """Fold the listing into a new tree. Return the changed paths."""
         folded = await _folded(rows, directories)
         told = ChangedPaths()
-        for number, path in enumerate(differences(self.tree, folded)):
+        for number, path in enumerate(differences(self.tree, folded, told)):
             if number % AT_ONCE == AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
             told.update([path] if path is not None else ())

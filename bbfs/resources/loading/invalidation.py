@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bbfs.model.values import Change, ChangeEvent
 from bbfs.resources.cache.tier import LISTING
+from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.source import Source
@@ -95,7 +96,7 @@ class Invalidation:
         if record is not None and record.fresh(now):
             record.expire(now)
             if record.path:
-                self._notify(source, [record.path], "changed", None)
+                self._notify(source, ChangedPaths([record.path], found="nothing"), "changed", None)
 
     def _invalidate(self, source: Source, uri: str) -> None:
         record = source.catalog.record(uri)
@@ -110,4 +111,5 @@ class Invalidation:
         loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
         for record in loaded:
             record.invalidate()
-        self._notify(source, [record.path for record in loaded if record.path], "missed", None)
+        paths = ChangedPaths([record.path for record in loaded if record.path], found="doubt")
+        self._notify(source, paths, "missed", None)

@@ -27,6 +27,7 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, ResourceMetadata
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
+from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import Path, Record, content_key, publish_description
 from bbfs.resources.loading.tiers import Load
@@ -152,7 +153,7 @@ class Publisher:
         if load.is_overwritten:
             return [part.content for part in loaded.parts]
         source, record, invalidated = load.source, load.record, load.invalidated
-        was_invalidated, before = record.invalidated, content_key(record)
+        was_invalidated, before, is_first = record.invalidated, content_key(record), record.digest is None
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
         changed: list[Path] = []
@@ -177,7 +178,7 @@ class Publisher:
         if record.invalidated and not was_invalidated:
             changed.append(record.path)
         if changed and record.path and notifies:
-            self._changed(source, changed)
+            self._changed(source, ChangedPaths(changed, found="nothing" if is_first else "load"))
         return [part.content for part in loaded.parts]
 
     @staticmethod

@@ -98,6 +98,9 @@ def _show(state: dict[str, Any]) -> None:
     memory = state["memory"]
     held = f"{counted(memory['contents'], 'content')}, {size_text(memory['bytes'])} of {size_text(memory['max_bytes'])}"
     click.echo(f"in memory: {held}; loaded: {_loaded(state)}")
+    if (inotify := state.get("inotify")) is not None:
+        why = "" if inotify["on"] else f": {output.printable(inotify['why_off'])}"
+        click.echo(f"events for programs that watch: {'on' if inotify['on'] else 'off'}{why}")
     if pending := len(pending_store().ids()):
         click.echo(f"{counted(pending, 'pending write')} of this user; see 'bbfs pending'")
     click.echo()

@@ -1,0 +1,294 @@
+"""Which events the programs that watch the mount get: a bounded queue of changed paths, and the task that empties it.
+
+A change is on the bus as soon as its source has announced it, or bbfs has found it. No event asks a source for
+anything. An event is made only where a program may watch: in a directory that the kernel holds, and that the last look
+at the watches of all programs has shown, or a look after the change shows.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Literal, Protocol
+
+import trio
+from cachetools import TTLCache
+
+from bbfs.fuse.watchers.calls import Call, Kind, Status
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound
+from bbfs.model.inode_number import PASSED, ROOT
+from bbfs.model.values import Change
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
+from bbfs.resources.tree import Tree
+from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.names import as_bytes
+from bbfs.vfs.passthrough.inodes import folder_of
+
+log = logging.getLogger(__name__)
+
+Happened = Literal["created", "modified", "deleted", "replaced", "touched"]
+"""What has happened to a path. touched: something in a directory, or of the directory itself."""
+GATHERED_FOR = 0.05
+"""Seconds in which changes are gathered: equal ones are one event, and the kernel is notified of names meanwhile."""
+MOST = 5000
+"""Paths that wait. If there are more, their directories are touched instead."""
+AT_ONCE, TURN = 20, 0.05
+"""Events that are made without a pause, and the pause in seconds: about 400 events a second at most."""
+DOUBTED_APART = 8
+"""Paths of which no difference is known that are told apart. Of more, their directories are touched."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the watches of all programs, at least."""
+LOOK_SHARE = 20
+"""A look may take one part in so many of the time."""
+LOOKED_FOR = 10.0
+"""Seconds after which the watches are looked at again although the changed places were watched."""
+OWN_FOR, ECHOED_FOR = 60.0, 2.0
+"""Seconds within which a listing shows what a program of the mount has changed, and a source announces it."""
+REPEATED_FOR = 60.0
+"""Seconds within which a load finds what was announced before."""
+KEPT = 10_000
+KILLED = (errno.ETIMEDOUT, errno.EPIPE)
+"""The process that makes the calls has ended: once more, by another one."""
+
+_MERGED: Mapping[tuple[Happened, Happened], Happened | None] = {
+    ("created", "modified"): "created",
+    ("created", "deleted"): None,
+    ("deleted", "created"): "replaced",
+    ("replaced", "modified"): "replaced",
+    ("replaced", "deleted"): "deleted",
+}
+"""Two events of one path, made to one; otherwise the later one counts."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts: changes that were heard, events that were made, and those that failed; directories in place of paths."""
+
+    changes: int = 0
+    made: int = 0
+    failed: int = 0
+    overflown: int = 0
+
+
+class Caller(Protocol):
+    """Makes the calls, and knows the watches. statuses: what the kernel had of inodes when they were touched."""
+
+    @property
+    def statuses(self) -> Mapping[int, Status]: ...
+
+    async def perform(self, call: Call) -> int: ...
+
+    async def watched(self) -> set[int] | None: ...
+
+
+class Events:
+    """The events of one mount."""
+
+    def __init__(self, files: FileSystem, tree: Tree, caller: Caller) -> None:
+        self._files = files
+        self._tree = tree
+        self._caller = caller
+        self._waiting: dict[Path, Happened] = {}
+        self._unseen: dict[Path, Happened] = {}  # in places that were not watched when the programs were looked at
+        self._filled = trio.Event()
+        self._watched: dict[Path, list[int]] | None = {}
+        self._looked_at = self._look_from = 0.0
+        self._own: TTLCache[Path, float] = TTLCache(KEPT, OWN_FOR, trio.current_time)
+        self._announced: TTLCache[Path, None] = TTLCache(KEPT, REPEATED_FOR, trio.current_time)
+        self._directories: TTLCache[Path, None] = TTLCache(KEPT, REPEATED_FOR, trio.current_time)
+        """Directories in which names have gone. Those that have gone with all that they had are no files."""
+        self.tally = Tally()
+
+    def state(self) -> dict[str, object]:
+        """Return the counts, and how many inodes programs watch; None: not known."""
+        watched = None if self._watched is None else sum(map(len, self._watched.values()))
+        return {**asdict(self.tally), "waiting": len(self._waiting) + len(self._unseen), "watched": watched}
+
+    # -- what is heard -----------------------------------------------------------------------------------------------
+
+    def heard(self, change: Change) -> None:
+        """Take in a change. Nothing waits."""
+        if change.own:
+            now = trio.current_time()
+            self._own.update(dict.fromkeys(change.paths, now))
+            return
+        if change.found == "nothing" or not (change.paths or change.added or change.removed):
+            return
+        self.tally.changes += 1
+        if change.below or (change.found == "doubt" and len(change.paths) > DOUBTED_APART):
+            for path in change.paths if change.below else {path[:-1] for path in change.paths}:
+                self._add(path, "touched")
+            return
+        self._directories.update(dict.fromkeys(path[:-1] for path in change.removed))
+        for path in sorted(change.added, key=len):
+            if self._own.pop(path, None) is None:
+                self._add(path, "created")
+        for path in sorted(change.removed, key=len, reverse=True):
+            if self._own.pop(path, None) is None:
+                self._add(path, "deleted")
+        for path in change.paths - change.added - change.removed:
+            if self._waiting.get(path[:-1]) != "touched" and not self._is_repeated(path, change):
+                self._add(path, "modified")
+
+    def _is_repeated(self, path: Path, change: Change) -> bool:
+        """Return whether an event of a change was made already, or is the kernel's own of a program of the mount."""
+        if change.found == "source":
+            if trio.current_time() < self._own.get(path, -ECHOED_FOR) + ECHOED_FOR:
+                return True
+            self._announced[path] = None
+            return False
+        if change.found == "listing":
+            self._announced[path] = None
+        return change.found == "load" and self._announced.pop(path, self) is None
+
+    def of_folder(self, path: Path, happened: Happened) -> None:
+        """Take in a change of a passed folder by another program."""
+        self.tally.changes += 1
+        self._add(path, happened)
+
+    def _add(self, path: Path, happened: Happened) -> None:
+        if not path or (path[0] in self._files.names.passed and len(path) == 1):
+            return
+        if self._waiting.get(path[:-1]) == "touched" and happened != "touched":
+            return  # too many names have changed there to tell them apart
+        before = self._waiting.pop(path, None) or self._unseen.pop(path, None)
+        merged = happened if before is None else _MERGED.get((before, happened), happened)
+        if merged is None:
+            return
+        self._waiting[path] = merged
+        if len(self._waiting) + len(self._unseen) > MOST:
+            self.tally.overflown += 1
+            above = {each if what == "touched" else each[:-1] for each, what in (self._waiting | self._unseen).items()}
+            self._unseen = {}
+            self._waiting = dict.fromkeys(above if len(above) <= MOST // 2 else {each[:1] for each in above}, "touched")
+        self._filled.set()
+
+    # -- what is made ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Make events until cancelled."""
+        while True:
+            with trio.move_on_at(self._look_from if self._unseen else float("inf")):
+                await self._filled.wait()
+            await trio.sleep(GATHERED_FOR)
+            self._filled = trio.Event()
+            if self._unseen and trio.current_time() >= self._look_from:
+                self._waiting, self._unseen = self._unseen | self._waiting, {}
+                await self._look()
+                await self._make(is_looked=True)
+            else:
+                await self._make(is_looked=False)
+
+    async def _look(self) -> None:
+        """Look at the watches of all programs."""
+        began = trio.current_time()
+        numbers = await self._caller.watched()
+        self._looked_at = now = trio.current_time()
+        self._look_from = now + max(LOOK_EVERY, (now - began) * LOOK_SHARE)
+        if numbers is None:
+            self._watched = None
+            return
+        self._watched = {}
+        for number in numbers:
+            path = self._path(number)
+            if path is not None:
+                self._watched.setdefault(path, []).append(number)
+
+    def _path(self, inode: int) -> Path | None:
+        """Return the path of an inode that the kernel holds."""
+        try:
+            if inode < PASSED:
+                return self._files.inodes.get(inode).path
+            passed = self._files.passed[folder_of(inode)]
+            return passed.path(passed.folder.inodes[inode])
+        except (BbfsError, OSError, LookupError):
+            return None
+
+    def _is_watched(self, path: Path) -> bool:
+        return self._watched is None or path in self._watched or path[:-1] in self._watched
+
+    async def _make(self, *, is_looked: bool) -> None:
+        """Make the events that wait. is_looked: the watches are those of now."""
+        if trio.current_time() > self._looked_at + LOOKED_FOR:
+            self._watched = {}
+        taken, self._waiting = self._waiting, {}
+        made = 0
+        for path, happened in taken.items():
+            if not self._is_watched(path):
+                if not is_looked and self._held(path[:-1]) is not None:
+                    self._unseen[path] = happened
+                continue
+            await self._make_one(path, happened)
+            made += 1
+            if made % AT_ONCE == 0:
+                await trio.sleep(TURN)
+
+    def _held(self, directory: Path) -> int | None:
+        """Return the inode of a directory, if the kernel holds it."""
+        if len(directory) == 1 and directory[0] in self._files.names.passed:
+            return self._files.names.passed[directory[0]]
+        if directory and directory[0] in self._files.names.passed:
+            return next((each for each in (self._watched or {}).get(directory, ()) if each >= PASSED), None)
+        return self._files.inodes.held(directory, DIRECTORY_VERSION)
+
+    async def _make_one(self, path: Path, happened: Happened) -> None:
+        parent = self._held(path[:-1])
+        if parent is None:
+            return
+        for kind in self._kinds(path, happened):
+            call = Call(kind, parent, path, self._target(path) if kind == "link" else b"")
+            failed = await self._caller.perform(call)
+            if failed in KILLED:
+                failed = await self._caller.perform(call)
+            if failed == errno.EEXIST:  # a program has looked the name up already
+                call = Call("touch" if kind == "folder" else "modify", parent, path)
+                failed = await self._caller.perform(call)
+            if call.kind == "modify":
+                await self._touch_earlier(call)
+            if failed:
+                self.tally.failed += 1
+                log.debug("no event %s of %s: %s", kind, "/".join(path), os.strerror(failed))
+            else:
+                self.tally.made += 1
+
+    async def _touch_earlier(self, call: Call) -> None:
+        """Make the event of earlier versions of a file, too: a program watches the inode that it has found once."""
+        touched = None if call.status is None else call.status.ino
+        for number in (self._watched or {}).get(call.path, ()):
+            status = self._caller.statuses.get(number)
+            if status is not None and number != touched and number in self._files.inodes:
+                await self._caller.perform(Call("modify", ROOT, call.path, earlier=status))
+
+    def _kinds(self, path: Path, happened: Happened) -> list[Kind]:
+        """Return the calls that make an event of what has happened."""
+        node = self.present(path)
+        there: Kind | None = None
+        if node is not None and node.draft is None:
+            there = "folder" if node.kind == "directory" else "link" if node.kind == "symlink" else "file"
+        is_held = self._files.inodes.held(path, DIRECTORY_VERSION) is not None
+        match happened:
+            case "created":
+                return [] if there is None else [there]
+            case "deleted":
+                return ["rmdir" if is_held or path in self._directories else "unlink"]
+            case "modified":
+                return ["modify"] if there == "file" else []
+            case "replaced":
+                return ["modify"] if there == "file" else ["unlink", *([there] if there else [])]
+            case "touched":
+                return ["touch"] if is_held or there == "folder" else []
+
+    def _target(self, path: Path) -> bytes:
+        node = self.present(path)
+        return b"" if node is None else as_bytes(node.target or "")
+
+    def present(self, path: Path) -> Node | None:
+        """Return the node at a path as it was listed last. No source is asked, not even in the background."""
+        with suppress(NotFound, NotADirectory):
+            return self._tree.last_cached(path)
+        return None
+
+
+Heard = Callable[[Path, Happened], None]

@@ -1,0 +1,90 @@
+"""What programs that watch a mount are told of changes at its sources (S43)."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from harness import TOUCHER, Mounts
+from programs import Program, children_of, errno_of, run, wait_until
+from scripted import ScriptedServer
+
+WATCHING = Path(__file__).parents[1] / "support/watching.py"
+
+
+class Watcher:
+    """A program that watches directories and files, and what it has said."""
+
+    def __init__(self, program: Program) -> None:
+        assert program.process.stdout is not None
+        self._number = program.process.stdout.fileno()
+        os.set_blocking(self._number, False)
+        self._said = b""
+        wait_until(lambda: self.events("watching"), "the program watches")
+
+    def events(self, *expected: str) -> bool:
+        """Return whether it has been told exactly of these events, in any order, since they were expected last."""
+        try:
+            self._said += os.read(self._number, 1 << 16)
+        except BlockingIOError:
+            pass
+        *lines, _ = self._said.decode().split("\n")
+        assert set(lines) <= set(expected), lines
+        if sorted(lines) != sorted(expected):
+            return False
+        self._said = b""
+        return True
+
+
+def _toucher(daemon: int) -> int | None:
+    for child in children_of(daemon):
+        if TOUCHER in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+            return child
+    return None
+
+
+@pytest.mark.semantics("S43", "S43.1", "S43.3", "S43.5")
+def test_changes_of_a_source_are_events(mounted: Mounts, programs: type[Program], server: ScriptedServer) -> None:
+    for name in ("one", "two"):
+        server.add(f"docs://a/{name}", name)
+    mount = mounted(server.source("docs"), tables={"mount": {"inotify": True}})
+    place = mount / "mcp-server+docs/docs/a"
+    run("cat", place / "one", place / "two")
+    watcher = Watcher(programs(sys.executable, WATCHING, place, place / "one"))
+    for content in ("new", "newer"):  # a program watches the inode that it has found, whatever the version is
+        before = server.log().count("read docs://a/one")
+        server.add("docs://a/one", content)
+        server.say("notifications/resources/updated", uri="docs://a/one")
+        wait_until(lambda: watcher.events(f"MODIFY {place} one", f"MODIFY {place / 'one'} "), "both are told")
+        assert server.log().count("read docs://a/one") == before
+        assert run("cat", place / "one").text == content
+    server.add("docs://a/three", "3")
+    server.add("docs://a/b/c", "c")
+    server.remove("docs://a/two")
+    server.say("notifications/resources/list_changed")
+    told = (f"CREATE {place} three", f"CREATE,DIRECTORY {place} b", f"DELETE {place} two")
+    wait_until(lambda: watcher.events(*told), "names that came and went")
+    assert run("ls", place).text.split() == ["b", "one", "three"]
+    for call in (
+        "os.utime(sys.argv[1])",
+        "os.unlink(sys.argv[1])",
+        "os.rename(sys.argv[1], sys.argv[1] + 'x')",
+        "os.truncate(sys.argv[1], 0)",
+        "os.mknod(sys.argv[1] + 'new')",
+        "os.mkdir(sys.argv[1] + 'new')",
+        "os.symlink('x', sys.argv[1] + 'new')",
+    ):
+        assert errno_of(call, place / "one") == "EROFS"
+    state = next(each for each in json.loads(mount.bbfs("status", "--json", mount.path).out))
+    assert (state["inotify"]["on"], state["inotify"]["failed"]) == (True, 0)
+    first = _toucher(mount.pid)
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    server.remove("docs://a/b/c")
+    server.say("notifications/resources/list_changed")
+    wait_until(lambda: watcher.events(f"DELETE,DIRECTORY {place} b"), "another process goes on")
+    hanging = _toucher(mount.pid)
+    assert hanging is not None
+    os.kill(hanging, signal.SIGSTOP)  # the unmount does not wait for it
