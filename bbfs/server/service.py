@@ -24,6 +24,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
+from bbfs.server.gateway.entries import besides
 from bbfs.server.gateway.relay import Relay
 from bbfs.server.gateway.requests import Gateway, prompt_error, unknown
 from bbfs.server.kept import KeptResults, is_kept
@@ -148,6 +149,7 @@ class Service(NotifyingServer[Any]):
             mime_type=metadata.mime_type,
             size=known[0] if known is not None else None,
             annotations=_annotations(metadata.annotations),
+            **besides(metadata.mcp_data),
         )
 
     def _appeared(self) -> None:
@@ -289,6 +291,7 @@ def _template(template: ResourceTemplate) -> types.ResourceTemplate:
         description=template.description,
         mime_type=template.mime_type,
         annotations=_annotations(template.annotations),
+        **besides(template.mcp_data),
     )
 
 

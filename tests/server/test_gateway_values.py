@@ -13,7 +13,16 @@ from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.resources.source import Source
 from bbfs.server.excerpts import HEAD
 from bbfs.server.excerpts import MOST as MOST_CHARACTERS
-from bbfs.server.gateway.entries import LARGEST, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_ICONS, entry_of, fits
+from bbfs.server.gateway.entries import (
+    LARGEST,
+    LARGEST_BESIDES,
+    LONGEST_DESCRIPTION,
+    LONGEST_TITLE,
+    MOST_ICONS,
+    besides,
+    entry_of,
+    fits,
+)
 from bbfs.server.gateway.names import LONGEST, Names
 from bbfs.server.gateway.results import in_parts, prompt_result, tool_result
 from bbfs.server.kept import KeptResults
@@ -188,3 +197,12 @@ async def test_long_texts_of_a_result_come_in_parts() -> None:
     assert many["content"][-2]["text"].startswith(f"left out: {MOST_CHARACTERS} characters are in this answer already,")
     assert await in_parts(one, KeptResults(most_bytes=HEAD)) == one, "what cannot be kept stays whole"
     assert await in_parts({"content": "no list"}, kept) == {"content": "no list"}
+
+
+def test_icons_and_metadata_of_a_resource_are_passed_on_within_bounds() -> None:
+    icon, meta = {"src": "https://x/i.png"}, {"a": [1]}
+    said = {"icons": [icon, {"src": 7}, {"src": "javascript:x"}], "_meta": {**meta, "io.modelcontextprotocol/x": 1}}
+    assert besides(said) == {"icons": [icon], "_meta": meta}
+    large = "data:" + "x" * LARGEST_BESIDES
+    assert besides({"icons": [{"src": large}], "_meta": {"a": large, "b": 1}}) == {}
+    assert besides(None) == besides({"icons": 7, "_meta": []}) == {}

@@ -8,6 +8,7 @@ from mcp_types import methods
 from pydantic import BaseModel, ValidationError
 
 from bbfs.model.redaction import printable
+from bbfs.resources.documents import plain
 from bbfs.sources.gateway import OfferedKind
 
 EntryT = TypeVar("EntryT", types.Tool, types.Prompt)
@@ -15,7 +16,11 @@ LARGEST = 256 << 10
 """Characters of one entry as JSON; a larger one is left out."""
 LONGEST_DESCRIPTION = 16 << 10
 """Characters; a longer one is cut."""
+LARGEST_BESIDES = 8 << 10
+"""Characters of the icons of a listed resource, and of its metadata, as JSON; larger ones are left out."""
 LONGEST_TITLE = 200
+OF_THE_PROTOCOL = "io.modelcontextprotocol/"
+"""What the names of metadata begin with that concern the connection to the server behind alone."""
 MOST_ICONS = 8
 _LONGEST_ICON = 64 << 10
 """Characters of the address of an icon, which may hold the picture itself."""
@@ -105,3 +110,18 @@ def _icons(given: Any) -> Sequence[Any]:
         and len(src) <= _LONGEST_ICON
     ]
     return usable[:MOST_ICONS]
+
+
+def besides(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the icons and the metadata of a listed resource or template, as far as they are within the bounds."""
+    said: dict[str, Any] = plain(given) or {}
+    icons = [each for each in _icons(said.get("icons")) if validated(types.Icon, each) is not None]
+    found = {"icons": icons, "_meta": own_meta(said)}
+    return {key: each for key, each in found.items() if each and characters(each, LARGEST_BESIDES) <= LARGEST_BESIDES}
+
+
+def own_meta(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of an answer without those of the connection to its server."""
+    meta = raw.get("_meta")
+    kept = meta.items() if isinstance(meta, dict) else ()
+    return {key: value for key, value in kept if not key.startswith(OF_THE_PROTOCOL)}

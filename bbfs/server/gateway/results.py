@@ -11,15 +11,13 @@ from bbfs.model.uri import encodable, source_uri
 from bbfs.resources.source import Source
 from bbfs.server.excerpts import HEAD, Wanted, excerpt
 from bbfs.server.excerpts import MOST as MOST_CHARACTERS
-from bbfs.server.gateway.entries import characters, fits, validated
+from bbfs.server.gateway.entries import characters, fits, own_meta, validated
 from bbfs.server.kept import KeptResults
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.client.decode import utf8
 
 MOST_BLOCKS = 10_000
 """Blocks of a result, or messages of a prompt."""
-_OF_THE_PROTOCOL = "io.modelcontextprotocol/"
-"""What the names of metadata begin with that concern the connection to the server behind alone."""
 _WEB = ("https:", "http:")
 
 
@@ -167,10 +165,5 @@ def _uri(source: Source, holder: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _meta(raw: Mapping[str, Any]) -> dict[str, Any]:
-    meta = raw.get("_meta")
-    kept = (
-        {key: value for key, value in meta.items() if not key.startswith(_OF_THE_PROTOCOL)}
-        if isinstance(meta, dict)
-        else {}
-    )
+    kept = own_meta(raw)
     return {"_meta": kept} if kept else {}

@@ -32,7 +32,8 @@ TEXTS = {"type": "object", "properties": {"text": {"type": "string"}}, "required
 READS = types.ToolAnnotations(read_only_hint=True, title="Reads")
 ICONS = [types.Icon(src="https://example.org/icon.png", mime_type="image/png", sizes=["48x48"])]
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-DOC = types.Resource(uri="doc://guide", name="guide", title="The guide", mime_type="text/plain", size=6)
+BESIDES: dict[str, Any] = {"icons": ICONS, "_meta": {"example.org/z": [3]}}
+DOC = types.Resource(uri="doc://guide", name="guide", title="The guide", mime_type="text/plain", size=6, **BESIDES)
 VALUES = [f"v{number}" for number in range(150)]
 
 
@@ -152,7 +153,7 @@ class Everything:
         return types.ListResourcesResult(resources=[DOC])
 
     async def list_templates(self, _ctx: Context, _params: Any) -> types.ListResourceTemplatesResult:
-        template = types.ResourceTemplate(uri_template="doc://page/{number}", name="page", title="A page")
+        template = types.ResourceTemplate(uri_template="doc://page/{number}", name="page", title="A page", **BESIDES)
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def read(self, _ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
