@@ -423,6 +423,8 @@ class Listing:
 
     problem: in words, why it is incomplete (a bound was hit, entries were invalid). open: names that are not listed may
     exist as well (`CanFind`). descriptions: how many of the resources are files that describe what else there is.
+    directories: native URIs of directories that the source lists one at a time (`CanReadDirectory`); none of the
+    resources is below one.
     """
 
     resources: Sequence[ResourceMetadata]
@@ -431,6 +433,7 @@ class Listing:
     templates: tuple[ResourceTemplate, ...] = ()
     open: bool = False
     descriptions: int = 0
+    directories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.memory import ContentCache, charge
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
-from bbfs.resources.catalog import Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog import Catalog, CatalogContext, DirectoryCatalog, FlatCatalog, MixedCatalog
 from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import Path, steady_time
@@ -48,7 +48,7 @@ from bbfs.resources.writing.grants import Grants
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.writer import Writer
 from bbfs.serving.changes import Bus
-from bbfs.sources import CanList, CanListDirectory, CanWatch, Handler
+from bbfs.sources import CanList, CanListDirectory, CanReadDirectory, CanWatch, Handler
 from bbfs.sources.documents.converter import DocumentReader
 
 log = logging.getLogger(__name__)
@@ -224,8 +224,10 @@ class ResourceManager:
         """
         key, flights = self.roots.new_key(data.id), SingleFlight(self._nursery)
         context = self._context(key, flights)
-        if isinstance(handler, CanList):
-            catalog: Catalog = FlatCatalog(data, handler, context)
+        if isinstance(handler, CanReadDirectory):
+            catalog: Catalog = MixedCatalog(data, handler, context)
+        elif isinstance(handler, CanList):
+            catalog = FlatCatalog(data, handler, context)
         elif isinstance(handler, CanListDirectory):
             catalog = DirectoryCatalog(data, handler, context)
         else:

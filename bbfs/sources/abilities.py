@@ -40,6 +40,15 @@ class CanListDirectory(Protocol):
 
 
 @runtime_checkable
+class CanReadDirectory(CanList, Protocol):
+    """A flat source whose listing may name directories (`Listing.directories`) that it lists one at a time."""
+
+    async def read_directory(self, native_uri: str) -> Listing:
+        """Return the entries of one directory, none of them deeper: resources, and directories by their `kind`."""
+        ...
+
+
+@runtime_checkable
 class CanFind(Protocol):
     """A hierarchical source with more names than it lists. Their directories have `Listing.open`."""
 

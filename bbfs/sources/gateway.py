@@ -4,7 +4,7 @@ Values are JSON of the protocol, under the server's own names and URIs. Everythi
 caller bounds it.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -50,7 +50,7 @@ class Audience(Protocol):
 
 
 class Passing(Protocol):
-    """Sends requests for tools and prompts to one server as they are."""
+    """Sends requests for tools, prompts and skills to one server as they are."""
 
     @property
     def kinds(self) -> Collection[OfferedKind]:
@@ -74,6 +74,14 @@ class Passing(Protocol):
         self, name: str, arguments: Mapping[str, str], progress: Callable[[Progress], None]
     ) -> Mapping[str, Any]:
         """Render a prompt and return the raw result. Raise BbfsError. progress: as for `call_tool`."""
+        ...
+
+    async def skills(self) -> Sequence[Mapping[str, Any]]:
+        """Return the entries of the skills, as last listed. Ask the server if it never was. Raise BbfsError."""
+        ...
+
+    async def skill(self, uri: str) -> Mapping[str, Any]:
+        """Return the entry of one skill, which need not be listed. uri: the native one. Raise NotFound, BbfsError."""
         ...
 
     def attach(self, audience: Audience) -> None:

@@ -10,7 +10,8 @@ import bbfs.sources
 DOCUMENT = DOCS / "sources/own.md"
 PUBLIC = """
     BacksOff BbfsError Busy Bytes Call CanAnnounce CanCall CanClose CanComplete CanDescribe CanFind CanList
-    CanListDirectory CanLoad CanLoadIfChanged CanLogIn CanMakeDirectories CanRename CanSearch CanSetTime
+    CanListDirectory CanLoad CanLoadIfChanged CanLogIn CanMakeDirectories CanReadDirectory CanRename CanSearch
+    CanSetTime
     CanShareListing CanStage CanStat CanWatch
     CanWrite Change Completion ConfigError Conflict Content DataSource DeadlineExceeded Denied
     DetectsExisting DetectsRemoved Exists Expected Handler Hit HoldsContents InvalidUri IsADirectory

@@ -365,6 +365,104 @@ on_http(
 )
 
 
+# -- directories and skills --------------------------------------------------------------------------------------------
+
+READ_DIRECTORY, LIST_SKILLS = "resources/directory/read", "skills/list"
+
+
+def on_extension(method: str, name: str, make: Callable[[Request], Iterable[bytes]]) -> None:
+    """Register an attack by a server that reads directories and has skills."""
+
+    def attack(request: Request) -> Iterable[bytes] | None:
+        match request.get("method"):
+            case "initialize":
+                extensions = {"io.modelcontextprotocol/skills": {"directoryRead": True}}
+                capabilities = {"resources": {"listChanged": True}, "extensions": extensions}
+                result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": {}}
+                return [answer(request, result) + b"\n"]
+            case "resources/list":
+                files = [{"uri": f"odd://{name}", "name": name} for name in "bcdefgh"]
+                return [answer(request, {"resources": [_entry("odd://a", is_directory=True), *files]}) + b"\n"]
+            case asked if asked == method:
+                return make(request)
+            case _:
+                return None
+
+    ATTACKS[name] = attack
+
+
+def _entry(uri: str, *, is_directory: bool) -> dict[str, Any]:
+    return {"uri": uri, "name": "../" + uri, **({"mimeType": "inode/directory"} if is_directory else {})}
+
+
+def on_directory(name: str, entries: Callable[[str, int], Iterable[dict[str, Any]]], *, ends: bool = True) -> None:
+    """Register answers to reads of directories. entries: of the directory, at a page."""
+
+    def make(request: Request) -> Iterable[bytes]:
+        params = request["params"]
+        page = int(params.get("cursor", "0"))
+        listed = list(entries(params["uri"], page))
+        return [answer(request, {"resources": listed, **({} if ends else {"nextCursor": str(page + 1)})}) + b"\n"]
+
+    on_extension(READ_DIRECTORY, name, make)
+
+
+on_directory("a directory in itself", lambda uri, _: [_entry(uri + end, is_directory=True) for end in ("", "/", "/.")])
+on_directory(
+    "directories without end", lambda uri, _: [_entry(f"{uri}/{name * 50}", is_directory=True) for name in "x"]
+)
+on_directory(
+    "entries elsewhere",
+    lambda uri, _: [_entry(text, is_directory=True) for text in ("odd://b", "odd:", "file:///etc", f"{uri}/x/y", "..")],
+)
+on_directory(
+    "entries that lead up", lambda uri, _: [_entry(f"{uri}/{name}", is_directory=True) for name in ("..", "%2F")]
+)
+on_directory(
+    "a directory of many", lambda uri, _: (_entry(f"{uri}/{number}", is_directory=False) for number in range(300_000))
+)
+on_directory(
+    "a directory without end",
+    lambda uri, page: (_entry(f"{uri}/{page}-{number}", is_directory=False) for number in range(1000)),
+    ends=False,
+)
+on_directory(
+    "a directory that repeats",
+    lambda uri, _: (_entry(f"{uri}/{number}", is_directory=False) for number in range(100)),
+    ends=False,
+)
+on_directory("empty pages of a directory", lambda uri, _: (), ends=False)
+on_extension(
+    READ_DIRECTORY, "a directory of lists", lambda r: around(r, b'{"resources": [', much(b"[],", 30 * MIB), b"0]}")
+)
+on_extension(READ_DIRECTORY, "a directory of no array", lambda r: [answer(r, {"resources": {"a": 1}}) + b"\n"])
+
+
+def _skill(number: int, files: int) -> dict[str, Any]:
+    root = f"odd://a/s{number}"
+    manifest = [
+        {"uri": f"{root}/{file or 'SKILL.md'}", "digest": "sha256:" + "0" * 64, "size": 1} for file in range(files)
+    ]
+    return {"uri": f"{root}/SKILL.md", "frontmatter": {"name": f"s{number}", "description": "x"}, "resources": manifest}
+
+
+def skills(name: str, entry: Callable[[int], Any], size: int) -> None:
+    """Register a list of skills without end."""
+
+    def page(request: Request) -> Iterable[bytes]:
+        start = int(request.get("params", {}).get("cursor", "0"))
+        listed = [entry(number) for number in range(start, start + size)]
+        return [answer(request, {"skills": listed, "nextCursor": str(start + size)}) + b"\n"]
+
+    on_extension(LIST_SKILLS, name, page)
+
+
+skills("skills without end", lambda number: _skill(number, 1), 500)
+skills("manifests without end", lambda number: _skill(number, 512), 20)
+skills("manifests of too much", lambda number: _skill(number, 5000), 20)
+skills("skills of nothing usable", lambda number: {"uri": [number], "frontmatter": {"name": {}}, "resources": 7}, 1000)
+
+
 # -- the server --------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,8 @@ from bbfs.sources.content.ranges import RangedContent
 
 T = TypeVar("T")
 REQUESTS = (
-    *("list", "list_through", "list_directory", "find", "load", "load_if_changed", "stat", "search", "complete"),
+    *("list", "list_through", "list_directory", "read_directory", "find", "load", "load_if_changed", "stat"),
+    *("search", "complete"),
     *("write", "write_described", "stage", "write_staged", "unstage", "remove", "rename"),
     *("make_directory", "remove_directory", "set_time", "tools", "call"),
 )

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -156,8 +156,8 @@ class MetadataStore:
                 rows.add(uri, description)
             if len(some) < ROWS_AT_ONCE:
                 described = head.get("descriptions", 0)  # not in a store of an earlier version
-                templates = _templates(head["templates"])
-                return min(fetched_at, now), Listing(rows, ttl=ttl, templates=templates, descriptions=described)
+                listing = Listing(rows, ttl, None, _templates(head["templates"]), False, described)
+                return min(fetched_at, now), replace(listing, directories=(*head.get("directories", ()),))
             beyond, after = ">", some[-1][0]
 
     def listed(self, source: str) -> int:
@@ -257,7 +257,8 @@ def _head(listing: Listing, base_prefix: str) -> str:
     """Return the fields of a listing other than its resources, as JSON."""
     templates = [_given(template) for template in listing.templates]
     head = {"base_prefix": base_prefix, "ttl": listing.ttl, "templates": templates}
-    return json.dumps({**head, "descriptions": listing.descriptions}, default=dict)
+    more = {"descriptions": listing.descriptions, "directories": listing.directories}
+    return json.dumps({**head, **more}, default=dict)
 
 
 def _given(template: ResourceTemplate) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from heapq import merge
 from itertools import chain, islice
 from math import inf
 from operator import itemgetter
-from typing import Any, ClassVar, Protocol, overload
+from typing import Any, Protocol, overload
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotSupported
@@ -295,7 +295,7 @@ class LargeEntries(Sequence[tuple[str, bool]]):
 class Catalog(Protocol):
     """The tree of one source; paths are names below the source, the scheme's directory included where there is one.
 
-    lists_all: whether the source lists everything at once, and not a directory at a time. is_asked_singly: whether the
+    lists_all: whether the source lists everything at once, and no directory at a time. is_asked_singly: whether the
     source can be asked for the metadata of one resource (`confirm`). beginning: that of the native URIs of the root's
     entries (`zip://`), where names are added to it; None until it is known, and where URIs have schemes of their own.
     descriptions: how many listed resources are files that describe what else the source offers. mentioned: the unlisted
@@ -304,7 +304,7 @@ class Catalog(Protocol):
 
     source: DataSource
     written: Written
-    lists_all: ClassVar[bool]
+    lists_all: bool
     is_asked_singly: bool = False
     beginning: str | None = None
     descriptions: int = 0
@@ -432,6 +432,10 @@ class Catalog(Protocol):
     def outdate(self, path: Path) -> None:
         """Have a name listed again, and what is below it if it is a directory."""
         self.expire()
+
+    def announced(self, native_uri: str) -> None:
+        """Take note that the source reports a change of what may be a directory."""
+        return
 
     def drop(self, path: Path) -> None:
         """Forget the listings at and below a path: the directory is gone."""

@@ -289,7 +289,7 @@ class DirectoryCatalog(Catalog):
         while True:
             began_at = self._context.clock()
             try:
-                listing = await self._handler.list_directory(await self._segments(path))
+                listing = await self._ask(path)
             except BbfsError as error:
                 self._failure = None if isinstance(error, NotFound) else str(error)
                 if isinstance(error, NotFound):
@@ -299,6 +299,10 @@ class DirectoryCatalog(Catalog):
                 break
         self._failure = None
         return await self._install(path, self.written.over(listing, began_at), began_at)
+
+    async def _ask(self, path: Path) -> Listing:
+        """Return the listing of one directory by the source. Raise BbfsError."""
+        return await self._handler.list_directory(await self._segments(path))
 
     async def _segments(self, path: Path) -> Path:
         segments: list[str] = []
@@ -317,6 +321,10 @@ class DirectoryCatalog(Catalog):
             segments.append(segment)
         return tuple(segments)
 
+    def _segment(self, metadata: ResourceMetadata, own: str | None) -> str:
+        """Return the segment that names an entry. own: the native URI of its directory, as `_own_uri` has it."""
+        return own_segment(metadata, own) or last_segment(metadata.native_uri)
+
     def _own_uri(self, path: Path) -> str | None:
         """Return the native URI of a listed directory, without a slash at its end; None for the root."""
         listed = self._directories.get(path[:-1]) if path else None
@@ -329,7 +337,7 @@ class DirectoryCatalog(Catalog):
         old = self._directories.get(path)
         before = None if old is None else old.fetched_at
         own = self._own_uri(path)
-        by_segment = {own_segment(m, own) or last_segment(m.native_uri): m for m in listing.resources}
+        by_segment = {self._segment(metadata, own): metadata for metadata in listing.resources}
         if not path and by_segment:
             segment, first = next(iter(by_segment.items()))
             native_uri = first.native_uri.rstrip("/")

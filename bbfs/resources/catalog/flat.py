@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -14,7 +14,7 @@ from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.catalog.base import Catalog, CatalogContext, Children, LargeEntries, ProblemLog, Stored, View
 from bbfs.resources.catalog.folding import ChangedPaths, Directory, Tree
-from bbfs.resources.catalog.inventory import Inventory
+from bbfs.resources.catalog.inventory import Directories, Inventory
 from bbfs.resources.catalog.lookups import Mentioned, is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.resources.catalog.templates import Templated, Unlisted
@@ -45,13 +45,26 @@ def _parts(node: Node) -> Children:
     return {name: record_node(part) for name, part in sorted(node.record.parts.items())}
 
 
+class Named(Protocol):
+    """The directories that a listing names (`Listing.directories`). roots: their native URIs by path."""
+
+    roots: Mapping[Path, str]
+
+    def take(self, named: tuple[str, ...]) -> bool:
+        """Take over the directories of a new listing. Return whether they are others."""
+        ...
+
+
 class FlatCatalog(Catalog):
-    """The tree of a source that lists all its resources at once."""
+    """The tree of a source that lists all its resources at once. named: what takes the directories of a listing."""
 
     lists_all = True
 
-    def __init__(self, source: DataSource, handler: CanList, context: CatalogContext) -> None:
+    def __init__(
+        self, source: DataSource, handler: CanList, context: CatalogContext, named: Named | None = None
+    ) -> None:
         self.source = source
+        self._named = named
         self._problem: str | None = None
         self._handler = handler
         self._context = context
@@ -372,12 +385,16 @@ class FlatCatalog(Catalog):
         if listing.templates or before:
             await self._templated.install(listing.templates)
         self._templates = listing.templates
+        refold = before != listing.templates
         directories = self._templated.directories if listing.templates else None
-        told, changes = await self._held.update(listing.resources, at, directories, refold=before != listing.templates)
+        if self._named is not None:
+            refold = self._named.take(listing.directories) or refold
+            directories = _with(self._named.roots, directories)
+        told, changes = await self._held.update(listing.resources, at, directories, refold=refold)
         self._confirmed = confirmed
         self.descriptions = listing.descriptions
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
-        if first or told or before != listing.templates or was is not self._held.tree:
+        if first or told or refold or was is not self._held.tree:
             self._lease = Lease()
         self._lease.until = at + self._ttl  # the same names may go on to be known without a walk
         problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None
@@ -392,6 +409,14 @@ class FlatCatalog(Catalog):
             whole = replace(listing, resources=self._held.rows)
             self._is_stored_outdated = False
             self._context.listed(at, whole, changes)
+
+
+def _with(roots: Collection[Path], directories: Directories | None) -> Directories | None:
+    """Return what tells the directories besides those of URIs: some roots, and what `directories` tells."""
+    if not roots:
+        return directories
+    fixed = [*roots]
+    return lambda paths: fixed if directories is None else [*fixed, *directories(paths)]
 
 
 async def _listed(handler: CanList, exchange: ListingExchange | None) -> Listing:

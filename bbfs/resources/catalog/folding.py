@@ -379,6 +379,14 @@ class ChangedPaths:
         self._depth: int | None = None
         self.update(paths)
 
+    @classmethod
+    def all_below(cls, paths: Iterable[tuple[str, ...]]) -> "ChangedPaths":
+        """Return directories that stand for all that is below them."""
+        changed = cls(paths)
+        if changed._depth is None:
+            changed._depth = max(map(len, changed.places), default=0)
+        return changed
+
     def __bool__(self) -> bool:
         return bool(self.places)
 

@@ -99,6 +99,7 @@ class Invalidation:
                 self._notify(source, ChangedPaths([record.path], found="nothing"), "changed", None)
 
     def _invalidate(self, source: Source, uri: str) -> None:
+        source.catalog.announced(uri)
         record = source.catalog.record(uri)
         if record is not None:
             record.invalidate()  # the content stays: it is served if the source goes down now (S20)

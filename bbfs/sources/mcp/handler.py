@@ -46,12 +46,13 @@ from bbfs.sources.mcp import tools as mcp_calls
 from bbfs.sources.mcp import writing
 from bbfs.sources.mcp.client.decode import Entries
 from bbfs.sources.mcp.client.manager import MCPManager
-from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
+from bbfs.sources.mcp.directories import MOST_ENTRIES, DirectoryEntries, gather
 from bbfs.sources.mcp.login.refresh import ClientSettings
 from bbfs.sources.mcp.passing import McpPassing
 from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
 from bbfs.sources.mcp.search import hits, proposal, proposed, server_search
+from bbfs.sources.mcp.skills import Skills
 from bbfs.sources.mcp.tools import Offer
 
 T = TypeVar("T")
@@ -91,7 +92,8 @@ class McpHandler:
         self._tools_listed = self.source.tools == "off"
         self._prompts: tuple[PromptEntry, ...] = ()
         self._prompts_listed = not source.prompts
-        self.passing = McpPassing(self._manager, self._id, source.tools, source.prompts, self._listed_now)
+        self.skills = Skills(self._manager, self._id, self._base_prefix, services.workers, self._connection.emit)
+        self.passing = McpPassing(self._manager, self._id, source.tools, source.prompts, self._listed_now, self.skills)
         self._offer: Offer | None = None
         self._offered: tuple[object, ...] = ()
         self._write_pattern = writing.pattern(source.write)
@@ -179,24 +181,34 @@ class McpHandler:
     async def _list(self, exchange: ListingExchange | None) -> Listing:
         problems: list[str | None] = []
         ttls: list[float | None] = []
+        waiting = dict.fromkeys(("resources/templates", "skills", *self._call_lists))
+
+        async def list_other(name: str) -> None:
+            await self._list_other(name, problems, ttls)
+            del waiting[name]
+
         async with trio.open_nursery() as nursery:
-            for name in ("resources/templates", *self._call_lists):
-                nursery.start_soon(self._list_other, name, problems, ttls)
+            for name in tuple(waiting):
+                nursery.start_soon(list_other, name)
             rows = Rows(self._base_prefix)
-            end = await self._resources(rows, exchange)
+            directories, end = await gather(self._manager, self._id, rows, exchange)
             later = min(TEMPLATES_LATER, self.source.policy.timeout / 4) if not isinstance(end, BbfsError) else 0
             nursery.cancel_scope.deadline = trio.current_time() + later
         if isinstance(end, BbfsError):
             raise end
         if nursery.cancel_scope.cancelled_caught:
-            problems.append("/list, ".join(("resources/templates", *self._call_lists)) + "/list: no answer in time")
+            problems.append("/list, ".join(waiting) + "/list: no answer in time")
+        if self.skills.are_listed:
+            directories = self.skills.named(directories)
+            self.skills.add_to(rows, directories)
         offer = await self._make_offer(rows)
         for metadata in offer.resources:
             rows.add_metadata(metadata)
         templates = tuple(template for template in self._templates if not _add_fixed(template, rows))
         ttl = min((ttl for ttl in (end.ttl, *ttls) if ttl is not None), default=None)
         problem = "; ".join(filter(None, (end.problem, *problems, offer.problem, *self._missing_tools()))) or None
-        return Listing(rows, ttl, problem, (*templates, *offer.templates), descriptions=len(offer.documents))
+        made, described = (*templates, *offer.templates), len(offer.documents)
+        return Listing(rows, ttl, problem, made, descriptions=described, directories=directories or ())
 
     def _missing_tools(self) -> Iterator[str]:
         """Yield a sentence for each option that names a tool to write with which the server does not list."""
@@ -204,20 +216,23 @@ class McpHandler:
             if named is not None and self._tools_listed and named.tool not in {tool.name for tool in self._tools}:
                 yield f"option {option}: the server has no tool {named.tool!r}"
 
-    async def _resources(self, rows: Rows, exchange: ListingExchange | None) -> End | BbfsError:
-        """Return a failure as a value: raised in a nursery it would become an exception group."""
-        try:
-            return await self._manager.gather_resources(self._id, rows, exchange)
-        except BbfsError as error:
-            return error
+    async def read_directory(self, native_uri: str) -> Listing:
+        """Return the entries of one directory. Raises BbfsError."""
+        entries = DirectoryEntries(self._base_prefix, native_uri)
+        most = min(MOST_ENTRIES, self._connection.list_limit)
+        end = await self._manager.read_directory(self._id, native_uri, most, entries.take)
+        return entries.listing(end, self.skills.known)
 
     async def _list_other(self, what: str, problems: "list[str | None]", ttls: "list[float | None]") -> None:
-        """Store the current templates, tools or prompts; keep the previous ones if they cannot be listed."""
+        """Store the current templates, skills, tools or prompts; keep the previous ones if they cannot be listed."""
         entries: Entries[ResourceTemplate] | Entries[ToolEntry] | Entries[PromptEntry]
         try:
             if what == "tools":
                 entries = await self._manager.list_tools(self._id)
                 self._tools, self._tools_listed = entries.entries, True
+            elif what == "skills":
+                ttl, problem = await self.skills.list() if await self._manager.has_skills(self._id) else (None, None)
+                entries = Entries((), ttl, problem)
             elif what == "prompts":
                 entries = await self._manager.list_prompts(self._id)
                 self._prompts, self._prompts_listed = entries.entries, True
@@ -263,7 +278,10 @@ class McpHandler:
             loaded = await self._load_call(native_uri)
             if loaded is not None:
                 return loaded
-        return await self._manager.load_resource(self._id, native_uri)
+        loaded = await self._manager.load_resource(self._id, native_uri)
+        if self.skills.are_listed or await self._manager.has_skills(self._id):
+            await self.skills.check(native_uri, loaded)
+        return loaded
 
     def holds(self, native_uri: str) -> bool:
         """Return whether a resource is the description of a tool or a prompt, which was made of the listing."""

@@ -1,4 +1,4 @@
-"""The tools and prompts of one MCP server, as `bbfs serve` passes them on."""
+"""The tools, prompts and skills of one MCP server, as `bbfs serve` passes them on."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -9,6 +9,7 @@ from bbfs.model.values import Completion, Tools
 from bbfs.sources.gateway import Audience, Offered, OfferedKind
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, require_complete
+from bbfs.sources.mcp.skills import Skills
 from bbfs.sources.mcp.tools import allowed
 
 Listed: TypeAlias = Callable[[], Awaitable[tuple[Iterable[ToolEntry], Iterable[PromptEntry]]]]
@@ -18,7 +19,9 @@ Listed: TypeAlias = Callable[[], Awaitable[tuple[Iterable[ToolEntry], Iterable[P
 class McpPassing:
     """Passes requests on to one server of a manager. option: the tools that may run. prompts: whether any may."""
 
-    def __init__(self, manager: MCPManager, server_id: str, option: Tools, prompts: bool, listed: Listed) -> None:
+    def __init__(
+        self, manager: MCPManager, server_id: str, option: Tools, prompts: bool, listed: Listed, skills: Skills
+    ) -> None:
         self.kinds: frozenset[OfferedKind] = frozenset(
             (*(("tools",) if option != "off" else ()), *(("prompts",) if prompts else ()))
         )
@@ -26,6 +29,7 @@ class McpPassing:
         self._id = server_id
         self._option: Tools = option
         self._listed = listed
+        self._skills = skills
         self._offered: tuple[object, object, Offered] | None = None
 
     async def offered(self) -> Offered:
@@ -57,6 +61,16 @@ class McpPassing:
         result = await self._manager.get_prompt(self._id, name, arguments, progress)
         require_complete(result)
         return result
+
+    async def skills(self) -> list[Mapping[str, Any]]:
+        """Return the entries of the skills of the server, as last listed. Raise BbfsError."""
+        if await self._manager.has_skills(self._id):
+            await self._skills.listed()
+        return [skill.as_json() for skill in self._skills]
+
+    async def skill(self, uri: str) -> Mapping[str, Any]:
+        """Return the entry of one skill, which need not be listed. Raise NotFound, BbfsError."""
+        return (await self._skills.get(uri)).as_json()
 
     def attach(self, audience: Audience) -> None:
         """Pass on what the server says to these clients."""

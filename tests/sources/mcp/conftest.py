@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from subprocess import DEVNULL, PIPE
@@ -15,8 +16,10 @@ from memory_server import MemoryServer
 from odd_servers import ManualClock, Odd
 from programs import descriptors_of
 from repository import SERVERS
+from trees_server import open_trees
 
 from bbfs.model.values import McpServer, Policy
+from bbfs.resources.manager import ResourceManager
 from bbfs.sources.mcp.client.manager import MCPManager
 
 
@@ -33,6 +36,18 @@ def odd(tmp_path: Path) -> Callable[..., Odd]:
         return Odd(McpServer("stdio", command=sys.executable, args=args, env=env), log)
 
     return make
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Where a server of `trees` logs its requests."""
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[ResourceManager]]:
+    """A manager of one server of trees: `async with trees("--width", "5") as manager`."""
+    return partial(open_trees, tmp_path)
 
 
 @pytest.fixture

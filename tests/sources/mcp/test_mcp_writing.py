@@ -283,6 +283,12 @@ async def test_a_tool_that_is_missing_is_named() -> None:
     """Also by the listing, which 'bbfs doctor' and 'bbfs sources' show."""
 
     class Listed(Notes):
+        async def reads_directories(self, server_id: str) -> bool:
+            return False
+
+        async def has_skills(self, server_id: str) -> bool:
+            return False
+
         async def gather_resources(self, server_id: str, rows: Rows, exchange: object = None) -> End:
             return End(None, None)
 

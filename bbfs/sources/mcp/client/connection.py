@@ -55,8 +55,8 @@ _BUSY_CHECK = 1.0
 """Seconds between two checks of the requests that may delay the answer to a ping."""
 
 
-RequestKind = Literal["list", "read", "complete", "call"]
-"""A page of a listing, a read, a completion, a call of a tool."""
+RequestKind = Literal["list", "directory", "read", "complete", "call"]
+"""A page of a listing or of a directory, a read, a completion, a call of a tool."""
 
 
 class Pauses:
@@ -235,7 +235,7 @@ class Connection:
                 return session, result
             except MCPError as exc:
                 final = last or not (repeatable or was_refused(exc))
-                error = self._after_failure(session, exc, reading=kind == "read", last=final)
+                error = self._after_failure(session, exc, reading=kind in ("read", "directory"), last=final)
                 if error is not None:
                     raise error from exc
         raise AssertionError("the second try returns or raises")

@@ -19,6 +19,7 @@ from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import Cut, plain_cut, printable, shown
 from bbfs.model.uri import encodable
 from bbfs.model.values import Completion, Content, Loaded, Part, ResourceTemplate
+from bbfs.serving.skills import SKILLS
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.client.paging import Taken
@@ -42,6 +43,7 @@ _LONGEST_PROGRESS = 500
 _LONGEST_TYPE = 255
 """Characters of a media type (RFC 6838, section 4.2, has 127 for each half)."""
 _CAPABILITIES = ("resources", "tools", "prompts", "completions", "logging")
+_FLAGS = ("listChanged", "subscribe", "directoryRead")
 _INSTRUCTIONS = 64 << 10
 _LARGEST_DATA = 1 << 20
 """Limit on the weight of `annotations`, `_meta` and `icons`, each. As JSON, such a value fits into no attribute."""
@@ -135,10 +137,11 @@ def _capabilities(given: Any) -> dict[str, frozenset[str]]:
     for key in ("requests", "tools", "call"):
         of_calls = of_calls.get(key) if isinstance(of_calls, dict) else None
     stated["tasks"] = of_calls
+    extensions = given.get("extensions") if isinstance(given, dict) else None
+    if isinstance(extensions, dict) and isinstance(extensions.get(SKILLS), dict):
+        stated[SKILLS] = extensions[SKILLS]
     return {
-        name: frozenset(
-            flag for flag in ("listChanged", "subscribe") if isinstance(flags, dict) and flags.get(flag) is True
-        )
+        name: frozenset(flag for flag in _FLAGS if isinstance(flags, dict) and flags.get(flag) is True)
         for name, flags in stated.items()
         if flags is not None and flags is not False
     }

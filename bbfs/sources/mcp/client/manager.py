@@ -5,12 +5,13 @@ deadline. Connecting is bounded here too, by the `timeout` of the source's polic
 """
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
+from operator import attrgetter
 from random import Random
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import trio
@@ -27,10 +28,11 @@ from bbfs.model.values import (
     Policy,
     ResourceTemplate,
 )
+from bbfs.serving.skills import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, SKILLS
 from bbfs.sources.abilities import ListingExchange
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client import tasks
-from bbfs.sources.mcp.client.connection import PING_AFTER, Connection
+from bbfs.sources.mcp.client.connection import PING_AFTER, Connection, RequestKind
 from bbfs.sources.mcp.client.decode import (
     Entries,
     ResourceEntry,
@@ -49,7 +51,7 @@ from bbfs.sources.mcp.client.decode import (
     ttl_seconds,
     weight,
 )
-from bbfs.sources.mcp.client.paging import Course, End, Taken, packed, unpacked
+from bbfs.sources.mcp.client.paging import Course, End, Take, Taken, packed, taken, unpacked
 from bbfs.sources.mcp.client.session import McpSession
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
 from bbfs.sources.mcp.login.refresh import ClientSettings
@@ -65,16 +67,12 @@ MAX_PAGES = 10_000
 _THREAD_FROM_CHARACTERS = 1 << 20
 MAX_OTHERS, _BYTES_OF_OTHERS = 500, 32 << 20
 """Templates, tools or prompts of one server, and the bytes of memory that they may take."""
+_BYTES_OF_DIRECTORY = 64 << 20
+"""Bytes of memory that the entries of one directory may take."""
 _EXPRESSIONS = 1000
 """Expressions in all templates of a server."""
 _BYTES_OF_ENTRY = 128
 """Bytes of memory for each resource that a server may list; they are one budget for all of them."""
-_ENTRIES_AT_ONCE = 500
-"""Entries of a page that are decoded before other tasks run, at most: plain ones take about 2 ms."""
-_ENTRIES_FIRST = 20
-"""Entries that are decoded before the time for them is known."""
-_DECODE_FOR = 0.003
-"""Seconds that other tasks may wait for entries: those with large data are decoded a few at a time."""
 _SUBSCRIBED_FIRST = 0.1
 """Seconds that a first read or listing waits at most for its subscription. Without it, it is asked for once more."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
@@ -190,7 +188,6 @@ class MCPManager:
 
         exchange: knows the pages if another machine has asked for them, and gets them otherwise.
         """
-
         limit = self.connection(server_id).list_limit
         course = Course(server_id, "resources/list", limit, _BYTES_OF_ENTRY * limit, "list_limit")
         self._courses[server_id] = course
@@ -211,6 +208,40 @@ class MCPManager:
         finally:
             exchange.give_up()
         return end
+
+    async def reads_directories(self, server_id: str) -> bool:
+        """Return whether a server declares that it reads directories, once it is connected. Raises BbfsError."""
+        return "directoryRead" in (await self.connection(server_id).session()).server.capabilities.get(SKILLS, ())
+
+    async def has_skills(self, server_id: str) -> bool:
+        """Return whether a server declares that it has skills, once it is connected. Raises BbfsError."""
+        return SKILLS in (await self.connection(server_id).session()).server.capabilities
+
+    async def list_skills(self, server_id: str, parse: Callable[[Any], T | None], most: int) -> Entries[T]:
+        """Return the entries of the skills that the server lists, up to `most`. Raises BbfsError."""
+        return await self._list(server_id, LIST_SKILLS, "skills", parse, attrgetter("uri"), most)
+
+    async def get_skill(self, server_id: str, uri: str, parse: Callable[[Any], T]) -> T:
+        """Return the entry of one skill. uri: of its SKILL.md. Raises NotFound, BbfsError."""
+        _, result = await self.connection(server_id).request(GET_SKILL, {"uri": uri}, kind="directory")
+        return parse(result.get("skill"))
+
+    async def gather_outside(self, server_id: str, take: Take, turned: Callable[[], Awaitable[bool]]) -> End:
+        """Pass the resources that a server lists to `take`, which keeps some of them. Raises BbfsError.
+
+        turned: called after each page that is not the last; returns whether the rest is of no interest.
+        """
+        limit = self.connection(server_id).list_limit
+        course = Course(server_id, "resources/list", limit, _BYTES_OF_ENTRY * limit, "list_limit")
+        self._courses[server_id] = course
+        return await self._pages(server_id, course, "resources/list", "resources", take, turned=turned)
+
+    async def read_directory(self, server_id: str, native_uri: str, most: int, take: Take) -> End:
+        """Pass the entries of one directory to `take`, up to `most` of them. Raises BbfsError."""
+        if not encodable(native_uri):
+            raise NotFound("a URI that cannot be written in UTF-8")
+        course = Course(server_id, READ_DIRECTORY, most, _BYTES_OF_DIRECTORY)
+        return await self._pages(server_id, course, READ_DIRECTORY, "resources", take, params={"uri": native_uri})
 
     async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
         """Return the resource templates that the server lists. Raises BbfsError.
@@ -335,6 +366,7 @@ class MCPManager:
         key: str,
         parse: Callable[[Any], T | None],
         identity: Callable[[T], str],
+        most: int = MAX_OTHERS,
     ) -> Entries[T]:
         """Return a whole listing, each identity once."""
         found: dict[str, T] = {}
@@ -346,7 +378,7 @@ class MCPManager:
             size = weight(raw, _BYTES_OF_OTHERS)
             return Taken(len(found) - before, len(raw) - len(entries), size)
 
-        course = Course(server_id, method, MAX_OTHERS, _BYTES_OF_OTHERS)
+        course = Course(server_id, method, most, _BYTES_OF_OTHERS)
         end = await self._pages(server_id, course, method, key, take)
         return Entries(tuple(found.values()), end.ttl, end.problem)
 
@@ -356,12 +388,15 @@ class MCPManager:
         course: Course,
         method: str,
         key: str,
-        take: Callable[[Sequence[Any]], Taken],
+        take: Take,
         exchange: ListingExchange | None = None,
+        *,
+        params: Mapping[str, Any] = MappingProxyType({}),
+        turned: Callable[[], Awaitable[bool]] | None = None,
     ) -> End:
         """Pass the entries of a listing to `take`, and to other machines, as they come, within the bounds.
 
-        Raises BbfsError.
+        turned: as for `gather_outside`. Raises BbfsError.
         """
         connection = self.connection(server_id)
         session = await connection.session()
@@ -373,29 +408,18 @@ class MCPManager:
             connection.interests.listed()
         cursor: str | int | None = None
         for number in range(MAX_PAGES):
-            try:
-                session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
-            except NotSupported:
-                if cursor is None:
-                    return End()
-                raise
-            except BbfsError as exc:
-                if isinstance(cursor, int) and type(exc) is BbfsError:
-                    raise ProtocolViolation(
-                        f"a page cursor that is a number, and the server refuses it: {exc}"
-                    ) from exc
-                raise
-            except trio.Cancelled:
-                if number:
-                    log.info("%s: %s: given up after %d pages", server_id, method, number)
-                raise
+            asked = {**params, "cursor": cursor} if cursor else {**params} or None
+            found = await _page_of(connection, method, asked, course, number)
+            if found is None:
+                return End()
+            session, result = found
             raw = page(result, key)
-            await _taken(course, raw, take)
+            await taken(course, raw, take)
             if exchange is not None:
                 await _shared(exchange, raw, personal=_is_personal(connection, session, result))
             course.turn(ttl_seconds(result) if session.modern else None)
             cursor = next_cursor(result)
-            if cursor is None or course.ends_at(cursor):
+            if cursor is None or course.ends_at(cursor) or (turned is not None and await turned()):
                 break
         else:
             course.problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
@@ -410,11 +434,40 @@ def _is_personal(connection: Connection, session: McpSession, result: Mapping[st
     return session.modern and connection.logged_in and is_private(result)
 
 
+async def _page_of(
+    connection: Connection, method: str, params: dict[str, Any] | None, course: Course, number: int
+) -> tuple[McpSession, dict[str, Any]] | None:
+    """Ask for a page of a list. number: of the pages before it. None if the server has no such list.
+
+    Raises BbfsError; NotFound for a directory that is not there, and not for a cursor that the server does not know.
+    """
+    cursor = (params or {}).get("cursor")
+    try:
+        kind: RequestKind = "directory" if method == READ_DIRECTORY else "list"
+        return await connection.request(method, params, kind=kind)
+    except NotSupported:
+        if params is None:
+            return None
+        raise
+    except NotFound as exc:
+        if cursor is None:
+            raise
+        raise BbfsError(f"the server refuses its own page cursor: {exc}") from exc
+    except BbfsError as exc:
+        if isinstance(cursor, int) and type(exc) is BbfsError:
+            raise ProtocolViolation(f"a page cursor that is a number, and the server refuses it: {exc}") from exc
+        raise
+    except trio.Cancelled:
+        if number:
+            log.info("%s: given up after %d pages", course.name, number)
+        raise
+
+
 async def _recalled(course: Course, rows: Rows, pages: Sequence[bytes], ttl: float) -> End:
     """Add the entries of pages that another machine has asked for, as if the server had sent them. Raises BbfsError."""
     for shared in pages:
         raw = await trio.to_thread.run_sync(unpacked, shared, abandon_on_cancel=True)
-        await _taken(course, raw, lambda some: add_resources(some, rows))
+        await taken(course, raw, lambda some: add_resources(some, rows))
         course.turn(None)
         if course.problem is not None:
             break
@@ -432,23 +485,6 @@ async def _shared(exchange: ListingExchange, raw: Sequence[Any], *, personal: bo
             await trio.lowlevel.checkpoint()
     except TooLarge:
         exchange.give_up()
-
-
-async def _taken(course: Course, raw: Sequence[Any], take: Callable[[Sequence[Any]], Taken]) -> None:
-    """Pass the entries of a page to `take` in pieces that hold up no other task, within the bounds."""
-    start, at_once = 0, _ENTRIES_FIRST
-    while start < len(raw):
-        began = time.perf_counter()
-        if not course.take(take(raw[start : start + at_once])):
-            break
-        start += at_once
-        at_once = _next_size(at_once, time.perf_counter() - began)
-        await trio.lowlevel.checkpoint()
-
-
-def _next_size(size: int, seconds: float) -> int:
-    """Return how many entries to decode at once, after a piece of that size took so long."""
-    return max(1, min(_ENTRIES_AT_ONCE, 4 * size, int(size * _DECODE_FOR / max(seconds, 1e-9))))
 
 
 def _tell_progress(tell: Callable[[Progress], None], params: Mapping[str, Any]) -> None:

@@ -1,0 +1,244 @@
+"""The tree of a source that lists all at once, with directories that it lists a level at a time (SEP-2640).
+
+A listing names such directories (`Listing.directories`). What is below one comes from the source, a directory at a time
+and only where a program looks; the flat listing has nothing of it. All else is as in a flat source: other resources,
+templates, tools.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import cast
+
+from bbfs.model import uri_paths
+from bbfs.model.errors import NotADirectory, NotFound
+from bbfs.model.values import DataSource, Listing, ResourceMetadata
+from bbfs.resources.catalog.base import CatalogContext, LargeEntries, Stored, View
+from bbfs.resources.catalog.directory import DirectoryCatalog
+from bbfs.resources.catalog.flat import FlatCatalog
+from bbfs.resources.catalog.folding import ChangedPaths
+from bbfs.resources.catalog.lookups import last_segment, own_segment
+from bbfs.resources.catalog.record import Lease, Node, Path, Record
+from bbfs.sources import CanListDirectory, CanReadDirectory
+
+TOLD_APART = 10_000
+"""Cached names that are notified one by one when all may have changed; beyond that, the directories above them are."""
+
+
+class _Levels(DirectoryCatalog):
+    """What is below the directories that a listing names. roots: their native URIs by path."""
+
+    def __init__(self, source: DataSource, handler: CanReadDirectory, context: CatalogContext) -> None:
+        super().__init__(source, cast(CanListDirectory, handler), context)  # `_ask` alone would ask it as such
+        self._literal = False
+        self.roots: Mapping[Path, str] = {}
+        self._reader = handler
+        self._taken: tuple[str, ...] = ()
+
+    def take(self, named: tuple[str, ...]) -> bool:
+        """Take over the directories of a new listing. Return whether they are others."""
+        if named == self._taken:
+            return False
+        was, self._taken = self.roots, named
+        self.roots = {uri_paths.plain_path(uri).path: uri for uri in named}
+        gone = [path for path, uri in was.items() if self.roots.get(path) != uri]
+        for path in gone:
+            self.drop(path)
+        if gone:
+            self._context.notify(ChangedPaths.all_below(gone), "listed")
+        return True
+
+    async def _ask(self, path: Path) -> Listing:
+        return await self._reader.read_directory(await self._uri(path))
+
+    async def _uri(self, path: Path) -> str:
+        """Return the native URI of a directory. Lists what is above it, where that is not known."""
+        depth = next((depth for depth in range(len(path), 0, -1) if path[:depth] in self.roots), None)
+        if depth is None:
+            raise NotFound(f"no such directory: {'/'.join(path)}")
+        uri = self.roots[path[:depth]]
+        for end in range(depth, len(path)):
+            listed = self._directories.get(path[:end]) or await self._list(path[:end])
+            record = listed.entries.get(path[end])
+            if record is None:
+                raise NotFound(f"no such directory: {'/'.join(path)}")
+            if record.metadata.kind != "directory":
+                raise NotADirectory(f"not a directory: {'/'.join(path[: end + 1])}")
+            uri = record.metadata.native_uri
+        return uri
+
+    def _own_uri(self, path: Path) -> str | None:
+        root = self.roots.get(path)
+        return super()._own_uri(path) if root is None else root.rstrip("/")
+
+    def _segment(self, metadata: ResourceMetadata, own: str | None) -> str:
+        segment = own_segment(metadata, own) or last_segment(metadata.native_uri)
+        return segment if segment != metadata.native_uri else segment[segment.find(":") + 1 :]
+
+    def expire(self) -> None:
+        super().expire()
+        if self._directories:
+            self._context.notify(self._told(), "changed")
+
+    def announce(self, path: Path) -> None:
+        """Have a directory listed again whose change the source has announced."""
+        listed = self._directories.get(path)
+        if listed is not None:
+            listed.expire()
+            self._context.notify([path, *((*path, name) for name in listed.entries)], "changed")
+
+    def _told(self) -> ChangedPaths:
+        """Return the paths of all cached names."""
+        if sum(len(listed.entries) for listed in self._directories.values()) > TOLD_APART:
+            return ChangedPaths.all_below(self.roots)
+        names = ((*path, name) for path, listed in self._directories.items() for name in listed.entries)
+        return ChangedPaths([*self._directories, *names])
+
+
+class MixedCatalog(FlatCatalog):
+    """The tree of a source that lists all at once, or names directories that are to be listed a level at a time."""
+
+    def __init__(self, source: DataSource, handler: CanReadDirectory, context: CatalogContext) -> None:
+        self._levels = _Levels(source, handler, context)
+        super().__init__(source, handler, context, self._levels)
+
+    @property
+    def lists_all(self) -> bool:
+        return not self._levels.roots
+
+    # -- which part answers ------------------------------------------------------------------------------------------
+
+    def _is_level(self, path: Path) -> bool:
+        """Return whether a path is one of the named directories, or below one."""
+        roots = self._levels.roots
+        return bool(roots) and any(path[:depth] in roots for depth in range(1, len(path) + 1))
+
+    def _is_below(self, path: Path) -> bool:
+        return bool(self._levels.roots) and self._is_level(path[:-1])
+
+    def _or_templates(self, path: Path, look: Callable[[Path], Node | None]) -> Node | None:
+        """Return the node at a path below a named directory; a template may make a name that is not listed."""
+        try:
+            return look(path)
+        except NotFound:
+            if not self._templates:
+                raise
+            return super().cached(path)
+
+    # -- without waiting ---------------------------------------------------------------------------------------------
+
+    @property
+    def problem(self) -> str | None:
+        return "; ".join(filter(None, (self._problem, self._levels.problem))) or None
+
+    def held(self) -> Collection[Record]:
+        return [*super().held(), *self._levels.held()] if self._levels.roots else super().held()
+
+    def usage(self) -> tuple[int, int]:
+        (size, count), (more, others) = super().usage(), self._levels.usage()
+        return size + more, count + others
+
+    def count(self) -> int:
+        return super().count() + self._levels.count()
+
+    def cached(self, path: Path) -> Node | None:
+        return self._or_templates(path, self._levels.cached) if self._is_below(path) else super().cached(path)
+
+    def last_cached(self, path: Path) -> Node | None:
+        return self._levels.last_cached(path) if self._is_below(path) else super().last_cached(path)
+
+    def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
+        part = self._levels if self._is_level(path) else super()
+        return part.cached_view(path, completed=completed)
+
+    def large(self, path: Path) -> LargeEntries | None:
+        return None if self._is_level(path) else super().large(path)
+
+    def listed_at(self, path: Path) -> float:
+        return self._levels.listed_at(path) if self._is_level(path) else super().listed_at(path)
+
+    def validity(self, path: Path) -> float:
+        return self._levels.validity(path) if self._is_below(path) else super().validity(path)
+
+    def lease(self, record: Record) -> Lease | None:
+        return self._levels.lease(record) if self._is_below(record.path) else super().lease(record)
+
+    def names_lease(self, path: Path) -> Lease | None:
+        return self._levels.names_lease(path) if self._is_level(path) else super().names_lease(path)
+
+    # -- after a listing if necessary --------------------------------------------------------------------------------
+
+    async def find(self, path: Path) -> Node:
+        if not self._is_below(path):
+            try:
+                node = await super().find(path)
+            except NotFound:
+                if not self._is_below(path):  # which the listing has told by now
+                    raise
+            else:
+                if not self._is_below(path):
+                    return node
+        try:
+            return await self._levels.find(path)
+        except NotFound:
+            if not self._templates:
+                raise
+            return await super().find(path)
+
+    async def view(self, path: Path, *, completed: bool = True) -> View:
+        if not self._is_level(path):
+            try:
+                view = await super().view(path, completed=completed)
+            except NotFound:
+                if not self._is_level(path):
+                    raise
+            else:
+                if not self._is_level(path):
+                    return view
+        return await self._levels.view(path, completed=completed)
+
+    # -- by URI ------------------------------------------------------------------------------------------------------
+
+    def record(self, native_uri: str) -> Record | None:
+        return super().record(native_uri) or self._levels.record(native_uri)
+
+    def all_records(self) -> list[Record]:
+        return [*super().all_records(), *self._levels.all_records()]
+
+    def record_of(self, uri: str, native_uri: str) -> Record:
+        if self._is_below(uri_paths.plain_path(native_uri).path):
+            return self._levels.record_of(uri, native_uri)
+        return super().record_of(uri, native_uri)
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        super().expire()
+        self._levels.expire()
+
+    def forget(self, path: Path) -> None:
+        self._levels.forget(path)
+        super().forget(path)
+
+    def drop(self, path: Path) -> None:
+        self._levels.drop(path)
+
+    def announced(self, native_uri: str) -> None:
+        path = uri_paths.plain_path(native_uri).path
+        if self._is_level(path):
+            self._levels.announce(path)
+
+    @property
+    def is_empty(self) -> bool:
+        return super().is_empty and self._levels.is_empty
+
+    async def recall(self, stored: Callable[[], Awaitable[Stored]]) -> None:
+        async def kept() -> Stored:
+            found = await stored()
+            await self._levels.recall(partial(_again, found))
+            return found
+
+        await super().recall(kept)
+
+
+async def _again(found: Stored) -> Stored:
+    return found
