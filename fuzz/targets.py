@@ -41,8 +41,10 @@ from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, pl
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource
 from bbfs.resources.search.index.text import chunks
+from bbfs.server import directories as served_directories
 from bbfs.server import resource_list, walk
 from bbfs.server.errors import Fault
+from bbfs.server.gateway import skills as served_skills
 from bbfs.sources.api import yaml_document
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.options import ApiOptions
@@ -55,9 +57,10 @@ from bbfs.sources.documents.compound import powerpoint, word
 from bbfs.sources.documents.compound.compressed_text import decompressed
 from bbfs.sources.documents.pictures import scaling
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
-from bbfs.sources.mcp import arguments, discovery, writing
+from bbfs.sources.mcp import arguments, directories, discovery, skills, writing
 from bbfs.sources.mcp.client import decode
 from bbfs.sources.mcp.client import paging as listing_pages
+from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
 from bbfs.sources.mcp.transport import long_texts, messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
@@ -293,6 +296,38 @@ def mcp_results(data: bytes) -> None:
     ):
         with refused(BbfsError):
             function()
+
+
+def mcp_directories(data: bytes) -> None:
+    """The entries of a directory are one part longer than it; what a list names hides nothing but what is below."""
+    result = json_of(data)
+    if not isinstance(result, dict):
+        return
+    with refused(BbfsError):
+        page = decode.page(result, "resources")
+        uris = [uri for item in page if (uri := decode.usable_text(item, "uri")) is not None]
+        for uri in uris[:3]:
+            entries = directories.DirectoryEntries("mcp-server+a", uri)
+            entries.take(page)
+            path = plain_path(uri).path
+            for each in entries.listing(End(), lambda listed: listed).resources:
+                found = plain_path(each.native_uri).path
+                assert found[:-1] == path or (found == path and each.kind == "resource"), (uri, each)
+        rows = Rows("mcp-server+a")
+        named = directories.NamedDirectories(rows)
+        named.take(page)
+        roots = {plain_path(uri).path for uri in named.end(End())[0]}
+        for uri in uris:
+            path = plain_path(uri).path
+            assert (uri in rows) or any(path[:depth] in roots for depth in range(1, len(path) + 1)), uri
+
+
+def skill_entries(data: bytes) -> None:
+    """An entry of a skill is refused, or complete and within its directory."""
+    skill = skills.skill_entry(json_of(data))
+    if skill is not None:
+        assert skills.skill_entry(skill.as_json()) == skill
+        assert skill.files is None or all(uri.startswith(f"{skill.root}/") for uri in skill.files)
 
 
 def tool_arguments(data: bytes) -> None:
@@ -640,6 +675,10 @@ def cursors(data: bytes) -> None:
             resource_list._resources_place(text)
         with refused(Fault):
             resource_list._templates_place(text)
+        with refused(Fault):
+            served_directories._place("x", text)
+        with refused(Fault):
+            served_skills._place(text)
         with refused(catalogue.InvalidCursor):
             catalogue._position(text)
 
@@ -777,6 +816,26 @@ TARGETS: Mapping[str, Target] = {
             *({"completion": {"values": ["a"], "total": 5}}, {"nextCursor": 7, "ttlMs": 1e300}),
         ),
         ('"contents"', '"resources"', '"text"', '"blob"', '"size"', '"annotations"', '"lastModified"', "\\ud800"),
+    ),
+    "mcp-directories": Target(
+        mcp_directories,
+        _json(
+            {"resources": [{"uri": "a://b", "mimeType": "inode/directory"}, {"uri": "a://b/c"}, {"uri": "a://b/c/d"}]},
+            {"resources": [{"uri": "a:"}, {"uri": "a://", "mimeType": "inode/directory"}, {"uri": "a:./b"}]},
+        ),
+        ('"uri":"', '"mimeType":"inode/directory"', "a://b/", "%2F", "/..", "/.", "//", "tool:"),
+    ),
+    "skill-entries": Target(
+        skill_entries,
+        _json(
+            {"uri": "a://b/SKILL.md", "frontmatter": {"name": "b", "description": "c"}, "resources": "dynamic"},
+            {
+                "uri": "a://b/SKILL.md",
+                "frontmatter": {"name": "b", "description": "c", "metadata": {"d": [1, None]}},
+                "resources": [{"uri": "a://b/SKILL.md", "digest": "sha256:" + "0" * 64, "size": 1}],
+            },
+        ),
+        ('"resources":', '"digest":"sha256:', '"size":', '"frontmatter":', "/SKILL.md", '"name":"b"'),
     ),
     "tool-arguments": Target(
         tool_arguments,

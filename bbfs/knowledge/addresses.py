@@ -17,6 +17,8 @@ DOCUMENT_TEMPLATE = "resource://knowledge/{collectionId}/document/{docId}"
 _LONGEST = 2048
 """Characters: of two ids of 255 bytes, percent-encoded, and what is around them."""
 _KNOWLEDGE = "resource://knowledge/"
+SYSTEM_URI = "resource://system"
+"""The directory of what the server says of itself."""
 
 Kind = Literal["collections", "health", "documents", "stats", "document"]
 
@@ -28,6 +30,25 @@ class Address:
     kind: Kind
     collection: str = ""
     document: str = ""
+
+
+def collection_uri(collection: str) -> str:
+    """Return the URI of the directory of a collection."""
+    return f"{_KNOWLEDGE}{_encode(collection)}"
+
+
+def directory(text: str) -> tuple[str, ...] | None:
+    """Return the ids in the URI of a directory: none for that of all collections, that of a collection, or that and
+    `document`; None for any other URI.
+    """
+    if text == _KNOWLEDGE.rstrip("/"):
+        return ()
+    rest = text.removeprefix(_KNOWLEDGE)
+    whole = rest.removesuffix("/document")
+    collection = unquote(whole, errors="replace")
+    if len(text) > _LONGEST or not collection or rest == text or _encode(collection) != whole:
+        return None
+    return (collection,) if whole == rest else (collection, "document")
 
 
 def documents_uri(collection: str) -> str:

@@ -117,7 +117,7 @@ class Offering:
             look = looks[source.data.base_prefix]
             if not look.done.is_set():
                 look.missed = True
-                self._note(source, f"no answer within {self.wait:g} s")
+                self.note(source, f"no answer within {self.wait:g} s")
             elif look.error is None:
                 self._problems.pop(source.data.id, None)
                 answered.append((source, look))
@@ -136,7 +136,7 @@ class Offering:
             look.found = await _walked(source)
         except BbfsError as error:
             look.error = error
-            self._note(source, str(error))
+            self.note(source, str(error))
         finally:
             look.done.set()
         if look.missed and look.error is None:
@@ -155,10 +155,10 @@ class Offering:
             if room > 0:
                 await walk.run()
         except BbfsError as error:
-            self._note(source, str(error))
+            self.note(source, str(error))
         return walk.found, walk.more and count + len(walk.found) < MOST_LISTED
 
-    def _note(self, source: Source, problem: str) -> None:
+    def note(self, source: Source, problem: str) -> None:
         """Log once why the lists leave a source out."""
         if self._problems.get(source.data.id) != problem:
             self._problems[source.data.id] = problem
@@ -185,7 +185,7 @@ async def _walked(source: Source) -> list[Found]:
                 if not directory:
                     raise
                 continue  # load_datasource gives the error
-            following += [each.path for each in walk.found if each.record and each.record.metadata.kind == "directory"]
+            following += [each.path for each in walk.found if _is_directory(each.record)]
             found += [each for each in walk.found if each.record and each.record.metadata.kind == "resource"]
             if len(found) >= MOST_WALKED:
                 return found[:MOST_WALKED]
@@ -193,6 +193,11 @@ async def _walked(source: Source) -> list[Found]:
             levels += 1
         level = following if len(following) != 1 or len(following[0]) < MAX_DEPTH else []
     return found
+
+
+def _is_directory(record: Record | None) -> bool:
+    """Return whether an entry is a directory: without a record, it follows from URIs."""
+    return record is None or record.metadata.kind == "directory"
 
 
 def _level(path: Path) -> tuple[int, Path]:

@@ -11,26 +11,40 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from bbfs import __version__
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.model.values import ResourceTemplate
+from bbfs.model.values import ResourceMetadata, ResourceTemplate
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.documents import plain
 from bbfs.resources.manager import ResourceManager
 from bbfs.server.contents import Budget, items_of
+from bbfs.server.directories import Directories
 from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
 from bbfs.server.gateway.entries import besides
 from bbfs.server.gateway.relay import Relay
 from bbfs.server.gateway.requests import Gateway, prompt_error, unknown
+from bbfs.server.gateway.skills import GatewaySkills
 from bbfs.server.kept import KeptResults, is_kept
 from bbfs.server.resource_list import WAIT, Offering
 from bbfs.server.templates import MOST_VALUES, complete
 from bbfs.server.tools import Tools, definitions, instructions
+from bbfs.serving.skills import (
+    GET_SKILL,
+    LIST_SKILLS,
+    READ_DIRECTORY,
+    SKILLS,
+    DirectoryParams,
+    DirectoryResult,
+    SkillParams,
+    SkillResult,
+    SkillsResult,
+)
 from bbfs.serving.subscribers import MOST_URIS, Context, NotifyingServer, check_uri, not_found_code
 
 log = logging.getLogger(__name__)
@@ -66,6 +80,8 @@ class Service(NotifyingServer[Any]):
         self._tools = Tools(manager, self._kept, depth, most_bytes)
         self._subscribers = Following(manager, nursery)
         self._offering = Offering(manager, nursery, self._appeared, wait)
+        self._directories = Directories(manager, self._resource)
+        self._skills = GatewaySkills(manager, self._offering)
         self._relay = Relay(nursery, self._subscribers.notify)
         self._gateway = Gateway(manager, self._offering, self._relay, self._tools.names, most_bytes, self._kept)
         manager.changes.subscribe(self._relay.changed)
@@ -90,6 +106,10 @@ class Service(NotifyingServer[Any]):
         )
         self.middleware.append(_errors_of_the_protocol)
         self.middleware.append(self._meet)
+        self.extensions[SKILLS] = {"directoryRead": True}
+        self.add_request_handler(READ_DIRECTORY, DirectoryParams, self._read_directory)
+        self.add_request_handler(LIST_SKILLS, types.PaginatedRequestParams, self._list_skills)
+        self.add_request_handler(GET_SKILL, SkillParams, self._get_skill)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
@@ -100,10 +120,39 @@ class Service(NotifyingServer[Any]):
     # -- resources ---------------------------------------------------------------------------------------------------
 
     async def _list_resources(
-        self, _ctx: Context, params: types.PaginatedRequestParams | None
+        self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        records, cursor = await self._offering.resources(params.cursor if params is not None else None)
-        return types.ListResourcesResult(resources=[self._resource(record) for record in records], next_cursor=cursor)
+        after = params.cursor if params is not None else None
+        records, cursor = await self._offering.resources(after)
+        reads_directories = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS  # the earlier ones have no extensions
+        directories = self._directories.roots() if after is None and reads_directories else ()
+        resources = [*(self._resource(record) for record in records), *directories]
+        return types.ListResourcesResult(resources=resources, next_cursor=cursor)
+
+    async def _read_directory(self, _ctx: Context, params: DirectoryParams) -> DirectoryResult:
+        check_uri(params.uri)
+        try:
+            resources, cursor = await self._directories.page(params.uri, params.cursor)
+        except BbfsError as error:
+            raise self._invalid(params.uri, error) from error
+        return DirectoryResult(resources=resources, next_cursor=cursor)
+
+    async def _list_skills(self, _ctx: Context, params: types.PaginatedRequestParams) -> SkillsResult:
+        skills, cursor = await self._skills.page(params.cursor)
+        return SkillsResult(skills=skills, next_cursor=cursor)
+
+    async def _get_skill(self, _ctx: Context, params: SkillParams) -> SkillResult:
+        check_uri(params.uri)
+        try:
+            return SkillResult(skill=await self._skills.get(params.uri))
+        except BbfsError as error:
+            raise self._invalid(params.uri, error) from error
+
+    def _invalid(self, uri: str, error: BbfsError) -> MCPError:
+        """Return an error of the protocol, with one code in both eras for what is not there (SEP-2640)."""
+        code = types.INVALID_PARAMS if isinstance(error, _WRONG) else types.INTERNAL_ERROR
+        told = described(certain(self._manager, uri, error))
+        return MCPError(code, told["message"], {"uri": uri, **told})
 
     async def _list_templates(
         self, _ctx: Context, params: types.PaginatedRequestParams | None
@@ -138,9 +187,9 @@ class Service(NotifyingServer[Any]):
         source, _ = self._manager.by_uri.record_of(loaded.uri)
         return loaded.metadata.etag if source.writes is not None and loaded.metadata is not None else None
 
-    def _resource(self, record: Record) -> types.Resource:
-        known = self._manager.contents.size_now(record)
-        metadata = record.metadata
+    def _resource(self, listed: Record | ResourceMetadata) -> types.Resource:
+        metadata = listed.metadata if isinstance(listed, Record) else listed
+        known = self._manager.contents.size_now(listed) if isinstance(listed, Record) else (metadata.size,)
         return types.Resource(
             uri=metadata.uri,
             name=metadata.name,

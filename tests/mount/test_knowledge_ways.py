@@ -95,7 +95,8 @@ class Way:
         self._send, self._told = trio.open_memory_channel[ServerEvent](math.inf)
 
     async def listed(self) -> dict[str, str]:
-        found = (await self.client.list_resources()).resources
+        listed = (await self.client.list_resources()).resources
+        found = [each for each in listed if each.mime_type != "inode/directory"]  # which the base itself does not name
         return {r.uri.removeprefix(self._prefix): r.name for r in found if r.uri.startswith(self._prefix)}
 
     async def read(self, uri: str) -> bytes:

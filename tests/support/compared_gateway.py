@@ -1,8 +1,8 @@
 """Asks an MCP server directly and behind `bbfs serve`, and says what differs: `python compared_gateway.py`.
 
 What differs by a rule of docs/serve.md is taken out before: names have the source in front, resources have bbfs URIs,
-the lists have bbfs's own tools and the files that describe tools and prompts, times to live and totals of completions
-are not passed on, a title of annotations is the title, and an error of a call is a result.
+the lists have bbfs's own tools, directories, and the files that describe tools and prompts, times to live and totals of
+completions are not passed on, a title of annotations is the title, and an error of a call is a result.
 """
 
 import json
@@ -105,7 +105,8 @@ class Comparison:
     async def _resources(self) -> None:
         listed = [_mapped(_plain(each)) for each in (await self.direct.list_resources()).resources]
         shown = [_plain(each) for each in await _all(self.behind.list_resources, "resources")]
-        own = [each for each in shown if not each["uri"].removeprefix(PREFIX).startswith(_OF_BBFS)]
+        resources = [each for each in shown if each.get("mimeType") != "inode/directory"]
+        own = [each for each in resources if not each["uri"].removeprefix(PREFIX).startswith(_OF_BBFS)]
         self._same("resources", _by_uri(listed), _by_uri(own))
         for each in listed[:MOST_READ]:
             native = each["uri"].removeprefix(PREFIX)

@@ -17,6 +17,8 @@ from bbfs.knowledge.database.snapshot import Snapshot
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.documents import Collection, Document, NotFound
 from bbfs.knowledge.server import rendering
+from bbfs.serving.bounds import shortened
+from bbfs.serving.skills import directory
 
 PAGE_SIZE = 100
 _LONGEST_CURSOR = 1 << 13
@@ -78,6 +80,35 @@ class Catalogue:
                 if len(found) >= PAGE_SIZE:
                     return found, _cursor(place)
         return found, None
+
+    def directory(self, uri: str, cursor: str | None) -> tuple[list[types.Resource], str | None]:
+        """Return a page of the direct children of a directory, and the cursor of the next. Raises NotFound,
+        InvalidCursor.
+        """
+        after = None if cursor is None else _position(cursor)
+        match addresses.directory(uri):
+            case ():
+                with self._store.snapshot() as snapshot:
+                    more = snapshot.collections(after[1] if after else "", PAGE_SIZE)
+                    first = [] if after else [self._collections(snapshot)]
+                found = [directory(addresses.collection_uri(one.id), one.name) for one in more]
+                return first + found, _cursor(("collection", more[-1].id, "")) if len(more) == PAGE_SIZE else None
+            case (collection,):
+                with self._store.snapshot() as snapshot:
+                    one = snapshot.collection(collection)
+                    documents = directory(f"{addresses.collection_uri(collection)}/document", "document")
+                    return [documents, self._documents(snapshot, one), self._stats(snapshot, one)], None
+            case (collection, _):
+                with self._store.snapshot() as snapshot:
+                    snapshot.collection(collection)
+                    more = snapshot.all_documents((collection, after[2] if after else ""), PAGE_SIZE)
+                here = [one for one in more if one.collection == collection]
+                page = [resource(one) for one in here]
+                return page, _cursor(("document", collection, here[-1].id)) if len(here) == PAGE_SIZE else None
+            case None if uri == addresses.SYSTEM_URI:
+                return [self._health()], None
+            case _:
+                raise NotFound(f"no directory {shortened(uri)}")
 
     def read(self, address: Address) -> types.TextResourceContents | types.BlobResourceContents:
         """Return the content of one resource. Raises NotFound."""

@@ -21,6 +21,17 @@ from bbfs.knowledge.server import tools
 from bbfs.knowledge.server.announcements import announcing
 from bbfs.knowledge.server.catalogue import TEMPLATES, Catalogue, InvalidCursor
 from bbfs.serving.bounds import LONGEST_URI, shortened
+from bbfs.serving.skills import (
+    GET_SKILL,
+    LIST_SKILLS,
+    READ_DIRECTORY,
+    SKILLS,
+    DirectoryParams,
+    DirectoryResult,
+    SkillParams,
+    SkillResult,
+    SkillsResult,
+)
 from bbfs.serving.subscribers import NotifyingServer, Subscribers, not_found_code
 
 logger = logging.getLogger(__name__)
@@ -32,7 +43,8 @@ _STATIC_TTL = 3600.0
 _LIST_TTL = 1.0
 
 _INSTRUCTIONS = (
-    "Collections of documents. Read resource://knowledge/collections for what there is, "
+    "Collections of documents. Read resource://knowledge/collections, or the directory resource://knowledge, "
+    "for what there is, "
     "search_knowledge to find passages, and the documents themselves as resources."
 )
 
@@ -72,6 +84,10 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
             on_call_tool=self._call_tool,
             on_completion=self._complete,
         )
+        self.extensions[SKILLS] = {"directoryRead": True}
+        self.add_request_handler(READ_DIRECTORY, DirectoryParams, self._read_directory)
+        self.add_request_handler(LIST_SKILLS, types.PaginatedRequestParams, _list_skills)
+        self.add_request_handler(GET_SKILL, SkillParams, _get_skill)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def close_streams(self) -> None:
@@ -97,6 +113,13 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
         except InvalidCursor as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         return types.ListResourcesResult(resources=resources, next_cursor=next_cursor)
+
+    async def _read_directory(self, _ctx: Context, params: DirectoryParams) -> DirectoryResult:
+        try:
+            resources, cursor = await _in_thread(self._catalogue.directory, params.uri, params.cursor)
+        except (NotFound, InvalidCursor) as error:
+            raise MCPError(types.INVALID_PARAMS, str(error), {"uri": shortened(params.uri)}) from error
+        return DirectoryResult(resources=resources, next_cursor=cursor)
 
     async def _list_resource_templates(
         self, _ctx: Context, _params: types.PaginatedRequestParams | None
@@ -163,6 +186,15 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
         except NotFound as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         return types.CompleteResult(completion=completion)
+
+
+async def _list_skills(_ctx: Context, _params: types.PaginatedRequestParams) -> SkillsResult:
+    """Return no skill: a knowledge base has documents. The extension has directories, and asks for this method, too."""
+    return SkillsResult(skills=[])
+
+
+async def _get_skill(_ctx: Context, params: SkillParams) -> SkillResult:
+    raise MCPError(types.INVALID_PARAMS, f"no skill {shortened(params.uri)}")
 
 
 def _cache_hints(ttl: float) -> Mapping[CacheableMethod, CacheHint]:

@@ -1,0 +1,197 @@
+"""`resources/directory/read` and the skills of `bbfs serve` (SEP-2640), as clients on the SDK have them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+import trio
+from harness import folder, mcp
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from served import BOUND, FILES
+from trees_server import server_of_trees
+
+from bbfs.knowledge.database.store import Store
+from bbfs.knowledge.server.service import KnowledgeServer
+from bbfs.serving.skills import (
+    DIRECTORY,
+    GET_SKILL,
+    LIST_SKILLS,
+    READ_DIRECTORY,
+    SKILLS,
+    DirectoryParams,
+    DirectoryResult,
+    SkillParams,
+    SkillResult,
+    SkillsResult,
+)
+
+Service = Callable[..., Any]
+Listed = list[types.Resource]
+
+
+async def page(client: Client, uri: str, cursor: str | None = None) -> DirectoryResult:
+    request = types.Request[DirectoryParams, str](method=READ_DIRECTORY, params=DirectoryParams(uri=uri, cursor=cursor))
+    return await client.session.send_request(request, DirectoryResult)
+
+
+async def children(client: Client, uri: str) -> Listed:
+    """All pages of a directory."""
+    found: Listed = []
+    cursor: str | None = None
+    while True:
+        result = await page(client, uri, cursor)
+        found += result.resources
+        cursor = result.next_cursor
+        if cursor is None:
+            return found
+
+
+async def files_below(client: Client, uri: str) -> set[str]:
+    found: set[str] = set()
+    for child in await children(client, uri):
+        found |= await files_below(client, child.uri) if child.mime_type == DIRECTORY else {child.uri}
+    return found
+
+
+async def roots(client: Client) -> list[str]:
+    listed = (await client.list_resources()).resources
+    return [each.uri for each in listed if each.mime_type == DIRECTORY]
+
+
+async def test_every_level_of_every_source(service: Service, sources: list[dict[str, Any]]) -> None:
+    with trio.fail_after(BOUND):
+        async with service(*sources) as served, Client(served) as client:
+            assert client.session.server_capabilities is not None
+            assert client.session.server_capabilities.extensions == {SKILLS: {"directoryRead": True}}
+            found = await roots(client)
+            assert "bb-filesystem+local+file:." in found
+            assert "mcp-server+kb+resource:." in found
+            assert await files_below(client, "bb-filesystem+local+file:.") == {
+                f"bb-filesystem+local+file:./{name}" for name in FILES
+            }
+            listed = {each.uri for each in (await client.list_resources()).resources if each.mime_type != DIRECTORY}
+            assert set[str]().union(*[await files_below(client, uri) for uri in found]) == listed
+            source = await children(client, "bb-filesystem+local+file:./src")
+            assert [(each.name, each.size) for each in source] == [("config.ts", len(FILES["src/config.ts"]))]
+
+
+async def test_clients_of_the_handshake_era_see_no_directories(service: Service, local: Path) -> None:
+    async with service(folder("local", local)) as served, Client(served, mode="legacy") as client:
+        assert await roots(client) == []
+
+
+async def test_pages_of_a_directory(service: Service, local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        (local / f"src/{number:02}.txt").write_text("x")
+    uri, names = "bb-filesystem+local+file:./src", [*(f"{number:02}.txt" for number in range(40)), "config.ts"]
+    monkeypatch.setattr("bbfs.server.directories.PAGE", 7)
+    table = {**folder("local", local), "ttl": 0}
+    async with service(table) as served, Client(served) as client:
+        assert [each.name for each in await children(client, uri)] == names
+        first = await page(client, uri)
+        assert first.next_cursor is not None
+        (local / "src/00.txt").unlink()
+        (local / "src/0.txt").write_text("before what was seen")
+        (local / "src/20a.txt").write_text("behind it")
+        rest, cursor = list[str](), first.next_cursor
+        while cursor is not None:
+            found = await page(client, uri, cursor)
+            rest, cursor = rest + [each.name for each in found.resources], found.next_cursor
+        assert rest == [*names[7:21], "20a.txt", *names[21:]]
+        for wrong in ("nonsense", first.next_cursor + "x"):
+            with pytest.raises(MCPError) as caught:
+                await page(client, uri, wrong)
+            assert caught.value.code == types.INVALID_PARAMS
+        with pytest.raises(MCPError):
+            await page(client, "bb-filesystem+local+file:./tests", first.next_cursor)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "bb-filesystem+local+file:./package.json",
+        "bb-filesystem+local+file:./none",
+        "bb-filesystem+local+file:./package.json/none",
+        "bb-filesystem+none+file:",
+        "file:.",
+        "",
+    ],
+)
+async def test_what_is_no_directory(service: Service, local: Path, uri: str) -> None:
+    async with service(folder("local", local)) as served:
+        for mode in ("legacy", "auto"):
+            async with Client(served, mode=mode) as client:
+                with pytest.raises(MCPError) as caught:
+                    await page(client, uri)
+                assert caught.value.code == types.INVALID_PARAMS
+
+
+async def test_no_other_directory_is_listed(service: Service, tmp_path: Path) -> None:
+    """Also of a server behind that reads directories itself."""
+    server = server_of_trees(tmp_path, "--width", "100")
+    async with service(mcp("t", server)) as served, Client(served) as client:
+        found = await children(client, "mcp-server+t+tree://root/07")
+        assert [each.uri for each in found][:2] == ["mcp-server+t+tree://root/07/00", "mcp-server+t+tree://root/07/01"]
+        assert len(found) == 100
+        lines = (tmp_path / "log").read_text().splitlines()
+        asked = [line.split()[1] for line in lines if line.startswith(READ_DIRECTORY)]
+        assert asked == ["tree://root", "tree://root/07"]
+
+
+async def test_skills_are_passed_on(service: Service, tmp_path: Path, local: Path) -> None:
+    skill = tmp_path / "skills/pdf"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: pdf\ndescription: Fill documents\n---\n\nx\n")
+    (skill / "x.py").write_text("print()\n")
+    server = server_of_trees(tmp_path, "--skills", skill.parent)
+    listing = types.Request[types.PaginatedRequestParams, str](
+        method=LIST_SKILLS, params=types.PaginatedRequestParams()
+    )
+    async with service(mcp("t", server), folder("local", local)) as served, Client(served) as client:
+        (entry,) = (await client.session.send_request(listing, SkillsResult)).skills
+        uri = "mcp-server+t+skill://pdf/SKILL.md"
+        assert (entry["uri"], entry["frontmatter"]) == (uri, {"name": "pdf", "description": "Fill documents"})
+        assert [each["uri"] for each in entry["resources"]] == [uri, "mcp-server+t+skill://pdf/x.py"]
+        assert await files_below(client, "mcp-server+t+skill:.") == {each["uri"] for each in entry["resources"]}
+        (text,) = (await client.read_resource(uri)).contents
+        assert isinstance(text, types.TextResourceContents)
+
+        async def get(uri: str) -> dict[str, Any]:
+            request = types.Request[SkillParams, str](method=GET_SKILL, params=SkillParams(uri=uri))
+            return (await client.session.send_request(request, SkillResult)).skill
+
+        assert await get(uri) == entry
+        for wrong in (
+            "mcp-server+t+skill://none/SKILL.md",
+            "bb-filesystem+local+file:./SKILL.md",
+            "skill://x/SKILL.md",
+        ):
+            with pytest.raises(MCPError) as caught:
+                await get(wrong)
+            assert caught.value.code == types.INVALID_PARAMS
+
+
+async def test_a_knowledge_base_reads_directories(knowledge: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bbfs.knowledge.server.catalogue.PAGE_SIZE", 2)
+    for number in range(5):
+        knowledge.put("many", f"d{number}", b"x")
+        knowledge.put(f"c/{number}", "x", b"x")
+    with trio.fail_after(BOUND):
+        async with Client(KnowledgeServer(knowledge, ttl=0, interval=60)) as client:
+            listed: set[str] = set()
+            cursor: str | None = None
+            while True:
+                found = await client.list_resources(cursor=cursor)
+                listed |= {each.uri for each in found.resources}
+                cursor = found.next_cursor
+                if cursor is None:
+                    break
+            below = [await files_below(client, uri) for uri in ("resource://knowledge", "resource://system")]
+            assert set[str]().union(*below) == listed
+            for wrong in ("resource://knowledge/none", "resource://knowledge/many/document/d1", "resource:", "x"):
+                with pytest.raises(MCPError) as caught:
+                    await page(client, wrong)
+                assert caught.value.code == types.INVALID_PARAMS
