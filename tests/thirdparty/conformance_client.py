@@ -149,6 +149,16 @@ def _use_everything(shell: Shell, _: dict[str, Any]) -> None:
     shell.bbfs("call", SOURCE, "my-hyphenated-tool", "--yes")
 
 
+def _list_skills(shell: Shell, _: dict[str, Any]) -> None:
+    shell.bbfs("ls", "-R", SOURCE)
+
+
+def _read_skill(shell: Shell, _: dict[str, Any]) -> None:
+    """Read a file that a skill names after the skill, as a person would who could read the skill."""
+    shell.bbfs("cat", f"{SOURCE}/skill/pdf-processing/SKILL.md")
+    shell.bbfs("cat", f"{SOURCE}/skill/pdf-processing/references/FORMS.md")
+
+
 def _echo_schema(shell: Shell, _: dict[str, Any]) -> None:
     schema = shell.bbfs("cat", f"{SOURCE}/tool/json_schema_2020_12_tool/input.schema.json")
     shell.bbfs("call", SOURCE, "json_schema_echo", "--yes", "--json", json.dumps({"schema": json.loads(schema)}))
@@ -166,6 +176,10 @@ SCENARIOS: dict[str, Callable[[Shell, dict[str, Any]], None]] = {
     "http-custom-headers": _call_as_told,
     "http-invalid-tool-headers": _call_all,
     "json-schema-2020-12-preservation": _echo_schema,
+    "sep-2640-client-no-prefetch": _list_skills,
+    "sep-2640-client-verify-digest": _read_skill,
+    "sep-2640-client-verify-size": _read_skill,
+    "sep-2640-client-verify-frontmatter": _read_skill,
 }
 """What to do, by the name of the scenario. All others are about logins."""
 
