@@ -12,7 +12,7 @@ import trio
 from forked_daemon import forked
 
 from bbfs.config import Config
-from bbfs.fuse.daemon import options
+from bbfs.fuse.mount_options import options
 from bbfs.knowledge.database.store import Store
 from bbfs.model.calls import Progress
 from bbfs.model.errors import (
