@@ -91,6 +91,7 @@ def png(width: int, height: int, data: bytes, depth: int = 8, colours: int = 2) 
 HOSTILE = {
     "a bomb": (png(60_000, 60_000, bytes(1 << 20)), TooLarge),
     "a bomb of one line": (png(1, 60_000_000, bytes(1 << 20)), TooLarge),
+    "a bomb of a few pixels too many": (png(6000, 9000, bytes(1 << 20)), TooLarge),
     "a header that says more than there is": (png(2000, 2000, bytes(1000)), ProtocolViolation),
     "a header that says nothing": (png(0, 0, b""), ProtocolViolation),
     "truncated": (picture("JPEG", (1000, 1000))[:500], ProtocolViolation),

@@ -4,6 +4,7 @@ The header of a picture says how many pixels it has, and that is compared with a
 limits of the process hold for what a header does not say.
 """
 
+import warnings
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
@@ -17,6 +18,7 @@ TAKEN = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": 
 """The formats that models take, with their MIME types."""
 MOST_PIXELS = 50_000_000
 """A progressive JPEG of so many takes 300 MB while it is decoded."""
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS  # Pillow compares it with the header, and warns of up to twice as many
 _DRAWN = ("PNG", "GIF", "BMP")
 """Formats of drawings and screens, which JPEG would blur."""
 _LARGE_PNG = 1 << 20
@@ -30,9 +32,12 @@ def job(document: bytes, options: Mapping[str, Any]) -> bytes:
     Raise TooLarge for one of too many pixels, ProtocolViolation for what cannot be read as a picture.
     """
     try:
-        with Image.open(BytesIO(document), formats=FORMATS) as picture:
-            return _scaled(picture, options["side"])
-    except (Image.DecompressionBombError, MemoryError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of damage that it passes over
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(BytesIO(document), formats=FORMATS) as picture:
+                return _scaled(picture, options["side"])
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as error:
         raise TooLarge(f"too many pixels: {error}") from error
     except (OSError, ValueError, SyntaxError, EOFError, ArithmeticError, LookupError, TypeError) as error:
         # What Pillow raises for damaged files: its readers check little of what they unpack.
@@ -40,11 +45,8 @@ def job(document: bytes, options: Mapping[str, Any]) -> bytes:
 
 
 def _scaled(picture: Image.Image, side: int) -> bytes:
-    width, height = picture.size
-    if width * height > MOST_PIXELS:
-        raise TooLarge(f"{width} × {height} pixels, more than {MOST_PIXELS}")
     form = picture.format
-    if max(width, height) <= side and form in TAKEN:
+    if max(picture.size) <= side and form in TAKEN:
         return b""
     picture.draft("RGB", (side, side))  # a JPEG is decoded at an eighth, a quarter or half of its size
     is_clear = picture.has_transparency_data
