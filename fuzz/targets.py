@@ -62,6 +62,9 @@ from bbfs.sources.mcp.client import decode
 from bbfs.sources.mcp.client import paging as listing_pages
 from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
+from bbfs.sources.mcp.maps.answers import Named, content_of, joined, names_in, require_answer
+from bbfs.sources.mcp.maps.answers import is_name as is_entry
+from bbfs.sources.mcp.maps.forms import Form
 from bbfs.sources.mcp.transport import long_texts, messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.notion import markdown
@@ -328,6 +331,29 @@ def skill_entries(data: bytes) -> None:
     if skill is not None:
         assert skills.skill_entry(skill.as_json()) == skill
         assert skill.files is None or all(uri.startswith(f"{skill.root}/") for uri in skill.files)
+
+
+NAMED = (
+    Named(lines=[(Form.of("[DIR] {name}"), "{name}/"), (Form.of("{a}: {b} ({any})"), "{b}/{a}")]),
+    Named(items=[("", "{name}"), ("/items/0", "{item}"), ("/files", "{key}-{meta.id}")], directories={"type": "d"}),
+    Named(items=[("", "{name}"), ("/a~1b", "{item}")], is_python=True),
+)
+
+
+def tool_answers(data: bytes) -> None:
+    """The answer of a tool, JSON or a text, gives names of entries and a content, or is refused."""
+    value = json_of(data)
+    result = value if isinstance(value, dict) else {"content": [{"type": "text", "text": text_of(data)}]}
+    for named in NAMED:
+        with refused(BbfsError):
+            assert all(map(is_entry, names_in(result, named).names))
+    for pointer in (None, "/items/0"):
+        with refused(BbfsError):
+            require_answer(result, [(Form.of("{any}ENOENT{any}"), NotFound)])
+            assert joined([content_of(result, pointer, None)]).size >= 0
+    text = text_of(data)
+    values = Form.of("[{a}] {name} ({b})").match(text)
+    assert values is None or f"[{values['a']}] {values['name']} ({values['b']})" == text
 
 
 def tool_arguments(data: bytes) -> None:
@@ -836,6 +862,18 @@ TARGETS: Mapping[str, Target] = {
             },
         ),
         ('"resources":', '"digest":"sha256:', '"size":', '"frontmatter":', "/SKILL.md", '"name":"b"'),
+    ),
+    "tool-answers": Target(
+        tool_answers,
+        (
+            b"[DIR] a b\n[FILE] c\nx: y (z)\n[a] name (b)",
+            b"[{'name': 'it', \"name\": \"it's\", 'a/b': [('x',), None, True, '\\x1b\\U0001f600']}]",
+            *_json(
+                {"content": [{"type": "text", "text": '[{"name": "a"}]'}], "isError": False},
+                {"structuredContent": {"items": [["a"]], "files": {"x": {"meta": {"id": 1}, "type": "d"}}}},
+            ),
+        ),
+        ('"content"', '"structuredContent"', '"text"', "'", "\\'", "..", "/", "(", ",)", "True", "\\ud800"),
     ),
     "tool-arguments": Target(
         tool_arguments,

@@ -27,6 +27,7 @@ from bbfs.sources.database.options import DatabaseOptions
 from bbfs.sources.database.queries import QueryOptions
 from bbfs.sources.embeddings.options import EmbeddingOptions
 from bbfs.sources.filesystem.handler import FilesystemOptions
+from bbfs.sources.mcp.maps import options as maps
 from bbfs.sources.memory.handler import MemoryOptions, ResourceOptions
 from bbfs.sources.notion.handler import NotionOptions
 from bbfs.sources.storage.options import SCHEMES, StorageOptions
@@ -48,6 +49,10 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "database queries": QueryOptions,
     "embeddings": EmbeddingOptions,
     "filesystem": FilesystemOptions,
+    "map": maps.MapOptions,
+    "map list": maps.ListOptions,
+    "map read": maps.ReadOptions,
+    "map write": maps.WriteOptions,
     "memory": MemoryOptions,
     "memory resources": ResourceOptions,
     "notion": NotionOptions,

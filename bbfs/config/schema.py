@@ -51,6 +51,11 @@ def _tools(value: object) -> object:
     raise ValueError(f"should be 'off', 'read-only', 'all' or an array of names of tools{hint}")
 
 
+def _map(value: object) -> object:
+    """Return the table of a map; the name of one that comes with bbfs stands for `{ use = NAME }`."""
+    return {"use": value} if isinstance(value, str) else value
+
+
 def _template(value: str) -> str:
     Pattern(value)
     return value
@@ -282,6 +287,9 @@ class SourceTable(ConfigTable):
     """MCP: the tool that [writes](sources/mcp.md#writing) resources."""
     remove: RemoveTable | None = None
     """MCP: the tool that [removes](sources/mcp.md#writing) resources."""
+    map: Annotated[dict[str, Any] | None, BeforeValidator(_map)] = None
+    """MCP: the [map](sources/maps.md) that shows the server's tools as a tree: the name of one that comes with bbfs, or
+    a table."""
     shared: bool | None = None
     """MCP: put contents into the [shared cache](operations.md#sharing-contents-between-machines), if there is one.
     Without it, those of servers that answer all users alike."""

@@ -37,14 +37,14 @@ from bbfs.config.values import (
     default_config_path,
 )
 from bbfs.model.errors import ConfigError, InvalidUri
-from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
+from bbfs.model.source_types import find, fixed_scheme, mcp_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
 from bbfs.model.values import AccessMethod, Capabilities, DataSource, DocumentBounds, McpServer, SharedCache
 
 _T = TypeVar("_T", bound=ConfigTable)
 LARGEST_FILE = 16 << 20
 """Characters of a configuration file. Hosts keep histories in the same file."""
-MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "apps", *SERVER_TOOLS, "shared")
+MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "apps", *SERVER_TOOLS, "map", "shared")
 """Keys of a source that only MCP servers have."""
 _PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)\Z")
 """Where tomllib says that it found an error."""
@@ -137,6 +137,13 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
+def _type_hint(word: str) -> str:
+    """Return a hint at the type that a user may mean by a word."""
+    known = meant(word)
+    hint = f"; did you mean {known!r}?" if known else suggestion(word, names())
+    return hint or f"; there are: {', '.join(names())}, and MCP servers"
+
+
 class _Loader:
     """Makes the values of one parsed file. Faults go to `problems`; a faulty source is left out."""
 
@@ -210,19 +217,17 @@ class _Loader:
         if source_type is None:
             self._problem((*path, "type"), "is required (for example 'filesystem') where there is no mcpConfig")
             return None
-        if is_mcp and table.mcp_config is None:
-            self._problem((*path, "mcpConfig"), "is required for an MCP source")
-        if not is_mcp and table.mcp_config is not None:
-            self._problem((*path, "mcpConfig"), "belongs to sources with accessMethod 'mcp'")
+        if is_mcp != (table.mcp_config is not None):
+            told = "is required for an MCP source" if is_mcp else "belongs to sources with accessMethod 'mcp'"
+            self._problem((*path, "mcpConfig"), told)
         if table.id is not None and not VALID_NAME.fullmatch(table.id):
             self._problem((*path, "id"), "should be a letter or digit, then A-Z a-z 0-9 . _ -")
-        config = self._references.resolve_all(table.config, (*path, "config"), self._problem)
-        auth = self._references.resolve_all(table.auth, (*path, "auth"), self._problem)
+        config, auth, tree = (
+            self._references.resolve_all(getattr(table, key), (*path, key), self._problem)
+            for key in ("config", "auth", "map")
+        )
         if not is_mcp and find(source_type) is None:
-            known = meant(source_type)
-            hint = f"; did you mean {known!r}?" if known else suggestion(source_type, names())
-            hint = hint or f"; there are: {', '.join(names())}, and MCP servers"
-            self._problem((*path, "type"), f"unknown type {quote(source_type)}{hint}")
+            self._problem((*path, "type"), f"unknown type {quote(source_type)}{_type_hint(source_type)}")
         prefix = self._uri_prefix(table, access_method, source_type, config, path)
         mcp = self._server(table.mcp_config, (*path, "mcpConfig")) if table.mcp_config else None
         mcp = self._with_options(mcp, table, path)
@@ -247,6 +252,7 @@ class _Loader:
             tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "read-only",
             prompts=table.prompts is not False,
             apps=table.apps is True,
+            map=tree,
             shared=table.shared,
             index=table.index,
             pin=table.pin is True,
@@ -271,7 +277,7 @@ class _Loader:
     ) -> str:
         """Return the URI prefix of a source. config: with references resolved, as the scheme may come from one."""
         try:
-            scheme = config.get("scheme") if access_method == "mcp" else fixed_scheme(source_type, config)
+            scheme = mcp_scheme(config, table.map) if access_method == "mcp" else fixed_scheme(source_type, config)
         except ConfigError as error:
             self._problem((*path, "type"), str(error))
             return ""

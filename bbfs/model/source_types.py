@@ -149,6 +149,8 @@ _OWN = {
 }
 MCP = SourceType("mcp", "bbfs.sources.mcp.handler:McpHandler", describes_itself=True)
 """All sources with the access method `mcp`. Every MCP server speaks one protocol, whatever type the user gives it."""
+MCP_MAP = SourceType("mcp", "bbfs.sources.mcp.maps.handler:MapHandler", "tree", describes_itself=True)
+"""Those with a map, which makes a tree of the server's tools."""
 
 
 @cache
@@ -167,7 +169,9 @@ def find(name: str) -> SourceType | None:
 
 def of_source(source: DataSource) -> SourceType | None:
     """Return the type of a source, or None if it is unknown."""
-    return MCP if source.access_method == "mcp" else find(source.type)
+    if source.access_method == "mcp":
+        return MCP if source.map is None else MCP_MAP
+    return find(source.type)
 
 
 def resource_type(source: DataSource) -> str:
@@ -212,6 +216,11 @@ def fixed_scheme(type: str, config: Mapping[str, Any]) -> Any:
         return None
     scheme: Any = found.scheme if type in _OWN else getattr(found.handler_class(), "scheme", None)
     return scheme(config) if callable(scheme) else scheme
+
+
+def mcp_scheme(config: Mapping[str, Any], map: Mapping[str, Any] | None) -> Any:
+    """Return the one scheme (a text) of the native URIs of an MCP server, or None."""
+    return config.get("scheme") if map is None else MCP_MAP.scheme
 
 
 def policy(type: str, **given: Any) -> Policy:

@@ -141,6 +141,7 @@ class DataSource:
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). apps: whether the
         pages of its apps are searched and loaded ahead as other resources are. search: the tool that searches it; None
         stands for the tool that declares to search. write, remove: the tools that write and remove.
+        map: the options of a map, which shows the tools as a tree, in the place of resources.
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.loading.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
@@ -167,6 +168,7 @@ class DataSource:
     search: SearchTool | None = None
     write: WriteTool | None = None
     remove: RemoveTool | None = None
+    map: Mapping[str, Any] | None = field(default=None, repr=False)
     shared: bool | None = None
     index: bool | None = None
     pin: bool = False
@@ -181,7 +183,7 @@ class DataSource:
     @property
     def grants_write(self) -> bool:
         """Return whether the configuration lets bbfs write. For an MCP server, its tools for that must be named."""
-        names_tool = self.mcp is None or self.write is not None or self.remove is not None
+        names_tool = self.mcp is None or any(each is not None for each in (self.write, self.remove, self.map))
         return self.capabilities.write and names_tool
 
     @property

@@ -253,6 +253,16 @@ class ProposesWrite(Protocol):
 
 
 @runtime_checkable
+class ProposesMap(Protocol):
+    """Knows that its source has tools alone, and how they may make a tree."""
+
+    @property
+    def proposed_map(self) -> tuple[str, ...]:
+        """Return the lines of TOML, comments included, that show the tools as a tree, or none. Asks nothing."""
+        ...
+
+
+@runtime_checkable
 class CanWrite(Protocol):
     """Writes whole resources, where the configuration grants the capability `write`.
 

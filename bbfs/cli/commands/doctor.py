@@ -294,6 +294,9 @@ def _source(row: dict[str, Any], name: str, command: str | None = None) -> Itera
     if isinstance(lines := row.get("proposedWrite"), list):
         remedy = "to let bbfs write to it, add right below its [[sources]], in place of keys that are there already:"
         yield Check(name, "ok", "has tools that look as if they write, and is read-only", "\n".join([remedy, *lines]))
+    if isinstance(lines := row.get("proposedMap"), list):
+        remedy = "to show them as a tree, look at these lines, and add them right below its [[sources]]:"
+        yield Check(name, "ok", "has tools alone, and a map can make a tree of them", "\n".join([remedy, *lines]))
 
 
 def _contacted(row: dict[str, Any], name: str, command: str | None) -> Check:

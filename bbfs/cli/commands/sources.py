@@ -24,7 +24,7 @@ Examples:
 JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabilities, state (idle,
 connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
 null), and where known title, protocolVersion, server, templates, tools, prompts (numbers), proposedSearch,
-proposedWrite (lines for the configuration), pending (a number of writes, see 'bbfs pending'), error.
+proposedWrite, proposedMap (lines for the configuration), pending (a number of writes, see 'bbfs pending'), error.
 A server that the mount has left out has id, state, error and mount alone.
 """
 

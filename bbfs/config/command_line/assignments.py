@@ -22,7 +22,7 @@ from bbfs.config.schema import SERVER_TOOLS, McpTable, SourceTable, explain
 from bbfs.config.server import make_server
 from bbfs.config.toml import MCP_KEYS
 from bbfs.model.errors import ConfigError, InvalidUri
-from bbfs.model.source_types import find, fixed_scheme
+from bbfs.model.source_types import find, fixed_scheme, mcp_scheme
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
 from bbfs.model.values import DataSource, McpServer
 
@@ -269,6 +269,8 @@ def _check(source: DataSource, path: tuple[str, ...], environ: Mapping[str, str]
 def _table(source: DataSource, path: Sequence[str], value: Any) -> dict[str, Any]:
     """Return a table `[[sources]]` that sets one option. One of a tool keeps what else the source says of the tool."""
     raw: dict[str, Any] = {"name": source.name}
+    if len(path) > 1 and path[0] == "map" and source.map is not None:
+        raw["map"] = _plain(source.map)
     if len(path) > 1 and path[0] in SERVER_TOOLS and (tool := getattr(source, path[0])) is not None:
         raw[path[0]] = {field.name: _plain(getattr(tool, field.name)) for field in fields(tool)}
     _put(raw, path, value)
@@ -330,6 +332,9 @@ def changed(source: DataSource, each: Setting, environ: Mapping[str, str], label
         mcp = replace(mcp, **given)
     plain = ("title", "prompts", "apps", "shared", "index", "pin", "text")
     own = {key: getattr(table, key) for key in plain if key in table.model_fields_set} | table.server_tools()
+    if table.map is not None:
+        own["map"] = MappingProxyType(_resolved(table.map, environ))
+        own["uri_prefix"] = f"{source.base_prefix}+{mcp_scheme(source.config, table.map)}"
     if table.tools is not None:
         own["tools"] = tuple(table.tools) if isinstance(table.tools, list) else table.tools
     abilities = {key: getattr(table.capabilities, key) for key in table.capabilities.model_fields_set}

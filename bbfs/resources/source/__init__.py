@@ -34,6 +34,7 @@ from bbfs.sources import (
     StatesBeginning,
     TellsMore,
 )
+from bbfs.sources.abilities import ProposesMap
 
 log = logging.getLogger(__name__)
 
@@ -243,12 +244,15 @@ class Source:
 
     @property
     def proposals(self) -> dict[str, Any]:
-        """The lines of TOML that would let searches ask the source, or bbfs write to it, by their keys in JSON."""
+        """The lines of TOML that would let searches ask the source, bbfs write to it, or show its tools as a tree, by
+        their keys in JSON."""
         handler = self.handler
         grants = self.data.capabilities.search
         search = handler.proposed_search if grants and isinstance(handler, ProposesSearch) else None
         write = [*handler.proposed_write] if isinstance(handler, ProposesWrite) else []
-        return {key: found for key, found in (("proposedSearch", search), ("proposedWrite", write)) if found}
+        tree = [*handler.proposed_map] if isinstance(handler, ProposesMap) else []
+        proposed = {"proposedSearch": search, "proposedWrite": write, "proposedMap": tree}
+        return {key: found for key, found in proposed.items() if found}
 
     @property
     def document(self) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def fingerprint(source: DataSource) -> str:
         personal["headers"] = {name.lower(): value for name, value in server.headers.items()}
         in_url = server.url is not None and not {"?", "@"}.isdisjoint(server.url)
         secret = bool(secret or server.env or server.headers or server.secrets or in_url)
+    if source.map is not None:
+        personal["map"] = dict(source.map)
     if _may_have_relative_path(source.config):
         personal["base"] = source.base or _current_directory()
     text = _canonical([source.uri_prefix, dict(source.config), where, source.tools, source.prompts, personal])

@@ -49,6 +49,7 @@ from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 from bbfs.sources.mcp.directories import MOST_ENTRIES, DirectoryEntries, gather
 from bbfs.sources.mcp.login.refresh import ClientSettings
+from bbfs.sources.mcp.maps import proposals as map_proposals
 from bbfs.sources.mcp.passing import McpPassing
 from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
 from bbfs.sources.mcp.search import hits, proposal, proposed, server_search
@@ -90,6 +91,7 @@ class McpHandler:
         self._connection.interests.lists |= {*self._call_lists}
         self._tools: tuple[ToolEntry, ...] = ()
         self._tools_listed = self.source.tools == "off"
+        self._has_tools_alone = False
         self._prompts: tuple[PromptEntry, ...] = ()
         self._prompts_listed = not source.prompts
         self.skills = Skills(self._manager, self._id, self._base_prefix, services.workers, self._connection.emit)
@@ -137,6 +139,7 @@ class McpHandler:
             notes.append(f"{len(run)} of {named} can be called by path{shown}; `bbfs call` calls any.")
             if len(run) < named:
                 notes.append("`bbfs mount --tools all`, or `tools` in the configuration, gives others a path.")
+                notes += mcp_calls.named_like_reads(self.source.name, self._tools) if not run else []
         if not self.searches and (candidates := proposed(self._tools)):
             named = " or ".join(f"`{name}`" for name in candidates)
             notes.append(f"A search does not ask this server. `search = {{ tool = … }}` lets it use the tool {named}.")
@@ -162,6 +165,13 @@ class McpHandler:
             return ()
         set_already = {"capabilities": self.source.capabilities.write, "remove": self.source.remove is not None}
         return writing.proposal(self._tools, [key for key, is_set in set_already.items() if is_set])
+
+    @property
+    def proposed_map(self) -> tuple[str, ...]:
+        """Return the lines that show the tools of a server without resources as a tree, if some are for that."""
+        if not self._has_tools_alone:
+            return ()
+        return map_proposals.proposal(self._tools, self.state.server, self.source.mcp)
 
     @property
     def offers(self) -> dict[str, int]:
@@ -201,6 +211,7 @@ class McpHandler:
         if self.skills.are_listed:
             directories = self.skills.named(directories)
             self.skills.add_to(rows, directories)
+        self._has_tools_alone = not (rows or directories or self._templates or end.problem) and bool(self._tools)
         offer = await self._make_offer(rows)
         for metadata in offer.resources:
             rows.add_metadata(metadata)
@@ -373,12 +384,12 @@ class McpHandler:
             raise NotSupported("the option write names no tool for it")
         if content.size > option.max_size:
             raise TooLarge(f"{native_uri}: {content.size} bytes, more than {option.max_size} (option write.max_size)")
-        tool = await self._named_tool(option.tool, "write")
+        tool = await self.named_tool(option.tool, "write")
         version = await self._version(option, native_uri, expected)
         data = await content.read_waiting(0, content.size)
         make = partial(writing.write_call, option, native_uri, data, version)
         call = await trio.to_thread.run_sync(make) if len(data) > _THREAD_FROM_CHARACTERS else make()
-        result = await self._manager.call_tool(self._id, tool, call)
+        result = await self.run(tool, call)
         return writing.stored(result, self.source, native_uri)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
@@ -388,15 +399,20 @@ class McpHandler:
             raise NotSupported("the option remove names no tool for it")
         if expected.exists is False:
             raise Conflict(f"{native_uri}: somebody else has made it")
-        tool = await self._named_tool(option.tool, "remove")
+        tool = await self.named_tool(option.tool, "remove")
         version = await self._version(option, native_uri, expected)
         call = writing.remove_call(option, native_uri, version)
-        writing.require_done(await self._manager.call_tool(self._id, tool, call))
+        writing.require_done(await self.run(tool, call))
 
-    async def _named_tool(self, name: str, option: str) -> ToolEntry:
+    async def run(self, tool: ToolEntry, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run a tool of `named_tool` once, and return its raw result. Raises BbfsError."""
+        return await self._manager.call_tool(self._id, tool, arguments)
+
+    async def named_tool(self, name: str, option: str) -> ToolEntry:
         """Return the tool that an option names, whatever the option `tools` says. Raises BbfsError."""
-        there = self._tools or (await self._manager.list_tools(self._id)).entries
-        tool = next((each for each in there if each.name == name), None)
+        if all(each.name != name for each in self._tools):
+            self._tools = (await self._manager.list_tools(self._id)).entries
+        tool = next((each for each in self._tools if each.name == name), None)
         if tool is None:
             raise NotSupported(f"option {option}: the server has no tool {name!r}")
         return tool

@@ -71,6 +71,11 @@ def parsed_result(result: Mapping[str, Any]) -> Any:
     return None if value is _ABSENT else value
 
 
+def texts_of(result: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a result, one for each block. Raise ProtocolViolation."""
+    return [text for block in _blocks(result.get("content")) if (text := _text(block)) is not None]
+
+
 def prompt_result(result: Mapping[str, Any]) -> Loaded:
     """Decode a rendered prompt: one text if all its messages are texts, otherwise one part per message.
 

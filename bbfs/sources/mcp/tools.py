@@ -12,6 +12,7 @@ the option `tools` does not allow are refused: opening an expansion fails, with 
 of its own with such a URI, the URI means that resource.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
@@ -53,6 +54,12 @@ _MAX_TEXT = 2000
 """Characters of the description of one argument, and of a value in it."""
 _REFUSED_CALL = ResourceTemplate("tool://{call}", "call", on_open=True, refused=True)
 """Makes the names of calls if tools are off: `?` is part of its variable, so no URI of a server is meant."""
+_LIKE_READS = re.compile(
+    r"(?:.*[_.-])?(?:get|list|read|search|find|show|describe|view|status|query)(?![a-z])", re.IGNORECASE
+)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+_FEW = 8
+"""Names of tools in one line."""
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 
 
@@ -122,6 +129,16 @@ def allowed(option: Tools, tools: Iterable[ToolEntry]) -> tuple[list[ToolEntry],
     named = dict.fromkeys(name for names in matched.values() for name in names)
     missing = [pattern for pattern, names in matched.items() if not names]
     return [there[name] for name in named], f"no such tool: {', '.join(missing)}" if missing else None
+
+
+def named_like_reads(source: str, tools: Iterable[ToolEntry]) -> list[str]:
+    """Return a sentence with two lines to paste, for a server none of whose tools declares to be read-only."""
+    names = [tool.name for tool in tools if _LIKE_READS.match(tool.name) and _PLAIN_NAME.fullmatch(tool.name)][:_FEW]
+    if not names:
+        return []
+    told = "No tool declares to be read-only. If these are, the first line for `bbfs mount`, or the second line in the"
+    option = shlex.join(["--tools", f"{source}={','.join(names)}"])
+    return [f"{told} configuration, gives them paths: `{option}` or `tools = {json.dumps(names)}`."]
 
 
 def offer(

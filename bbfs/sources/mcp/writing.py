@@ -38,7 +38,8 @@ _CODES: Mapping[type[BbfsError], Sequence[str]] = {
     Denied: ("denied", "forbidden", "permission_denied", "unauthorized", "read_only"),
     NotSupported: ("not_supported", "unsupported", "not_implemented"),
 }
-_ERRORS = {code: error for error, codes in _CODES.items() for code in codes}
+ERRORS = {code: error for error, codes in _CODES.items() for code in codes}
+"""The errors by the words that tools say of them."""
 _PUT = re.compile(r"(?:^|[^a-z])(?:put|write|save|update|upsert)(?:[^a-z]|$)|^(?:put|write|save|update|upsert)[A-Z]")
 _REMOVE = re.compile(r"(?:^|[^a-z])(?:remove|delete)(?:[^a-z]|$)|^(?:remove|delete)[A-Z]")
 _URIS = ("uri", "resource_uri", "resourceUri")
@@ -127,7 +128,7 @@ def require_done(result: Mapping[str, Any]) -> None:
     try:
         tool_result(result)
     except ToolFailed as error:
-        raise _ERRORS.get(_code(result), Rejected)(*error.args) from None
+        raise ERRORS.get(_code(result), Rejected)(*error.args) from None
 
 
 def proposal(tools: Iterable[ToolEntry], configured: Collection[str] = ()) -> tuple[str, ...]:

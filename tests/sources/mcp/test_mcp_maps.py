@@ -1,0 +1,413 @@
+"""Maps: tools of a server as a tree."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from bbfs.model.calls import Progress
+from bbfs.model.errors import (
+    BbfsError,
+    ConfigError,
+    Denied,
+    InvalidUri,
+    NotADirectory,
+    NotFound,
+    NotSupported,
+    ProtocolViolation,
+    TooLarge,
+    ToolFailed,
+)
+from bbfs.model.values import Capabilities, DataSource, McpServer, RemoveTool
+from bbfs.model.versions import Expected
+from bbfs.sources import MemoryContent, Services
+from bbfs.sources.mcp.client.decode import Entries
+from bbfs.sources.mcp.client.manager import MCPManager
+from bbfs.sources.mcp.client.tool_entries import ToolEntry
+from bbfs.sources.mcp.maps.answers import MOST_ENTRIES, Named, names_in, python_json
+from bbfs.sources.mcp.maps.forms import Form, Place
+from bbfs.sources.mcp.maps.handler import DEEPEST, MapHandler
+from bbfs.sources.mcp.maps.options import map_options
+from bbfs.sources.mcp.maps.shipped import shipped
+
+FILES = {
+    "errors": {"{any}ENOENT{any}": "not_found"},
+    "list": {
+        "tool": "ls",
+        "arguments": {"path": "/{path}"},
+        "lines": {"[DIR] {name}": "{name}/", "[FILE] {name}": "{name}"},
+    },
+    "read": {"tool": "cat", "arguments": {"path": "/{path}"}},
+    "write": {"tool": "put", "arguments": {"path": "/{path}", "content": "{content}"}, "max_size": 10},
+}
+
+
+class Tools(MCPManager):
+    """A server that answers calls of its tools with texts, JSON (as structured content) or errors."""
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__()
+        self.answers = answers
+        self.hints: dict[str, Any] = {}
+        self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.ran: list[ToolEntry] = []
+
+    async def list_tools(self, server_id: str) -> Entries[ToolEntry]:
+        return Entries(tuple(ToolEntry(name, annotations=self.hints.get(name)) for name in self.answers))
+
+    async def call_tool(
+        self,
+        server_id: str,
+        tool: ToolEntry,
+        arguments: Mapping[str, Any],
+        progress: Callable[[Progress], None] | None = None,
+    ) -> dict[str, Any]:
+        self.calls.append((tool.name, arguments))
+        self.ran.append(tool)
+        answer = self.answers[tool.name]
+        answer = answer(arguments) if callable(answer) else answer
+        if isinstance(answer, Exception):
+            return {"isError": True, "content": [{"type": "text", "text": str(answer)}]}
+        return texts(answer) if isinstance(answer, str) else {"content": [], "structuredContent": answer}
+
+
+def texts(*given: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": each} for each in given]}
+
+
+def source(tree: Mapping[str, Any], **more: Any) -> DataSource:
+    server = McpServer("stdio", command="server")
+    return DataSource(
+        "x", "x", "server", "mcp", "mcp-server+x+tree", Capabilities(write=True), mcp=server, map=tree, **more
+    )
+
+
+def handler(tree: Mapping[str, Any], server: MCPManager | None = None, **more: Any) -> MapHandler:
+    return MapHandler(source(tree, **more), Services(mcp=server or Tools()))
+
+
+async def listed(made: MapHandler, *path: str) -> dict[str, str]:
+    return {each.native_uri: each.kind for each in (await made.list_directory(path)).resources}
+
+
+async def read(made: MapHandler, uri: str) -> bytes:
+    (part,) = (await made.load(uri)).parts
+    return await part.content.read_waiting(0, part.content.size)
+
+
+# -- templates -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "values"),
+    [
+        ("[DIR] {name}", "[DIR] a [DIR] b", {"name": "a [DIR] b"}),
+        ("[DIR] {name}", "x [DIR] b", None),
+        ("- {name} ({size})", "- a (1).docx (12 KB)", {"name": "a (1).docx", "size": "12 KB"}),
+        ("{date} {name}", "today a b", {"date": "today", "name": "a b"}),
+        ("{a}: {b}", "x: y: z", {"a": "x", "b": "y: z"}),
+        ("{any}ENOENT{any}", "ENOENT", {}),
+        ("{any}ENOENT{any}", "an ENOEN", None),
+        ("{a}-{a}", "x-x", {"a": "x"}),
+        ("{a}-{a}", "x-y", None),
+        ("[{name}]", "[]", None),
+        ("{name}.", ".", None),
+        ("only this", "only this", {}),
+    ],
+)
+def test_a_line_has_a_form(template: str, text: str, values: dict[str, str] | None) -> None:
+    assert Form.of(template).match(text) == values
+
+
+@pytest.mark.parametrize("template", ["{a}{b}", "{", "{a:3}", "{?a}", "{a,b}"])
+def test_a_form_is_refused(template: str) -> None:
+    with pytest.raises(InvalidUri):
+        Form.of(template)
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "values"),
+    [
+        ("", (), {}),
+        ("", ("a",), None),
+        ("commit/{hash}.txt", ("commit", "f00.txt"), {"hash": "f00"}),
+        ("commit/{hash}.txt", ("commit",), None),
+        ("{+any}.png", ("a", "b.png"), {}),
+        ("{db}/{+rest}", ("x", "y", "z"), {"db": "x", "rest": "y/z"}),
+        ("{db}/{+rest}", ("x",), None),
+        ("{a}/{a}", ("x", "y"), None),
+    ],
+)
+def test_a_place_has_values(template: str, path: tuple[str, ...], values: dict[str, str] | None) -> None:
+    assert Place(template).match(path) == values
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"list": None}, r"map\.list: this option is required"),
+        ({"list": {"tool": "ls"}}, r"map\.list: should have names, or a tool with lines or items"),
+        ({"read": {"tol": "cat"}}, r"map\.read\.0\.tol: unknown option; did you mean 'tool'"),
+        ({"read": {"tool": "cat", "arguments": {"path": "{root}/{path}"}}}, r"map\.read: \{root\} has no value"),
+        ({"read": [FILES["read"], {"tool": "cat", "at": "{"}]}, r"map\.read\[2\]: malformed template"),
+        ({"list": {"tool": "ls", "lines": {"{name}": "{id}"}}}, r"map\.list: lines: \{id\} is not in the form"),
+        ({"list": {"tool": "ls", "items": {"a": "{id}"}}}, r"map\.list: items: 'a' is no JSON pointer"),
+        ({"errors": {"{any}": "odd"}}, r"map\.errors: 'odd' is none of .*not_found"),
+        ({"use": "server-filesystm"}, r"map\.use: no map 'server-filesystm'; bbfs has .*server-filesystem"),
+        ({"use": "server-filesystem"}, r"map\.values: the map 'server-filesystem' needs root"),
+        ({"reed": {}}, r"map\.reed: unknown option; did you mean 'read'"),
+    ],
+)
+def test_a_fault_of_a_map_is_named_by_its_key(change: Mapping[str, Any], message: str) -> None:
+    tree = {key: value for key, value in {**FILES, **change}.items() if value is not None}
+    with pytest.raises(ConfigError, match=message):
+        handler(tree)
+
+
+def test_options_for_resources_belong_to_no_map() -> None:
+    with pytest.raises(ConfigError, match=r"remove: is for resources; with a map it is map\.remove"):
+        handler(FILES, remove=RemoveTool("rm"))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_map_that_comes_with_bbfs_can_be_used(name: str) -> None:
+    made = handler({"use": name, "values": dict.fromkeys(shipped()[name].needs, "/x")})
+    assert made.notes[0].startswith("A map shows the tools")
+    assert map_options(made.source).use == name
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+async def test_lines_become_entries() -> None:
+    server = Tools(ls="[DIR] a b\n[FILE] ü.md\n[FILE] ..\n[FILE] x\ny\n\n", cat="text")
+    made = handler(FILES, server)
+    listing = await made.list_directory(())
+    assert [(each.native_uri, each.name, each.kind) for each in listing.resources] == [
+        ("tree://a%20b", "a b", "directory"),
+        ("tree://%C3%BC.md", "ü.md", "resource"),
+        ("tree://x", "x", "resource"),
+    ]
+    assert listing.problem == "lines or items of the answer that are no names: 2"
+    await made.list_directory(("a%20b",))
+    assert await read(made, "tree://a%20b/%C3%BC.md") == b"text"
+    assert server.calls == [("ls", {"path": "/"}), ("ls", {"path": "/a b"}), ("cat", {"path": "/a b/ü.md"})]
+    assert all(tool.repeatable for tool in server.ran), "the map says that the tools only read"
+
+
+@pytest.mark.parametrize(
+    "uri", ["tree://%2E%2E/passwd", "tree://..%2Fpasswd", "tree://a/..", "tree://", "a:b", "tree://%FF"]
+)
+async def test_no_path_leads_out_of_the_tree(uri: str) -> None:
+    server = Tools(cat="secret")
+    with pytest.raises(NotFound):
+        await handler(FILES, server).load(uri)
+    assert server.calls == []
+
+
+async def test_items_become_entries() -> None:
+    tree = {
+        "list": [
+            {"at": "", "tool": "boards", "items": {"/boards": "{meta.id}/"}},
+            {"at": "{board}", "tool": "cards", "arguments": {"id": "{board}", "most": 5}, "items": {"": "{title}.json"},
+             "directories": {"kind": "list"}, "names": ["about.txt"]},
+        ],
+        "read": {"at": "{board}/{title}.json", "tool": "card", "arguments": {"ids": [{"t": "{title}"}]},
+                 "result": "/a~1b/0"},
+    }  # fmt: skip
+    server = Tools(
+        boards={"boards": [{"meta": {"id": 7}}, {"meta": {}}]},
+        cards=[{"title": "a/b"}, {"title": "x", "kind": "list"}, "odd"],
+        card={"a/b": [{"title": "ü"}]},
+    )
+    made = handler(tree, server)
+    assert await listed(made) == {"tree://7": "directory"}
+    assert await listed(made, "7") == {
+        "tree://7/about.txt": "resource",
+        "tree://7/a%2Fb.json": "resource",
+        "tree://7/x.json": "directory",
+    }
+    assert json.loads(await read(made, "tree://7/a%2Fb.json")) == {"title": "ü"}
+    assert server.calls[1:] == [("cards", {"id": "7", "most": 5}), ("card", {"ids": [{"t": "a/b"}]})]
+    with pytest.raises(NotADirectory):
+        await made.list_directory(("7", "x", "y"))
+    with pytest.raises(NotSupported, match="no call for it"):
+        await made.load("tree://7/x.md")
+    server.answers["card"] = {"a/b": []}
+    with pytest.raises(NotFound):
+        await made.load("tree://7/a.json")
+
+
+async def test_the_names_of_a_whole_tree() -> None:
+    tree = {**FILES, "list": {"tool": "ls", "lines": {"{name}": "{name}"}, "whole": True}}
+    made = handler(tree, Tools(ls="/a/b/c.md\na/d.md\ne.md\nf/\n"))
+    assert await listed(made) == {"tree://a": "directory", "tree://e.md": "resource", "tree://f": "directory"}
+    assert await listed(made, "a") == {"tree://a/b": "directory", "tree://a/d.md": "resource"}
+    with pytest.raises(NotFound):
+        await made.list_directory(("x",))
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (texts('["a", "b"]'), ["a", "b"]),
+        (texts("a", "b"), ["a", "b"]),
+        (texts("1", "2"), ["1", "2"]),
+        ({**texts('["a"]'), "structuredContent": {"result": '["a"]'}}, ["a"]),
+        ({**texts("a"), "structuredContent": {"result": ["a"]}}, ["a"]),
+        ({"content": [], "structuredContent": {"result": {"a": 1}}}, ["1"]),
+    ],
+)
+def test_an_answer_has_the_form_of_its_sdk(result: dict[str, Any], expected: list[str]) -> None:
+    assert [*names_in(result, Named(items=(("", "{item}"),))).names] == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[{"name": "it's", 'a "b"': None, "c": (1, -2.5, True)}], "\x1b\n\\ \U0001f600 ü", {"a": [(), (1,)]}, [], "'\"\\'"],
+)
+def test_the_text_of_a_python_value_is_read(value: Any) -> None:
+    assert json.loads(python_json(repr(value))) == json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("text", ["['a", '"', r"'\U00110000'"])
+def test_a_text_of_python_without_end_is_refused(text: str) -> None:
+    with pytest.raises(ProtocolViolation):
+        python_json(text)
+
+
+def test_a_directory_has_a_bound() -> None:
+    found = names_in(texts("\n".join(map(str, range(MOST_ENTRIES + 2)))), Named(lines=[(Form.of("{name}"), "{name}")]))
+    assert len(found.names) == MOST_ENTRIES
+    assert found.problem == f"only the first {MOST_ENTRIES} entries are there"
+
+
+async def test_a_tree_has_a_bound() -> None:
+    server = Tools(ls="[DIR] a")
+    with pytest.raises(NotSupported):
+        await handler(FILES, server).list_directory(("a",) * DEEPEST)
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(Exception("ENOENT: x"), NotFound), (Exception("no"), ToolFailed), ("Error: ENOENT, x", NotFound)],
+)
+async def test_an_error_is_known_by_its_text(answer: object, error: type[BbfsError]) -> None:
+    with pytest.raises(error):
+        await handler(FILES, Tools(cat=answer)).load("tree://a")
+
+
+async def test_a_text_with_replaced_bytes_is_no_content() -> None:
+    with pytest.raises(NotSupported, match="not the bytes"):
+        await handler(FILES, Tools(cat="\x00\ufffd")).load("tree://a")
+
+
+async def test_a_value_in_a_query_has_no_quotation_mark() -> None:
+    read_rows = {"at": "{t}.json", "tool": "cat", "arguments": {"q": 'SELECT "{t}"'}, "without": '"'}
+    server = Tools(cat="[]")
+    with pytest.raises(NotSupported, match="without"):
+        await handler({**FILES, "read": read_rows}, server).load("tree://a%22;.json")
+    assert server.calls == []
+
+
+@pytest.mark.semantics("S31.12")
+async def test_a_tool_that_declares_to_change_something_reads_nothing() -> None:
+    server = Tools(cat="x")
+    server.hints["cat"] = {"readOnlyHint": False}
+    with pytest.raises(Denied, match="declares that it changes something"):
+        await handler(FILES, server).load("tree://a")
+    assert server.calls == []
+
+
+async def test_all_pages_are_taken() -> None:
+    def page(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        number = arguments["page"]
+        return {"names": [{"name": f"{number}.md"}], "more": number < 3}
+
+    def text(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        at = arguments.get("cursor", 0)
+        return {"rows": [at, at + 1], "next": at + 2 if at < 4 else None}
+
+    tree = {
+        "list": {"tool": "ls", "arguments": {"page": "{page}"}, "items": {"/names": "{name}"}, "next": "/more"},
+        "read": {"tool": "cat", "arguments": {"cursor": "{next}"}, "result": "/rows", "next": "/next"},
+    }
+    server = Tools(ls=page, cat=text)
+    made = handler(tree, server)
+    assert [*await listed(made)] == ["tree://1.md", "tree://2.md", "tree://3.md"]
+    assert json.loads(await read(made, "tree://1.md")) == [0, 1, 2, 3, 4, 5]
+    assert [arguments for _, arguments in server.calls[3:]] == [{}, {"cursor": 2}, {"cursor": 4}]
+    server.answers["cat"] = {"rows": [], "next": True}
+    with pytest.raises(TooLarge, match="pages"):
+        await made.load("tree://1.md")
+
+
+async def test_a_search_gives_paths() -> None:
+    found = {"tool": "find", "arguments": {"q": "{query}", "n": "{limit}"}, "items": {"/hits": "{dir}/{file}"}}
+    server = Tools(find={"hits": [{"dir": "a b", "file": "c"}, {"dir": "d"}]})
+    made = handler({**FILES, "search": found}, server)
+    assert [hit.native_uri for hit in await made.search("some words", 5)] == ["tree://a%20b/c"]
+    assert server.calls == [("find", {"q": "some words", "n": 5})]
+    assert made.searches
+    assert not handler(FILES).searches
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_written_by_a_call() -> None:
+    server = Tools(put="done", cat="x")
+    made = handler(FILES, server)
+    assert made.writes("tree://a/b") == ["create", "replace"]
+    assert made.writes("tree://") == []
+    assert made.writes_unseen
+    stored = await made.write("tree://a/b", MemoryContent(b"new"), Expected())
+    assert (stored.native_uri, stored.size, stored.etag) == ("tree://a/b", None, None)
+    assert server.calls == [("put", {"path": "/a/b", "content": "new"})]
+    with pytest.raises(TooLarge, match=r"map\.write\.max_size"):
+        await made.write("tree://a", MemoryContent(b"x" * 11), Expected())
+    with pytest.raises(NotSupported, match="UTF-8"):
+        await made.write("tree://a", MemoryContent(b"\xff"), Expected())
+    with pytest.raises(NotSupported, match="removes no such file"):
+        await made.remove("tree://a", Expected())
+    assert len(server.calls) == 1
+    assert not server.ran[0].repeatable
+
+
+async def test_a_file_that_is_not_there_may_have_a_call_of_its_own() -> None:
+    tree = {**FILES, "create": {"tool": "new", "arguments": {"title": "{path}", "text": "{content}"}}}
+    server = Tools(put="", new="", cat=Exception("ENOENT"))
+    made = handler(tree, server)
+    await made.write("tree://a", MemoryContent(b"1"), Expected(exists=False))
+    await made.write("tree://a", MemoryContent(b"2"), Expected())
+    server.answers["cat"] = "1"
+    await made.write("tree://a", MemoryContent(b"3"), Expected())
+    await made.write("tree://a", MemoryContent(b"4"), Expected(exists=True))
+    assert [(name, *arguments.values()) for name, arguments in server.calls if name != "cat"] == [
+        ("new", "a", "1"), ("new", "a", "2"), ("put", "/a", "3"), ("put", "/a", "4"),
+    ]  # fmt: skip
+    del tree["write"]
+    assert handler(tree).writes("tree://a") == ["create"]
+
+
+async def test_other_changes_are_calls_as_well() -> None:
+    tree = {
+        **FILES,
+        "write": {"tool": "put", "arguments": {"data": "{blob}"}, "changes": True},
+        "remove": {"at": "{id}.md", "tool": "rm", "arguments": {"id": "{id}"}},
+        "makeDirectory": {"tool": "mkdir", "arguments": {"p": "{path}", "in": "{folder}"}},
+    }
+    server = Tools(put="", rm="", mkdir=Exception("ENOENT"))
+    made = handler(tree, server)
+    assert made.writes("tree://a.md") == ["make_directory", "create", "replace", "remove"]
+    assert not made.writes_unseen
+    await made.write("tree://a", MemoryContent(b"\xff"), Expected())
+    await made.remove("tree://a.md", Expected(exists=True))
+    with pytest.raises(NotFound):
+        await made.make_directory("tree://a/b")
+    assert server.calls == [("put", {"data": "/w=="}), ("rm", {"id": "a"}), ("mkdir", {"p": "a/b", "in": "a"})]
