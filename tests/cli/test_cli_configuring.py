@@ -114,6 +114,8 @@ def test_a_host_without_a_server_changes_nothing(bbfs: Run, config: Path) -> Non
     none = bbfs("add", "http://127.0.0.1:1/")
     assert (none.exit_code, config.exists()) == (1, False)
     assert none.stderr.startswith("bbfs: http://127.0.0.1:1/: cannot be reached\n")
+    doctor = bbfs("doctor", "--mcp", "kb=http://127.0.0.1:1/")
+    assert "'bbfs add http://127.0.0.1:1/' asks that host where its server is" in doctor.stdout
     assert none.stderr.endswith(
         "'--as source' adds the page at this URL, and '--as mcp' a server there, without asking\n"
     )

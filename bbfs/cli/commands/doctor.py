@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bbfs.cli.commands.service.units import Scope
     from bbfs.cli.operands.operand import Trees
     from bbfs.config import Config
-    from bbfs.model.values import DataSource, SharedCache
+    from bbfs.model.values import DataSource, McpServer, SharedCache
 
 _COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 _FUSE_CONF = Path("/etc/fuse.conf")
@@ -245,7 +245,7 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
 
 def _of_sources(config: "Config", rows: list[dict[str, Any]]) -> Iterator[Check]:
     for source, row in zip(config.sources, rows, strict=True):
-        yield from _source(row, f"source {row['id']}", source.mcp.command if source.mcp is not None else None)
+        yield from _source(row, f"source {row['id']}", source.mcp)
 
 
 def check_sources(choice: SourceChoice, config: "Config", timeout: float) -> bool:
@@ -282,8 +282,8 @@ def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dic
     return lazy.operand.run(choice, work, config)
 
 
-def _source(row: dict[str, Any], name: str, command: str | None = None) -> Iterator[Check]:
-    yield _contacted(row, name, command)
+def _source(row: dict[str, Any], name: str, server: "McpServer | None" = None) -> Iterator[Check]:
+    yield _contacted(row, name, server)
     if (number := row.get("pending", 0)) > 0:
         remedy = "'bbfs pending' says why, hands them over again, or drops them"
         yield Check(name, "warn", output.count(number, "pending write"), remedy)
@@ -299,15 +299,18 @@ def _source(row: dict[str, Any], name: str, command: str | None = None) -> Itera
         yield Check(name, "ok", "has tools alone, and a map can make a tree of them", "\n".join([remedy, *lines]))
 
 
-def _contacted(row: dict[str, Any], name: str, command: str | None) -> Check:
-    error = row.get("error")
+def _contacted(row: dict[str, Any], name: str, server: "McpServer | None") -> Check:
+    error, command = row.get("error"), None if server is None else server.command
     if "uriPrefix" not in row:
         return Check(name, "warn", str(error), "correct it in its file, or disable the server there, and mount again")
     if command is not None and shutil.which(command) is None:
         kind = "is no program that can be run" if "/" in command else "is not on the PATH"
         return Check(name, "FAIL", f"{command} {kind}", "install it, or write its whole path")
     if error is not None and row.get("state") != "up":
-        return Check(name, "FAIL", error, f"'bbfs sources -vv' shows the messages of the source {row['id']!r}")
+        remedy = f"'bbfs sources -vv' shows the messages of the source {row['id']!r}"
+        if server is not None and server.url is not None and lazy.source_tables.is_host((server.url,)):
+            remedy = f"'bbfs add {server.url}' asks that host where its server is"
+        return Check(name, "FAIL", error, remedy)
     resources, offers = row.get("resources"), output.offers(row)
     counts = [] if resources is None else [output.count(resources, "resource")]
     count = "".join(f", {each}" for each in (*counts, offers) if each)

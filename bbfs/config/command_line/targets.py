@@ -42,12 +42,18 @@ def source_table(
 
 
 def is_host(target: Sequence[str]) -> bool:
-    """Return whether a target is a URL of a host alone, without a path: a server may be anywhere below it."""
+    """Return whether a target is a URL of a host alone, without user and path: a server may be anywhere below it."""
     url = URL.fullmatch(target[0]) if len(target) == 1 else None
     if url is None or url[1] or "${" in url[2]:
         return False
     parts = urlsplit(url[2])
-    return bool(parts.netloc) and parts.path in ("", "/") and not parts.query and not parts.fragment
+    return (
+        bool(parts.netloc)
+        and "@" not in parts.netloc
+        and parts.path in ("", "/")
+        and not parts.query
+        and not parts.fragment
+    )
 
 
 def name_of(target: Sequence[str]) -> str | None:
