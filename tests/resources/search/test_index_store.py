@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from bbfs.resources.search.index import ranking
 from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale, decoded
 from bbfs.resources.search.index.store import IndexStore
-from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, chunks
+from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, Terms, chunks, is_unspaced, runs, terms
 from bbfs.resources.search.literals import plan
 from bbfs.resources.search.words import tokens
 
@@ -391,6 +392,22 @@ def test_of_equal_texts_the_one_changed_last_comes_first(store: IndexStore) -> N
     times = {"a": 2, "b": 3, "c": 1}
     store.write([Document("one", uri, "1", None, "", "a", "word", at) for uri, at in times.items()], 1.0)
     assert found(store, "word") == ["b", "a", "c"]
+
+
+@given(text=st.text(st.sampled_from("aZ9_ -.\t\n\x1c\x85\xa0éßЖ日本ไท—\u2028\U0001f389")))
+def test_the_terms_of_a_text_are_its_runs(text: str) -> None:
+    found = set(runs(text))
+    unspaced = {run for run in found if is_unspaced(run)}
+    pairs = {one + other for run in unspaced for one, other in pairwise(run)}
+    assert terms(text) == Terms(found - unspaced, pairs)
+
+
+def test_the_words_that_are_remembered_are_bounded_in_all_languages_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_MOST_KNOWN", 100)
+    for language in ("english", "german", "french"):
+        for number in range(60):
+            assert tokens.words(f"word{number} 7", language).text == f"word{number} 7"
+    assert sum(map(len, tokens._KNOWN.values())) <= 102
 
 
 def test_grep_finds_inside_of_scripts_without_spaces(store: IndexStore) -> None:

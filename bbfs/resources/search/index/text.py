@@ -25,12 +25,16 @@ _LONGEST_TERM = 2 * LONGEST_RUN
 _LONGEST_HEADING = 120
 _COMPRESSED_FROM = 300
 """Characters from which a text is worth compressing."""
+_WINDOW, _EFFORT = 13, 6
+"""Of a compressor (zlib): what a chunk needs. To clear the memory of the usual ones takes longer than to compress."""
 _MOST_SECTIONS = 2000
 """Sections of a document: the rest belongs to the last one. Each is a chunk, which costs more time than its text."""
 _UNSPACED = rf"{UNSPACED}{PAIRED}"
 _RUN = re.compile(rf"[{_UNSPACED}]+|(?:[0-9a-z]|[^\x00-\x7f{_UNSPACED}])+")
-_ASCII_RUN = re.compile("[0-9a-z]+")
+_OF_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _SPACED = re.compile(rf"[^{_UNSPACED}]")
+_RUNS = bytes(code if code > 127 or chr(code).isalnum() else ord(" ") for code in range(256)).lower()
+"""For each byte of UTF-8 what stands in a run for it, a space between runs: ten times as fast as an expression."""
 _PARAGRAPH = re.compile(r"\n[ \t]*\n+")
 _LINE = re.compile("\n")
 _HEADING = re.compile(r"^(?:(#{1,6})[ \t]+(.*)|(```|~~~).*)$", re.MULTILINE)
@@ -114,7 +118,8 @@ def stored(text: str) -> str | bytes:
     if len(text) < _COMPRESSED_FROM:
         return text
     data = text.encode()
-    found = zlib.compress(data, level=1)
+    compressor = zlib.compressobj(1, wbits=_WINDOW, memLevel=_EFFORT)
+    found = compressor.compress(data) + compressor.flush()
     return found if len(found) < len(data) else text
 
 
@@ -125,12 +130,16 @@ def restored(kept: str | bytes) -> str:
 
 def terms(text: str) -> Terms:
     """Return the terms of a text. A long one comes as pieces that have every run of `LONGEST_RUN` characters."""
-    lower = lowered(text)
-    found, pairs = {*(_ASCII_RUN if lower.isascii() else _RUN).findall(lower)}, set[str]()
-    if not lower.isascii():
-        unspaced = {run for run in found if is_unspaced(run)}
-        found -= unspaced
-        pairs = {pair for run in unspaced for pair in map("".join, pairwise(run))}
+    found, pairs = {*text.encode().translate(_RUNS).decode().split(" ")}, set[str]()
+    found.discard("")
+    if not text.isascii():
+        for mixed in [run for run in found if _OF_UNSPACED.search(run) is not None]:
+            found.discard(mixed)
+            for run in _RUN.findall(mixed):
+                if is_unspaced(run):
+                    pairs.update(map("".join, pairwise(run)))
+                else:
+                    found.add(run)
     if max(map(len, found), default=0) > _LONGEST_TERM:
         for term in [term for term in found if len(term) > _LONGEST_TERM]:
             found.discard(term)

@@ -5,7 +5,7 @@ forms of a word are not found. Stems are those of Snowball (snowballstem.org). A
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
 import Stemmer
@@ -14,7 +14,7 @@ from bbfs.resources.search.words.folding import folded
 
 DEFAULT = "english"
 """The language of a text in Latin letters without a word of the lists."""
-_SHORTEST = 3
+SHORTEST = 3
 """Letters of the shortest word that has a stem."""
 _OF_SCRIPT = (
     (0x0370, 0x03FF, "greek"),
@@ -104,7 +104,7 @@ def stop_words(language: str) -> frozenset[str]:
 
 def stem(word: str, language: str) -> str:
     """Return the stem of a word. language: of the text, for words in Latin letters."""
-    if len(word) < _SHORTEST or not word.isalpha():
+    if len(word) < SHORTEST or not word.isalpha():
         return word
     code = ord(word[0])
     if code < _LATIN:
@@ -118,13 +118,19 @@ def stems(word: str, languages: Iterable[str]) -> list[str]:
 
 
 def _stemmed(word: str, language: str) -> str:
-    found: str = _stemmer(language).stemWord(word)
-    return found if found.isascii() else folded(found).casefold().replace("ة", "ه")
+    return stemmer(language)(word)
 
 
 @lru_cache(maxsize=64)
-def _stemmer(language: str) -> "Stemmer.Stemmer":
-    return Stemmer.Stemmer(language, 0)
+def stemmer(language: str) -> Callable[[str], str]:
+    """Return what makes the stem of a word of `SHORTEST` letters or more in the script of a language."""
+    snowball: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
+
+    def stemmed(word: str) -> str:
+        found = snowball(word)
+        return found if found.isascii() else folded(found).casefold().replace("ة", "ه")
+
+    return stemmed
 
 
 def rules() -> str:
