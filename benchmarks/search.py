@@ -1,11 +1,11 @@
 """The local index: documents indexed a second, its size and memory, searches, their quality, and `bbfs grep`.
 
 Method: documents of 2 KB from words drawn by Zipf's law with a fixed seed, 20 of them with a rare word. The index is
-written in batches as the daemon does, without reads, from documents that are made on the way; beside it FTS5 by hand,
-and tantivy, with words alone. Searches of one to three words are timed one by one. Then the same documents are a folder
-on a real mount: `bbfs index` reads them, the daemon is asked for words and for meaning, and the rare word is looked for
-by `grep -r` on the warm mount, by `bbfs grep` as a command, by the daemon alone, and by `rg` on the plain folder. What
-they print is compared.
+written in batches as the daemon does, without reads, from documents that are made on the way; beside it FTS5 by hand
+and tantivy, with words alone, and bm25s where `--parts` names it. Searches of one to three words are timed one by one.
+Then the same documents are a folder on a real mount: `bbfs index` reads them, the daemon is asked for words and for
+meaning, and the rare word is looked for by `grep -r` on the warm mount, by `bbfs grep` as a command, by the daemon
+alone, and by `rg` on the plain folder. What they print is compared.
 
 Quality: a second folder of documents made by rule. Each has words of three concepts among common words; a concept has
 four words, its synonyms. A query has one word of each concept of a document, at random: one in four is the document's
@@ -13,7 +13,7 @@ own. The static model (256 dimensions) knows by the same rule that synonyms are 
 So this shows what the search does with a good model, not how good a model is. recall@10: the share of queries whose
 document is among the first ten.
 
-    python benchmarks/search.py [--documents 10000] [--rounds 5] [--parts index,hand,tantivy,mount] [--json FILE]
+    python benchmarks/search.py [--documents 10000] [--rounds 5] [--parts index,hand,tantivy,bm25s,mount] [--json FILE]
 """
 
 import argparse
@@ -60,7 +60,7 @@ INDEXED, INDEX_SIZE, MEMORY = "all documents indexed", "size", "memory"
 KINDS = ("rare words", "common words", "the ten commonest words")
 LAST = ", 99th percentile"
 RECALL, LITERAL = "recall@10", "20 matches"
-OURS, BY_HAND, TANTIVY = "bbfs", "FTS5 by hand", "tantivy"
+OURS, BY_HAND, TANTIVY, BM25S = "bbfs", "FTS5 by hand", "tantivy", "bm25s"
 MODES: Mapping[Mode, str] = {"words": "by words", "meaning": "by meaning", "both": "by both"}
 COMMAND, FIRST, PART, WARM = (
     "bbfs grep",
@@ -243,12 +243,12 @@ def measure_by_hand(figures: Figures, directory: Path, corpus: Corpus) -> None:
     by_hand.close()
 
 
-def measure_tantivy(figures: Figures, directory: Path, corpus: Corpus) -> None:
-    place = directory / "tantivy"
+def measure_library(figures: Figures, directory: Path, corpus: Corpus, name: str) -> None:
+    place = directory / name
     place.mkdir()
     kinds = queries(corpus)
     lines = itertools.chain([corpus.documents], texts(corpus), *kinds.values())
-    script = [RIVALS_PYTHON, RIVALS / "tantivy_search.py", place]
+    script = [RIVALS_PYTHON, RIVALS / "word_search.py", name, place]
     with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -258,13 +258,13 @@ def measure_tantivy(figures: Figures, directory: Path, corpus: Corpus) -> None:
             process.stdin.close()
         told = process.stdout.read()
     if process.returncode != 0:
-        raise SystemExit(f"tantivy: its process ended with {process.returncode}")
+        raise SystemExit(f"{name}: its process ended with {process.returncode}")
     answer = json.loads(told)
-    figures.add(INDEX, INDEXED, TANTIVY, corpus.documents / answer["rate"])
-    figures.add(INDEX, INDEX_SIZE, TANTIVY, answer["bytes"] / 1e6)
+    figures.add(INDEX, INDEXED, name, corpus.documents / answer["rate"])
+    figures.add(INDEX, INDEX_SIZE, name, answer["bytes"] / 1e6)
     seconds = iter(answer["seconds"])
     for kind, asked in kinds.items():
-        figures.times(INDEX, kind, TANTIVY, [next(seconds) for _ in asked])
+        figures.times(INDEX, kind, name, [next(seconds) for _ in asked])
 
 
 def measure_mount(figures: Figures, directory: Path, corpus: Corpus, rounds: int) -> None:
@@ -369,11 +369,12 @@ def main() -> None:
         parts: dict[str, Callable[[Figures, Path, Corpus], None]] = {
             "index": measure_index,
             "hand": measure_by_hand,
-            "tantivy": measure_tantivy,
+            "tantivy": partial(measure_library, name=TANTIVY),
+            "bm25s": partial(measure_library, name=BM25S),
             "mount": partial(measure_mount, rounds=given.rounds),
             "mirage": measure_mirage,
         }
-        rivals = {"tantivy": (INDEX, TANTIVY), "mirage": (GREP, MIRAGE)}
+        rivals = {"tantivy": (INDEX, TANTIVY), "bm25s": (INDEX, BM25S), "mirage": (GREP, MIRAGE)}
         for part in given.parts.split(","):
             if part in rivals and not (given.rivals and RIVALS_PYTHON.exists()):
                 figures.missing.append((*rivals[part], "not installed" if given.rivals else "left out"))
