@@ -313,7 +313,7 @@ def mcp_directories(data: bytes) -> None:
             entries = directories.DirectoryEntries("mcp-server+a", uri)
             entries.take(page)
             path = plain_path(uri).path
-            for each in entries.listing(End(), lambda listed: listed).resources:
+            for each in trio.run(entries.listing, End(), lambda listed: listed).resources:
                 found = plain_path(each.native_uri).path
                 assert found[:-1] == path or (found == path and each.kind == "resource"), (uri, each)
         rows = Rows("mcp-server+a")

@@ -416,7 +416,7 @@ on_directory(
     lambda uri, _: [_entry(text, is_directory=True) for text in ("odd://b", "odd:", "file:///etc", f"{uri}/x/y", "..")],
 )
 on_directory(
-    "entries that lead up", lambda uri, _: [_entry(f"{uri}/{name}", is_directory=True) for name in ("..", "%2F")]
+    "entries that lead up", lambda uri, _: [_entry(f"{uri}/{name}", is_directory=False) for name in ("..", "%2F")]
 )
 on_directory(
     "a directory of many", lambda uri, _: (_entry(f"{uri}/{number}", is_directory=False) for number in range(300_000))

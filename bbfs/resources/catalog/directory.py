@@ -337,7 +337,7 @@ class DirectoryCatalog(Catalog):
         old = self._directories.get(path)
         before = None if old is None else old.fetched_at
         own = self._own_uri(path)
-        by_segment = {self._segment(metadata, own): metadata for metadata in listing.resources}
+        by_segment = await self._by_segment(listing, own)
         if not path and by_segment:
             segment, first = next(iter(by_segment.items()))
             native_uri = first.native_uri.rstrip("/")
@@ -386,6 +386,14 @@ class DirectoryCatalog(Catalog):
         new, gone = ([(*path, name) for name in names] for names in (added, removed))
         told = ChangedPaths([*changed, *new, *gone], new, gone)
         self._context.notify(told, "listed" if new or gone else "changed")
+
+    async def _by_segment(self, listing: Listing, own: str | None) -> dict[str, ResourceMetadata]:
+        found: dict[str, ResourceMetadata] = {}
+        for number, metadata in enumerate(listing.resources, 1):
+            if number % PORTION == 0:
+                await trio.lowlevel.checkpoint()
+            found[self._segment(metadata, own)] = metadata
+        return found
 
     def _is_written(self, record: Record, began: float) -> bool:
         """Return whether a record is that of a resource which a program has stored since a request began."""

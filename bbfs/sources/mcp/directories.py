@@ -15,6 +15,7 @@ from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import Listing, ResourceMetadata
 from bbfs.serving.skills import DIRECTORY
 from bbfs.sources.abilities import ListingExchange
+from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.mcp.client.decode import add_resources, resource_entry, usable_text, weight
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.paging import End, Taken
@@ -211,8 +212,13 @@ class DirectoryEntries:
                 invalid += 1
         return Taken(len(self._entries) - before, invalid, size)
 
-    def listing(self, end: End, known: Callable[[ResourceMetadata], ResourceMetadata]) -> Listing:
+    async def listing(self, end: End, known: Callable[[ResourceMetadata], ResourceMetadata]) -> Listing:
         """Return the entries. known: adds what else is known of a resource."""
         outside = f"{self._outside} entries outside of the directory left out" if self._outside else None
         problem = "; ".join(filter(None, (end.problem, outside))) or None
-        return Listing(tuple(map(known, self._entries.values())), end.ttl, problem)
+        found: list[ResourceMetadata] = []
+        turn = Turn()
+        for entry in self._entries.values():
+            found.append(known(entry))
+            await turn.give_way()
+        return Listing(found, end.ttl, problem)

@@ -210,7 +210,7 @@ class McpHandler:
             problems.append("/list, ".join(waiting) + "/list: no answer in time")
         if self.skills.are_listed:
             directories = self.skills.named(directories)
-            self.skills.add_to(rows, directories)
+            await self.skills.add_to(rows, directories)
         self._has_tools_alone = not (rows or directories or self._templates or end.problem) and bool(self._tools)
         offer = await self._make_offer(rows)
         for metadata in offer.resources:
@@ -232,7 +232,7 @@ class McpHandler:
         entries = DirectoryEntries(self._base_prefix, native_uri)
         most = min(MOST_ENTRIES, self._connection.list_limit)
         end = await self._manager.read_directory(self._id, native_uri, most, entries.take)
-        return entries.listing(end, self.skills.known)
+        return await entries.listing(end, self.skills.known)
 
     async def _list_other(self, what: str, problems: "list[str | None]", ttls: "list[float | None]") -> None:
         """Store the current templates, skills, tools or prompts; keep the previous ones if they cannot be listed."""

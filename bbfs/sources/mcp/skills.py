@@ -23,6 +23,7 @@ from bbfs.model.values import Content, Loaded, ResourceMetadata
 from bbfs.serving.extras import needs
 from bbfs.serving.skills import LIST_SKILLS
 from bbfs.sources.bounded.json import JsonBounds, parse_json
+from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.mcp.client.decode import usable_text, weight
 from bbfs.sources.mcp.client.manager import MCPManager
@@ -157,16 +158,15 @@ class Skills:
         return listed.ttl, listed.problem
 
     def _take(self, skills: Iterable[Skill]) -> None:
-        before = self._files()
-        self._by_root = {skill.root: skill for skill in skills}
+        before, self._by_root = self._by_root, {skill.root: skill for skill in skills}
         self.are_listed = True
-        now = self._files()
-        for uri, file in before.items():
-            if uri in now and now[uri].digest != file.digest:
-                self._changed(uri)
-
-    def _files(self) -> dict[str, SkillFile]:
-        return {uri: file for skill in self for uri, file in (skill.files or {}).items()}
+        for root, skill in self._by_root.items():
+            was, now = before[root].files if root in before else None, skill.files
+            if was is None or now is None or was == now:
+                continue
+            for uri in was.keys() & now.keys():
+                if was[uri] != now[uri]:
+                    self._changed(uri)
 
     async def get(self, uri: str) -> Skill:
         """Return the entry of a skill, which need not be listed. Raise NotFound, BbfsError."""
@@ -193,14 +193,15 @@ class Skills:
                 paths.add(path)
         return tuple(named)
 
-    def add_to(self, rows: Rows, directories: Iterable[str]) -> None:
+    async def add_to(self, rows: Rows, directories: Iterable[str]) -> None:
         """Add the files of all manifests, each with its size and digest, without a read of any.
 
         directories: that are read one at a time; what is below them is in no listing.
         """
-        paths = {plain_path(uri).path for uri in directories}
-        for skill in self:
+        paths, turn = {plain_path(uri).path for uri in directories}, Turn()
+        for skill in list(self):
             for uri in skill.files or (skill.uri,):
+                await turn.give_way()
                 if is_in(plain_path(uri).path, paths):
                     continue
                 listed = rows.metadata(uri) if uri in rows else None
@@ -215,7 +216,7 @@ class Skills:
     def known(self, listed: ResourceMetadata) -> ResourceMetadata:
         """Return the metadata of a resource with what its manifest says, if it is a file of a skill."""
         uri = listed.native_uri
-        for skill in self._around(uri):
+        for skill in self._around(uri) if self._by_root else ():
             file = (skill.files or {}).get(uri)
             if file is not None:
                 properties = {**(listed.properties or {}), "digest": file.digest}

@@ -97,11 +97,11 @@ async def test_a_failing_directory_is_an_error_of_its_own(trees: Trees, lies: st
         assert source.problem is not None
 
 
-def entries(uri: str, *raw: Any) -> tuple[dict[str, str], str | None]:
+async def entries(uri: str, *raw: Any) -> tuple[dict[str, str], str | None]:
     """The entries of a directory by their native URIs, with their kinds; and what is missing."""
     found = DirectoryEntries("mcp-server+t", uri)
     taken = found.take(raw)
-    listing = found.listing(End(None, f"{taken.invalid} invalid" if taken.invalid else None), lambda each: each)
+    listing = await found.listing(End(None, f"{taken.invalid} invalid" if taken.invalid else None), lambda each: each)
     return {each.native_uri: each.kind for each in listing.resources}, listing.problem
 
 
@@ -120,23 +120,25 @@ def resource(uri: str, mime_type: str | None = None) -> dict[str, Any]:
         ("tree://root/d", {"tree://root/d": "resource", "tree://root/d/x": "resource"}),  # its own content, and a file
     ],
 )
-def test_entries(uri: str, children: dict[str, str]) -> None:
+async def test_entries(uri: str, children: dict[str, str]) -> None:
     raw = (resource(each, "inode/directory" if kind == "directory" else None) for each, kind in children.items())
-    assert entries(uri, *raw) == (children, None)
+    assert await entries(uri, *raw) == (children, None)
 
 
 @pytest.mark.semantics("S44.2")
 @pytest.mark.parametrize(
     "elsewhere", ["tree://root", "tree://other/x", "tree:", "tree://root/a/b", "x", "tree://root/."]
 )
-def test_what_is_not_in_the_directory_is_left_out(elsewhere: str) -> None:
-    found, problem = entries("tree://root", resource("tree://root/a"), resource(elsewhere, "inode/directory"))
+async def test_what_is_not_in_the_directory_is_left_out(elsewhere: str) -> None:
+    found, problem = await entries("tree://root", resource("tree://root/a"), resource(elsewhere, "inode/directory"))
     assert (found, problem) == ({"tree://root/a": "resource"}, "1 entries outside of the directory left out")
 
 
-def test_entries_that_are_none() -> None:
+async def test_entries_that_are_none() -> None:
     twice = (resource("tree://r/a"), resource("tree://r/a"), resource("tree://r/a/", "text/plain"))
-    found, problem = entries("tree://r", *twice, None, 7, {"uri": ""}, {"uri": ["tree://r/b"]}, {"uri": "x" * 70_000})
+    found, problem = await entries(
+        "tree://r", *twice, None, 7, {"uri": ""}, {"uri": ["tree://r/b"]}, {"uri": "x" * 70_000}
+    )
     assert (found, problem) == ({"tree://r/a": "resource"}, "6 invalid")
 
 

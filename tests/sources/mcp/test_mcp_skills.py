@@ -54,24 +54,22 @@ async def test_files_are_listed_by_their_manifest(trees: Trees, log: Path, skill
 
 
 @pytest.mark.semantics("S45.1")
-@pytest.mark.parametrize(
-    ("name", "content", "problem"),
-    [
-        ("references/FORMS.md", "# Farms\n", "the digest is"),
-        ("references/FORMS.md", "# Forms\n\n", "9 bytes, and the manifest of the skill says 8"),
-        ("references/NEW.md", "new", "has no such file"),
-        ("SKILL.md", MANIFEST.replace("Fill", "Send"), "the digest is"),
-    ],
-)
-async def test_what_differs_from_the_manifest_is_an_error(
-    trees: Trees, skills: Path, name: str, content: str, problem: str
-) -> None:
+async def test_what_differs_from_the_manifest_is_an_error(trees: Trees, skills: Path) -> None:
     async with trees("--skills", skills) as manager:
         await manager.tree.children((SOURCE, "skill", "pdf"))
-        (skills / "pdf" / name).write_text(content)
-        with pytest.raises(ProtocolViolation, match=problem):
-            await read(manager, name)
-        assert await read(manager, "references/FORMS.md" if name == "SKILL.md" else "SKILL.md")
+        for name, content, problem in (
+            ("references/FORMS.md", "# Farms\n", "the digest is"),
+            ("references/NEW.md", "new", "has no such file"),
+            ("SKILL.md", MANIFEST.replace("Fill", "Send"), "the digest is"),
+            ("references/FORMS.md", "# Forms\n\n", "9 bytes, and the manifest of the skill says 8"),
+        ):
+            (skills / "pdf" / name).write_text(content)
+            manager.refresh((SOURCE,))
+            with pytest.raises(ProtocolViolation, match=problem):
+                await read(manager, name)
+        (skills / "pdf/SKILL.md").write_text(MANIFEST)
+        manager.refresh((SOURCE,))
+        assert await read(manager, "SKILL.md") == MANIFEST
 
 
 async def test_a_skill_that_has_changed_is_asked_for_again(trees: Trees, log: Path, skills: Path) -> None:

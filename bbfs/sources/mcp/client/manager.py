@@ -379,6 +379,8 @@ class MCPManager:
             return Taken(len(found) - before, len(raw) - len(entries), size)
 
         course = Course(server_id, method, most, _BYTES_OF_OTHERS)
+        if method == LIST_SKILLS:
+            course.first = 1  # each has hundreds of files
         end = await self._pages(server_id, course, method, key, take)
         return Entries(tuple(found.values()), end.ttl, end.problem)
 

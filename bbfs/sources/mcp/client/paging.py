@@ -27,7 +27,6 @@ TOLD_EVERY = 5.0
 _ENTRIES_AT_ONCE = 500
 """Entries of a page that are decoded before other tasks run, at most: plain ones take about 2 ms."""
 _ENTRIES_FIRST = 20
-"""Entries that are decoded before the time for them is known."""
 _DECODE_FOR = 0.003
 """Seconds that other tasks may wait for entries: those with large data are decoded a few at a time."""
 ENTRIES = 1000
@@ -62,6 +61,8 @@ class Course:
 
     def __init__(self, server_id: str, method: str, limit: int, size: int, option: str = "") -> None:
         self.problem: str | None = None
+        self.first = _ENTRIES_FIRST
+        """Entries that are decoded before the time for them is known."""
         self.name = f"{server_id}: {method}"
         self._ttl: float | None = None
         self._limit, self._size = limit, size
@@ -147,7 +148,7 @@ def unpacked(page: bytes) -> list[Any]:
 
 async def taken(course: Course, raw: Sequence[Any], take: Take) -> None:
     """Pass the entries of a page to `take` in pieces that hold up no other task, within the bounds."""
-    start, at_once = 0, _ENTRIES_FIRST
+    start, at_once = 0, course.first
     while start < len(raw):
         began = time.perf_counter()
         if not course.take(take(raw[start : start + at_once])):
