@@ -11,8 +11,6 @@ from harness import Mounts, SourceTable
 from object_stores import KEY, SECRET, Relay, S3Server, closing
 from programs import Done, Program, bbfs, wait_until
 
-BIG = os.urandom(50 << 20)
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
@@ -21,7 +19,7 @@ def server() -> Iterator[S3Server]:
         server.make_bucket("data")
         for key in ("docs/a.md", "docs/b.md", "twice//slashed", "../../up", "note", "note/below", "k" * 900):
             server.put("data", key, f"content of {key}\n".encode(), {"x-amz-meta-author": "me"})
-        server.put("data", "big.bin", BIG)
+        server.put("data", "big.bin", os.urandom(50 << 20))
         yield server
 
 

@@ -1,6 +1,6 @@
 """Documents as text: what each kind becomes, and what is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import office_documents as made
@@ -70,14 +70,18 @@ async def test_without_the_extra_a_sentence_names_it(monkeypatch: pytest.MonkeyP
         await text(made.pdf("a"), "pdf")
 
 
-BOUNDS: Mapping[str, tuple[DocumentBounds, bytes, str, str]] = {
-    "size": (DocumentBounds(max_size=10), made.pdf("a"), "pdf", "max_size"),
-    "unpacked": (DocumentBounds(max_unpacked=MIB), made.word("a", more={"x": bytes(2 * MIB)}), "word", "max_unpacked"),
-    "unpacked behind something": (
-        *(DocumentBounds(max_unpacked=MIB), b"x" + made.word("a", more={"x": bytes(2 * MIB)}), "word", "max_unpacked"),
+def _large() -> bytes:
+    return made.word("a", more={"x": bytes(2 * MIB)})
+
+
+BOUNDS: Mapping[str, tuple[DocumentBounds, Callable[[], bytes], str, str]] = {
+    "size": (DocumentBounds(max_size=10), lambda: made.pdf("a"), "pdf", "max_size"),
+    "unpacked": (DocumentBounds(max_unpacked=MIB), _large, "word", "max_unpacked"),
+    "unpacked behind something": (DocumentBounds(max_unpacked=MIB), lambda: b"x" + _large(), "word", "max_unpacked"),
+    "text": (DocumentBounds(max_text=100), lambda: made.word("a" * 200), "word", "max_text"),
+    "members": (
+        *(DocumentBounds(), lambda: made.archive({str(n): b"" for n in range(10_001)}), "epub", "10000 members"),
     ),
-    "text": (DocumentBounds(max_text=100), made.word("a" * 200), "word", "max_text"),
-    "members": (DocumentBounds(), made.archive({str(n): b"" for n in range(10_001)}), "epub", "10000 members"),
 }
 
 
@@ -85,7 +89,7 @@ BOUNDS: Mapping[str, tuple[DocumentBounds, bytes, str, str]] = {
 async def test_a_bound_names_its_option(name: str) -> None:
     bounds, document, kind, option = BOUNDS[name]
     with pytest.raises(TooLarge, match=rf"^report: .*{option}"):
-        await text(document, kind, DocumentReader(bounds))
+        await text(document(), kind, DocumentReader(bounds))
 
 
 @pytest.mark.parametrize("name", HOSTILE_FILES)
