@@ -22,7 +22,6 @@ CASES, MOUNT, MEMORY = ("cat", "ls", "stat", "search"), "mount --background", "m
 PYTHON, DIRECT, MOUNTED = "python -c pass", "bbfs, without a mount", "bbfs, on a mount"
 FOLDER, MCP = "bbfs, one folder", "bbfs, one MCP server"
 BOUND = 60.0
-BBFS = (sys.executable, "-P", "-m", "bbfs")
 
 
 def plan(sheet: Sheet, _sizes: Sizes) -> None:
@@ -56,7 +55,7 @@ class Commands:
 
     def bbfs(self, *words: str | Path, prints: str = "") -> float:
         """Seconds of a command. Raises Unmeasurable: it failed, or it did not print something."""
-        return self.timed((*BBFS, *words), prints)
+        return self.timed((sys.executable, "-P", "-m", "bbfs", *words), prints)
 
     def timed(self, command: tuple[str | Path, ...], prints: str = "") -> float:
         with tempfile.TemporaryFile() as output:

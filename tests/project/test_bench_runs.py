@@ -17,10 +17,6 @@ from forked_daemon import forked
 pytestmark = [pytest.mark.usefixtures("fuse"), pytest.mark.timeout(300)]
 
 
-WITH_STARTS = "start"
-"""The group that measures how long programs of bbfs take to start."""
-
-
 PYTHON = """#!/bin/sh
 [ "$1" = -P ] && shift
 case $1 in
@@ -31,13 +27,12 @@ exec {forked} "$@"
 
 
 @pytest.fixture
-def python(group: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Fork what the benchmarks start with Python, unless they measure how long a start takes."""
-    if group != WITH_STARTS:
-        program = tmp_path / "python"
-        program.write_text(PYTHON.format(python=sys.executable, forked=shlex.join(forked())))
-        program.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(program))
+def python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fork what the benchmarks start with Python: how long it takes does not count here."""
+    program = tmp_path / "python"
+    program.write_text(PYTHON.format(python=sys.executable, forked=shlex.join(forked())))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
 
 
 @pytest.mark.usefixtures("python")
