@@ -296,7 +296,7 @@ def _source(row: dict[str, Any], name: str, server: "McpServer | None" = None) -
         yield Check(name, "ok", "has tools that look as if they write, and is read-only", "\n".join([remedy, *lines]))
     if isinstance(lines := row.get("proposedMap"), list):
         remedy = "to show them as a tree, look at these lines, and add them right below its [[sources]]:"
-        yield Check(name, "ok", "has tools alone, and a map can make a tree of them", "\n".join([remedy, *lines]))
+        yield Check(name, "ok", "has tools that a map can show as a tree", "\n".join([remedy, *lines]))
 
 
 def _contacted(row: dict[str, Any], name: str, server: "McpServer | None") -> Check:

@@ -168,10 +168,9 @@ class McpHandler:
 
     @property
     def proposed_map(self) -> tuple[str, ...]:
-        """Return the lines that show the tools of a server without resources as a tree, if some are for that."""
-        if not self._has_tools_alone:
-            return ()
-        return map_proposals.proposal(self._tools, self.state.server, self.source.mcp)
+        """Return the lines that show the tools as a tree: a map that is made for this server, or a guess if it has
+        nothing else."""
+        return map_proposals.proposal(self._tools, self.state.server, self.source.mcp, alone=self._has_tools_alone)
 
     @property
     def offers(self) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Maps: tools of a server as a tree."""
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from bbfs.sources.mcp.maps.answers import MOST_ENTRIES, Named, names_in, python_
 from bbfs.sources.mcp.maps.forms import Form, Place
 from bbfs.sources.mcp.maps.handler import DEEPEST, MapHandler
 from bbfs.sources.mcp.maps.options import map_options
+from bbfs.sources.mcp.maps.proposals import proposal
 from bbfs.sources.mcp.maps.shipped import shipped
 
 FILES = {
@@ -411,3 +413,72 @@ async def test_other_changes_are_calls_as_well() -> None:
     with pytest.raises(NotFound):
         await made.make_directory("tree://a/b")
     assert server.calls == [("put", {"data": "/w=="}), ("rm", {"id": "a"}), ("mkdir", {"p": "a/b", "in": "a"})]
+
+
+# -- proposals -------------------------------------------------------------------------------------------------------
+
+
+def tool(name: str, *needed: str, optional: tuple[str, ...] = (), output: Any = None, reads: bool = False) -> ToolEntry:
+    known = {each: {"type": "string"} for each in (*needed, *optional)}
+    schema = {"type": "object", "properties": known, "required": list(needed)}
+    hints = {"readOnlyHint": True} if reads else None
+    return ToolEntry(name, input_schema=schema, output_schema=output, annotations=hints)
+
+
+def test_a_map_that_comes_with_bbfs_is_proposed_for_its_server() -> None:
+    tools = [tool("list_directory", "path"), tool("read_text_file", "path"), tool("read_media_file", "path")]
+    server = McpServer("stdio", command="npx", args=("-y", "pkg", "/home/me"))
+    lines = proposal(tools, "secure-filesystem-server 0.2.0", server, alone=False)
+    made = tomllib.loads("\n".join(lines))
+    assert made == {"map": {"use": "server-filesystem", "values": {"root": "/home/me"}}}
+    assert "# its resources are not in the tree" in lines
+    assert any("write_file only where capabilities grants write" in line for line in lines)
+    assert proposal(tools[:1], "secure-filesystem-server 0.2.0", server) == (), "a tool of the map is missing"
+
+
+async def test_a_map_is_guessed_from_names_and_schemas() -> None:
+    items = {"type": "array", "items": {"type": "object", "properties": {"title": {"type": "string"}}}}
+    tools = [
+        tool("listNotes", output={"type": "object", "properties": {"notes": items}}),
+        tool("readNote", "title", optional=("format",), reads=True),
+        tool("saveNote", "title", "content"),
+        tool("deleteNote", "title"),
+        tool("shareNote", "title", "with"),
+    ]
+    lines = proposal(tools, "x 1", None)
+    made = tomllib.loads("\n".join(lines))["map"]
+    assert made == {
+        "read": {"tool": "readNote", "at": "{id}", "arguments": {"title": "{id}"}},
+        "list": {"tool": "listNotes", "at": "", "items": {"/notes": "{title}"}},
+        "write": {"tool": "saveNote", "at": "{id}", "arguments": {"title": "{id}", "content": "{content}"}},
+        "remove": {"tool": "deleteNote", "at": "{id}", "arguments": {"title": "{id}"}},
+    }
+    told = [line for line in lines if line.startswith("# not sure")]
+    assert told[0] == "# not sure: only by its name listNotes reads; the server declares nothing"
+    assert "changes = true" in told[1]
+    server = Tools(listNotes={"notes": [{"title": "a"}]}, readNote="text")
+    guessed = handler(made, server)
+    assert await listed(guessed) == {"tree://a": "resource"}
+    assert await read(guessed, "tree://a") == b"text"
+
+
+def test_a_guess_says_what_the_server_does_not() -> None:
+    lines = proposal([tool("list_directory", "path"), tool("read_file", "path")], None, None)
+    made = tomllib.loads("\n".join(lines))["map"]
+    assert made["list"] == {"tool": "list_directory", "items": {"": "{path}"}, "arguments": {"path": "{path}"}}
+    assert any("list_directory does not say what it answers" in line for line in lines)
+    handler(made)
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [],
+        [tool("get_current_time", "timezone"), tool("convert_time", "source", "target")],
+        [tool("list_notes"), tool("read_card", "id")],
+        [tool("list_notes", "account"), tool("read_note", "id")],
+        [tool("list_notes"), tool("read_note", "id", "account")],
+    ],
+)
+def test_tools_that_do_not_fit_make_no_map(tools: list[ToolEntry]) -> None:
+    assert proposal(tools, "x", None) == ()

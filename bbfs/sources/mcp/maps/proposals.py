@@ -38,13 +38,19 @@ class _Use(NamedTuple):
     id: str | None = None
 
 
-def proposal(tools: Sequence[ToolEntry], server: str | None, config: McpServer | None) -> tuple[str, ...]:
-    """Return the lines that show a server as a tree, or none. server: the name by which it introduces itself."""
+def proposal(
+    tools: Sequence[ToolEntry], server: str | None, config: McpServer | None, *, alone: bool = True
+) -> tuple[str, ...]:
+    """Return the lines that show a server as a tree, or none. server: the name by which it introduces itself. alone:
+    whether it has nothing but tools, so that a guess is of use."""
     tools = [tool for tool in tools if tool.name.isprintable()]
     names = {tool.name for tool in tools}
     for name, known in shipped().items():
         if known.is_of(server or "") and _tools_of(known, ("list", "read")) <= names:
-            return tuple(_shipped_lines(name, known, () if config is None else config.args))
+            resources = () if alone else ("# its resources are not in the tree",)
+            return (*resources, *_shipped_lines(name, known, () if config is None else config.args))
+    if not alone:
+        return ()
     return tuple(_guessed([use for tool in tools for use in _uses(tool)], tools))
 
 
@@ -113,7 +119,7 @@ def _guessed(uses: Sequence[_Use], tools: Sequence[ToolEntry]) -> Iterator[str]:
         return
     undeclared = [use.tool.name for use in pair if not use.tool.read_only]
     if undeclared:
-        yield f"# not sure: {' and '.join(undeclared)} do not declare to be read-only, though their names say so"
+        yield f"# not sure: only by its name {' and '.join(undeclared)} reads; the server declares nothing"
     yield from _list_lines(listing, reading.id or "name", is_tree=is_tree)
     at, name = ({}, "{path}") if is_tree else ({"at": "{id}"}, "{id}")
     yield _line("read", reading.tool.name, at, {reading.id or "": name})
