@@ -402,14 +402,6 @@ def test_the_terms_of_a_text_are_its_runs(text: str) -> None:
     assert terms(text) == Terms(found - unspaced, pairs)
 
 
-def test_the_words_that_are_remembered_are_bounded_in_all_languages_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_MOST_KNOWN", 100)
-    for language in ("english", "german", "french"):
-        for number in range(60):
-            assert tokens.words(f"word{number} 7", language).text == f"word{number} 7"
-    assert sum(map(len, tokens._KNOWN.values())) <= 102
-
-
 def test_grep_finds_inside_of_scripts_without_spaces(store: IndexStore) -> None:
     store.write(
         [document("a", "服务器的安全证书"), document("b", "ใบรับรองต้องต่ออายุ"), document("c", "abc証明書def")], 1.0
