@@ -1,4 +1,4 @@
-"""How well a search by words finds what people judged to be relevant: the collections Cranfield and CISI.
+"""How well a search finds what people judged to be relevant: the collections Cranfield, CISI and CACM.
 
 Method: each document is indexed with its title, and each query with judgements is searched, cut at the 1000
 characters that a search takes. nDCG@10 compares the first ten hits with the best order there could be; a judged
@@ -6,10 +6,14 @@ document is relevant, whatever its grade. recall@100 is the share of the relevan
 Beside the local index: FTS5 as it is, with the words of the query joined by OR; tantivy with its English stemmer; and
 bm25s with stop words and Snowball, all in one run. Milliseconds are of one query, by the clock.
 
-    python benchmarks/retrieval.py FOLDER [--rivals-python PYTHON] [--json FILE]
+With a static model in a folder, the index is searched by meaning as well, and by both, merged as a search merges them.
+The vectors of the queries are made before the clock starts. `benchmarks/rivals/wordllama_model.py` writes such a model.
 
-FOLDER has `cran.all.1400`, `cran.qry` and `cranqrel`, and `CISI.ALL`, `CISI.QRY` and `CISI.REL`: docs/benchmarks.md
-says where they are. A collection that is not there is left out, and stderr says so.
+    python benchmarks/retrieval.py FOLDER [--model FOLDER] [--rivals-python PYTHON] [--json FILE]
+
+FOLDER has `cran.all.1400`, `cran.qry` and `cranqrel`, `CISI.ALL`, `CISI.QRY` and `CISI.REL`, and `cacm.all`,
+`query.text` and `qrels.text`: docs/benchmarks/by-hand.md says where they are. A collection that is not there is left
+out, and stderr says so.
 """
 
 import argparse
@@ -22,21 +26,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import trio
 from places import RIVALS, RIVALS_PYTHON
 
+from bbfs.resources.search.engine import rank_score
 from bbfs.resources.search.index.store import Document, IndexStore
 from bbfs.sources.abilities import LONGEST_QUERY
+from bbfs.sources.embeddings.static_model import StaticEmbedder
 
 COUNT = 100
 """Hits that each program is asked for."""
 SHOWN = 10
 """Hits that a reader looks at."""
 BOUND = 600
+AT_ONCE = 64
+"""Texts whose vectors are asked for at once."""
+MODEL_MEMORY = 1 << 30
 _FIELD = re.compile(r"\.([A-Z])\s*")
 
 
@@ -112,18 +124,61 @@ def timed(of: Collection, search: Callable[[str], Sequence[int]]) -> Figures:
     return figures(of, found, time.perf_counter() - begun)
 
 
-def by_bbfs(of: Collection, place: Path) -> Figures:
-    store = IndexStore(place / f"{of.name}.sqlite", 1 << 40)
-    documents = (
-        Document("s", str(number), "1", None, title, "a.txt", text) for number, (title, text) in of.documents.items()
-    )
-    store.write([*documents], 1.0)
+def by_words(of: Collection, place: Path) -> Figures:
+    with closing(index(of, place)) as store:
+        return timed(of, partial(words, store))
+
+
+def index(of: Collection, place: Path) -> IndexStore:
+    """Return the index of a collection, made by the first who asks."""
+    path = place / f"{of.name}.sqlite"
+    is_new = not path.exists()
+    store = IndexStore(path, 1 << 40)
+    if is_new:
+        texts = of.documents.items()
+        store.write([Document("s", str(number), "1", None, title, "a.txt", text) for number, (title, text) in texts], 1)
+    return store
+
+
+def words(store: IndexStore, query: str) -> list[int]:
+    return [int(hit.native_uri) for _, hit in store.search(query, COUNT, ("s",), BOUND).hits]
+
+
+def by_meaning(model: Path, *, both: bool) -> Callable[[Collection, Path], Figures]:
+    """Return what measures a search by the vectors of a model. both: by words as well."""
+
+    def measure(of: Collection, place: Path) -> Figures:
+        with closing(index(of, place)) as store:
+            name, vectors = trio.run(embedded, store, str(model.absolute()), [query for query, _ in of.queries])
+
+            def search(query: str) -> list[int]:
+                found = store.nearest(name, vectors[query], query, COUNT, ("s",), BOUND) or []
+                near = [int(hit.native_uri) for _, hit in found]
+                return merged(words(store, query), near) if both else near
+
+            return timed(of, search)
+
+    return measure
+
+
+async def embedded(store: IndexStore, model: str, queries: Sequence[str]) -> tuple[str, Mapping[str, bytes]]:
+    """Make the vectors that an index lacks. Return the name of the model, and the vectors of queries."""
+    embedder = StaticEmbedder(model, MODEL_MEMORY)
     try:
-        return timed(
-            of, lambda query: [int(hit.native_uri) for _, hit in store.search(query, COUNT, ("s",), BOUND).hits]
-        )
+        while (chunks := store.pending(embedder.name, AT_ONCE)).texts:
+            made = await embedder.embed([*chunks.texts.values()])
+            store.put_vectors(embedder.name, chunks, made, first=chunks.after == 0)
+        return embedder.name, dict(zip(queries, await embedder.embed(queries), strict=True))
     finally:
-        store.close()
+        await embedder.aclose()
+
+
+def merged(by_words: Sequence[int], by_meaning: Sequence[int]) -> list[int]:
+    scores: dict[int, float] = {}
+    for ranking, meaning in ((by_words, False), (by_meaning, True)):
+        for rank, number in enumerate(ranking, 1):
+            scores[number] = scores.get(number, 0.0) + rank_score(rank, by_meaning=meaning)
+    return sorted(scores, key=lambda number: -scores[number])
 
 
 def by_fts5(of: Collection, place: Path) -> Figures:
@@ -161,10 +216,15 @@ def by_rival(name: str, python: Path) -> Callable[[Collection, Path], Figures]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", type=Path, help="a static model (model2vec) in a folder")
     parser.add_argument("--rivals-python", type=Path, default=RIVALS_PYTHON)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    programs: dict[str, Callable[[Collection, Path], Figures]] = {"bbfs": by_bbfs, "FTS5 as it is": by_fts5}
+    programs: dict[str, Callable[[Collection, Path], Figures]] = {"bbfs": by_words}
+    if given.model:
+        programs["bbfs, by meaning"] = by_meaning(given.model, both=False)
+        programs["bbfs, by both"] = by_meaning(given.model, both=True)
+    programs["FTS5 as it is"] = by_fts5
     if given.rivals_python.exists():
         programs |= {name: by_rival(name, given.rivals_python) for name in ("tantivy", "bm25s")}
     else:
@@ -174,6 +234,7 @@ def main() -> None:
         for name, files, in_order in (
             ("Cranfield", ("cran.all.1400", "cran.qry", "cranqrel"), True),
             ("CISI", ("CISI.ALL", "CISI.QRY", "CISI.REL"), False),
+            ("CACM", ("cacm.all", "query.text", "qrels.text"), False),
         ):
             try:
                 read = collection(name, given.folder, *files, in_order=in_order)

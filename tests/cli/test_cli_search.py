@@ -53,7 +53,7 @@ def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result]
     assert (in_both.stdout, in_both.stderr) == (done.stdout, done.stderr)
     assert bbfs("search", "-l", "-n", "1", "issued", "--in", "kb/tls", "-q", *only).output == f"{HERE}/tls/issue.md\n"
     [first, _] = json.loads(bbfs("search", "--json", "renew certificate", "--in", "kb", *only).stdout)
-    assert first.pop("score") == pytest.approx(1 / 61, abs=1e-6)
+    assert first.pop("score") == pytest.approx(1 / 6, abs=1e-6)
     assert first == {
         "path": f"{HERE}/tls/renew.md",
         "uri": "bb-memory+kb+memory://tls/renew.md",

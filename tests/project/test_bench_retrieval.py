@@ -22,7 +22,7 @@ def test_a_collection_is_read_and_searched(folder: Path) -> None:
     read = retrieval.collection("small", folder, "all", "qry", "rel", in_order=True)
     assert read.documents == {1: ("The lift of wings", "lift is measured\n"), 2: ("Heat", "heat is conducted\n")}
     assert read.queries == [("what conducts heat .", frozenset({2})), ("lift", frozenset({1}))]
-    for measure in (retrieval.by_bbfs, retrieval.by_fts5):
+    for measure in (retrieval.by_words, retrieval.by_fts5):
         found = measure(read, folder)
         assert (found.ndcg, found.recall) == (1.0, 1.0)
 

@@ -53,7 +53,7 @@ async def test_hits_are_links_in_the_order_of_their_rank(nursery: trio.Nursery) 
             "title": "Renew it",
             "snippet": "how to *renew*",
             "where": "line 3",
-            "score": 0.016393,
+            "score": 0.166667,
             "foundBy": ["docs"],
         }
         text = (await world.kernel.cat(f"{here}/{MARKDOWN}")).decode()

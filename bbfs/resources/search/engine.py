@@ -1,8 +1,8 @@
 """One search in many sources: asks all at once, within a deadline, and merges their ranks.
 
 The scores of different sources cannot be compared, so only ranks count: reciprocal rank fusion (Cormack, Clarke and
-Büttcher, SIGIR 2009) adds 1 / (60 + rank) for each ranking that has a resource. A hit is shown only if the catalog has
-its resource now. No content is loaded for that.
+Büttcher, SIGIR 2009) adds 1 / (5 + rank) for each ranking that has a resource, and 0.7 of that for the index's ranking
+by meaning. A hit is shown only if the catalog has its resource now. No content is loaded for that.
 """
 
 import math
@@ -41,7 +41,14 @@ CHECKED_AT_ONCE = 16
 """Hits of one source that are looked up at once."""
 LONGEST_URI, LONGEST_TITLE, LONGEST_SNIPPET, LONGEST_PROBLEM = 8192, 200, 500, 300
 """Characters of the texts of a hit, and of what is said of a source that failed."""
-_DAMPING = 60
+_BY_MEANING = "index by meaning"
+_DAMPING = 5
+"""The paper has 60 for rankings of a thousand hits; here a ranking has as many as are shown."""
+_OF_MEANING = 0.7
+"""Weight of a rank by meaning, beside 1 of any other: a static model orders worse than words do, and finds more.
+
+Both numbers are measured by benchmarks/retrieval.py (docs/benchmarks/by-hand.md).
+"""
 
 Way: TypeAlias = Literal["words", "meaning"]
 Mode: TypeAlias = Way | Literal["both"]
@@ -405,10 +412,11 @@ def _merged(asked: _Asked) -> tuple[Found, ...]:
     finders: dict[str, list[tuple[int, str]]] = {}
     for finder, ranking in asked.rankings.items():
         shown = ranking if isinstance(finder, str) else filterfalse(asked.has_changed, ranking)
+        name = _finder(finder)
         for rank, found in enumerate(shown, 1):
-            finders.setdefault(found.uri, []).append((rank, _finder(finder)))
+            finders.setdefault(found.uri, []).append((rank, name))
             known = merged.get(found.uri)
-            score = round((known.score if known else 0.0) + 1 / (_DAMPING + rank), 6)
+            score = round((known.score if known else 0.0) + rank_score(rank, by_meaning=name == _BY_MEANING), 6)
             if known is None:
                 merged[found.uri] = replace(found, score=score)
             else:
@@ -418,11 +426,16 @@ def _merged(asked: _Asked) -> tuple[Found, ...]:
     return tuple(replace(each, found_by=tuple(name for _, name in sorted(finders[each.uri]))) for each in best)
 
 
+def rank_score(rank: int, *, by_meaning: bool) -> float:
+    """Return what a rank, from 1 on, adds to the score of a hit. by_meaning: of the index's ranking by meaning."""
+    return (_OF_MEANING if by_meaning else 1.0) / (_DAMPING + rank)
+
+
 def _finder(key: object) -> str:
     """Return the name of who has made a ranking."""
     match key:
         case str():
             return key
         case (_, "meaning"):
-            return "index by meaning"
+            return _BY_MEANING
     return "index"

@@ -57,7 +57,7 @@ async def test_ranks_of_all_sources_are_merged_and_nothing_is_loaded(nursery: tr
         answer = await world.manager.searches.search("some  words", limit=4)
         assert shown(answer) == [f"mcp-server+{each}" for each in ("a/x/1", "b/x/1", "a/x/2", "b/x/2")]
         assert answer.problems == ()
-        assert [hit.score for hit in answer.hits] == [0.016393, 0.016393, 0.016129, 0.016129]
+        assert [hit.score for hit in answer.hits] == [0.166667, 0.166667, 0.142857, 0.142857]
         assert (answer.hits[0].uri, answer.hits[0].title) == ("mcp-server+a+x://1", "1")
         assert (a.searched, b.searched) == (["some words"], ["some words"])
         assert (a.loaded, b.loaded) == ([], [])
@@ -178,11 +178,11 @@ async def test_an_index_is_asked_for_words_and_for_meaning_and_both_ranks_count(
         answer = await world.manager.searches.search("word", mode="meaning")
         assert (answer.hits, index.asked) == ((), [])
         assert answer.problems[0] == "the index, by meaning: it has words only"
-        assert [hit.score for hit in (await world.manager.searches.search("word")).hits] == [0.016393, 0.016129]
+        assert [hit.score for hit in (await world.manager.searches.search("word")).hits] == [0.166667, 0.142857]
         index.without_meaning = None
         answer = await world.manager.searches.search("word", mode="meaning")
         assert shown(answer) == ["mcp-server+a/x/2", "mcp-server+a/x/1"]
-        assert [hit.score for hit in (await world.manager.searches.search("word")).hits] == [0.032786, 0.032258]
+        assert [hit.score for hit in (await world.manager.searches.search("word")).hits] == [0.283334, 0.242857]
         assert sorted(way for _, way in index.asked) == ["meaning", "meaning", "words", "words"]
 
 
