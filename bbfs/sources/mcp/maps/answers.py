@@ -25,6 +25,7 @@ MOST_ENTRIES = 100_000
 _CUT = f"only the first {MOST_ENTRIES} entries are there"
 LONGEST_NAME = 4096
 """Characters of a name in an answer."""
+_MOST_LINES = 5 * MOST_ENTRIES
 _BOUNDS = JsonBounds(size=32 << 20)
 _LONGEST = 32 << 20
 """Characters of an answer that has names."""
@@ -71,6 +72,7 @@ class _Taken:
         """Take a name, None if there is none; return whether there is room for more."""
         if name is None or not is_name(name):
             self.unfit += 1
+            self.is_cut = self.unfit > MOST_ENTRIES
         elif len(self.names) < MOST_ENTRIES:
             self.names[name] = None
         else:
@@ -112,10 +114,12 @@ def _of_lines(texts: Sequence[str], forms: Sequence[tuple[Form, str]]) -> Iterat
     """Yield the names in the lines of texts, None for a line without one."""
     if sum(map(len, texts)) > _LONGEST:
         raise TooLarge(f"an answer of more than {_LONGEST} characters")
-    for text in texts:
-        for line in _lines(text):
-            if line.strip():
-                yield from _of_line(line, forms)
+    lines = (line for text in texts for line in _lines(text))
+    for number, line in enumerate(lines):
+        if number == _MOST_LINES:
+            raise TooLarge(f"an answer of more than {_MOST_LINES} lines")
+        if line.strip():
+            yield from _of_line(line, forms)
 
 
 def _lines(text: str) -> Iterator[str]:

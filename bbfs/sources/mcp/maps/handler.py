@@ -29,6 +29,7 @@ from bbfs.model.values import (
 from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.mcp.handler import McpHandler
 from bbfs.sources.mcp.maps.answers import (
     Names,
@@ -153,7 +154,9 @@ class MapHandler:
         parse_answer = partial(_parsed, parse, self._map, prepared.options, result)
         size = call_size(result, _LONGEST)
         is_long = size >= _THREAD_FROM_CHARACTERS
-        answer, mark = await trio.to_thread.run_sync(parse_answer) if is_long else parse_answer()
+        answer, mark = (
+            await trio.to_thread.run_sync(parse_answer, abandon_on_cancel=True) if is_long else parse_answer()
+        )
         return answer, mark, size
 
     async def _change(self, prepared: Prepared[Any]) -> None:
@@ -176,7 +179,7 @@ class MapHandler:
             there = [*below(there, names)]
             if names and not there:
                 raise NotFound(f"{shown('/'.join(names))}: no such directory")
-        entries = dict(self._entry(path, name) for name in there)
+        entries = dict([self._entry(path, name) async for name in InTurns(there)])
         return Listing([*entries.values()], problem=answer.problem)
 
     async def _names(self, path: Path) -> tuple[ListOptions, Names]:
