@@ -8,7 +8,7 @@ from random import Random
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbfs.resources.readahead.windows import IDLE, YOUNG, YOUNG_WINDOW, Path, Plan, Streams, TreeOrder, window
@@ -161,6 +161,7 @@ def test_every_nth_file_loads_nothing_in_vain(stride: int, start: int, limit: in
     assert extra(paths[start::stride], order, limit) == 0
 
 
+@settings(max_examples=30)  # each walks through all files
 @given(st.integers(2, 8), st.randoms(use_true_random=False), st.booleans())
 def test_several_readers_that_share_a_walk_are_a_walk(readers: int, random: Random, backward: bool) -> None:
     """Each takes the next file when it has done one, so accesses come a little out of order (`xargs -P`, `rg`)."""
@@ -177,6 +178,7 @@ def test_several_readers_that_share_a_walk_are_a_walk(readers: int, random: Rand
     assert len(simulation.waited) < FILES // 5
 
 
+@settings(max_examples=30)
 @given(st.integers(2, 16), st.randoms(use_true_random=False))
 def test_walks_through_different_parts_do_not_disturb_each_other(readers: int, random: Random) -> None:
     order, paths = flat_order()

@@ -1,6 +1,7 @@
 """An S3 server on a free port of this machine, which it prints. It keeps everything in memory.
 
-`python s3.py [strict]`: a strict one checks signatures and rights from the first request on.
+`python s3.py [strict]`: a strict one checks signatures and rights from the first request on. A page of a listing has a
+hundred names, so that a test of many pages stores few objects.
 """
 
 import os
@@ -8,6 +9,7 @@ import sys
 
 if "strict" in sys.argv:
     os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "0"
+os.environ["MOTO_S3_DEFAULT_MAX_KEYS"] = "100"
 
 from moto.server import (  # its own program takes them from here
     DomainDispatcherApplication,  # pyright: ignore[reportPrivateImportUsage]
