@@ -117,8 +117,8 @@ class Directories:
 
 def _schemes(source: Source) -> list[str]:
     """Return the schemes of a source, as far as they are known. No source is asked."""
-    if not source.catalog.lists_all:
-        return [] if source.data.scheme is None else [source.data.scheme]
+    if source.data.scheme is not None and not source.is_split_by_scheme:
+        return [source.data.scheme]
     view = source.catalog.cached_view((), completed=False)
     return [] if view is None else [name for name, shown in view if not isinstance(shown, str)]
 

@@ -61,19 +61,19 @@ async def roots(client: Client) -> list[str]:
     return [each.uri for each in listed if each.mime_type == DIRECTORY]
 
 
-async def test_every_level_of_every_source(service: Service, sources: list[dict[str, Any]]) -> None:
+async def test_every_level_of_every_source(service: Service, local: Path, tmp_path: Path) -> None:
     with trio.fail_after(BOUND):
-        async with service(*sources) as served, Client(served) as client:
+        tables = folder("local", local), mcp("t", server_of_trees(tmp_path))
+        async with service(*tables) as served, Client(served) as client:
             assert client.session.server_capabilities is not None
             assert client.session.server_capabilities.extensions == {SKILLS: {"directoryRead": True}}
             found = await roots(client)
-            assert "bb-filesystem+local+file:." in found
-            assert "mcp-server+kb+resource:." in found
-            assert await files_below(client, "bb-filesystem+local+file:.") == {
-                f"bb-filesystem+local+file:./{name}" for name in FILES
-            }
-            listed = {each.uri for each in (await client.list_resources()).resources if each.mime_type != DIRECTORY}
-            assert set[str]().union(*[await files_below(client, uri) for uri in found]) == listed
+            assert found == ["bb-filesystem+local+file:.", "mcp-server+t+other:.", "mcp-server+t+tree:."]
+            assert await files_below(client, found[0]) == {f"bb-filesystem+local+file:./{name}" for name in FILES}
+            below = set[str]().union(*[await files_below(client, uri) for uri in found])
+            numbers = ("00", "01", "02")
+            tree = {f"mcp-server+t+tree://root/{a}/{b}/{c}" for a in numbers for b in numbers for c in numbers}
+            assert {uri for uri in below if uri.startswith("mcp-")} == {*tree, "mcp-server+t+other://x"}
             source = await children(client, "bb-filesystem+local+file:./src")
             assert [(each.name, each.size) for each in source] == [("config.ts", len(FILES["src/config.ts"]))]
 
