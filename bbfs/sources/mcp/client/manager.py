@@ -372,11 +372,12 @@ class MCPManager:
         found: dict[str, T] = {}
 
         def take(raw: Sequence[Any]) -> Taken:
-            before, entries = len(found), [entry for entry in map(parse, raw) if entry is not None]
-            for entry in entries:
-                found.setdefault(identity(entry), entry)
-            size = weight(raw, _BYTES_OF_OTHERS)
-            return Taken(len(found) - before, len(raw) - len(entries), size)
+            before, kept = len(found), list[Any]()
+            for item in raw:
+                if (entry := parse(item)) is not None:
+                    found.setdefault(identity(entry), entry)
+                    kept.append(item)
+            return Taken(len(found) - before, len(raw) - len(kept), weight(kept, _BYTES_OF_OTHERS))
 
         course = Course(server_id, method, most, _BYTES_OF_OTHERS)
         if method == LIST_SKILLS:
