@@ -1,12 +1,13 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench bench-machines agents beside soak endurance kills faults saves hostile compare-gateway passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
+.PHONY: demo test tests check bench bench-machines agents beside soak endurance kills faults saves maps hostile compare-gateway passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
 FUZZ := .venv/.installed-fuzz
 PICTURE := .venv/.installed-picture
 SAVES := .venv/.installed-saves
+MAPS := .venv/.installed-maps
 FOREIGN := .venv/.installed-foreign
 BOOTED := .venv/.installed-booted
 PROMETHEUS := .venv/.installed-prometheus
@@ -58,6 +59,9 @@ faults: $(TEST)  ## random programs, strangers, failing requests and kills, for 
 
 saves: $(SAVES)  ## every way in which programs save, in every source that is written (about eight minutes)
 	.venv/bin/pytest tests/mount/test_saves.py --saves -v -n 0
+
+maps: $(MAPS)  ## eleven servers with tools alone from npm and PyPI as trees, beside the client of the SDK (five minutes)
+	PYTHONPATH=tests/support .venv/bin/python tests/thirdparty/maps.py $(ARGS)
 
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (36 minutes), and a table of what each of them cost
 	scripts/hostile
@@ -134,6 +138,9 @@ $(RUN): pyproject.toml locks/requirements-uv.lock locks/requirements.lock locks/
 
 $(TEST): $(RUN) locks/requirements-dev.lock locks/requirements-thirdparty.lock tests/thirdparty/package-lock.json
 	scripts/install test
+
+$(MAPS): $(TEST) tests/thirdparty/mapped/requirements.txt tests/thirdparty/mapped/package.json
+	scripts/install maps
 
 $(SAVES): $(TEST)
 	scripts/install saves

@@ -31,7 +31,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "systemd/README.md",
     ),
     "Sources": ("docs/sources.md", *(f"docs/sources/{name}.md" for name in (
-        "filesystem", "mcp", "tools", "database", "storage", "url", "api", "notion", "vector_search", "memory", "own",
+        "filesystem", "mcp", "tools", "maps", "database", "storage", "url", "api", "notion", "vector_search", "memory",
+        "own",
     ))),
     "Reference": ("docs/commands.md", "CHANGELOG.md"),
     "Promises": ("docs/semantics.md",),
@@ -40,6 +41,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "docs/benchmarks.md",
         "docs/benchmarks/results.md",
         "docs/benchmarks/agents.md",
+        "docs/benchmarks/maps.md",
         "docs/benchmarks/by-hand.md",
     ),
     "Project": ("docs/architecture.md", "CONTRIBUTING.md", "docs/pyfuse3.md"),

@@ -29,6 +29,8 @@ _MOST_LINES = 5 * MOST_ENTRIES
 _BOUNDS = JsonBounds(size=32 << 20)
 _LONGEST = 32 << 20
 """Characters of an answer that has names."""
+_LONGEST_PYTHON = 4 << 20
+"""Characters of the text of a Python value: one search in it holds the global lock."""
 _REPLACED = "\ufffd"
 _TOKENS = re.compile(
     r"""(?P<text>'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<word>True|False|None)\b|(?P<open>\()"""
@@ -228,8 +230,8 @@ def python_json(text: str) -> str:
 
     Raise ProtocolViolation for a text without end, TooLarge. What else is no such value is no JSON either.
     """
-    if len(text) > _LONGEST:
-        raise TooLarge(f"an answer of {len(text)} characters, more than {_LONGEST}")
+    if len(text) > _LONGEST_PYTHON:
+        raise TooLarge(f"a Python value of {len(text)} characters, more than {_LONGEST_PYTHON}")
     return _TOKENS.sub(_json_token, text)
 
 
