@@ -217,11 +217,7 @@ class _Loader:
         if source_type is None:
             self._problem((*path, "type"), "is required (for example 'filesystem') where there is no mcpConfig")
             return None
-        if is_mcp != (table.mcp_config is not None):
-            told = "is required for an MCP source" if is_mcp else "belongs to sources with accessMethod 'mcp'"
-            self._problem((*path, "mcpConfig"), told)
-        if table.id is not None and not VALID_NAME.fullmatch(table.id):
-            self._problem((*path, "id"), "should be a letter or digit, then A-Z a-z 0-9 . _ -")
+        self._check_form(table, path)
         config, auth, tree = (
             self._references.resolve_all(getattr(table, key), (*path, key), self._problem)
             for key in ("config", "auth", "map")
@@ -259,6 +255,14 @@ class _Loader:
             text=table.text or "by-name",
             **table.server_tools(),
         )
+
+    def _check_form(self, table: SourceTable, path: KeyPath) -> None:
+        """Note an id that is none, and `mcpConfig` where it is missing or does not belong."""
+        if table.is_mcp != (table.mcp_config is not None):
+            told = "is required for an MCP source" if table.is_mcp else "belongs to sources with accessMethod 'mcp'"
+            self._problem((*path, "mcpConfig"), told)
+        if table.id is not None and not VALID_NAME.fullmatch(table.id):
+            self._problem((*path, "id"), "should be a letter or digit, then A-Z a-z 0-9 . _ -")
 
     def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:
         """Return the server with its source's keys for the connection. No other source may have these keys."""
