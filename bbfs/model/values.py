@@ -477,7 +477,8 @@ class Change:
     "missed" if it may have missed changes: of the resource `uri`, or of any. The daemon adds the `paths` from the
     mount's root whose entries or contents differ. A watch reports "added", "changed" and "removed" with one path
     and the bbfs URI. below: so may everything below the paths: of many changes, the directories are told. A handler
-    means with it all that is below the directory `uri`. own: this process has made the change at the source.
+    means with it all that is below the directory `uri`, and tells the paths of a folder from its root. own: this
+    process has made the change at the source.
     added, removed: those of the paths that a listing has shown to be new or gone, as far as they are known apart.
     found: whether the source has announced the change, or a listing or a load has found it; `doubt`, where all is asked
     for again, as something may differ; `nothing`, where the kernel alone has to ask again.

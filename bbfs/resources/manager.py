@@ -247,7 +247,7 @@ class ResourceManager:
         await self._persistence.recall(source)
         if self.index is not None and not hidden:
             self.index.add(source)
-        if isinstance(handler, CanWatch):
+        if isinstance(handler, CanWatch) and not source.is_passed:
             handler.watch(partial(self._announced, source))
         if not hidden:
             self.tree.added(source)

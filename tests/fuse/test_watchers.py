@@ -36,7 +36,8 @@ class Mount:
         self.watching: set[int] | None = {self.inodes.remember(BELOW, DIRECTORY_VERSION)}
         self.calls: list[tuple[str, str]] = []
         self.looks = 0
-        self.events = Events(cast(Any, self), cast(Any, self), self)
+        self.requests = -1
+        self.events = Events(cast(Any, self), cast(Any, self), self, self)
 
     def _counted(self, path: Path, node: Node) -> Any:
         return SimpleNamespace(ino=self.inodes.remember(path, "v"), kind=node.kind, size=0)
@@ -52,6 +53,15 @@ class Mount:
     async def perform(self, call: Call) -> int:
         self.calls.append((call.kind, "/".join(call.path)))
         return 0
+
+    def has(self, path: Path) -> bool:
+        return False
+
+    async def follow(self, number: int, path: Path) -> None:
+        """Do nothing: there is no folder."""
+
+    async def list_again(self, directory: Path) -> None:
+        raise AssertionError("there is no folder")
 
     async def watched(self) -> set[int] | None:
         self.looks += 1

@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import TOUCHER, Mounts
-from programs import Program, children_of, errno_of, run, wait_until
+from harness import TOUCHER, Mount, Mounts, folder
+from programs import Program, children_of, errno_of, run, shell, wait_until
 from scripted import ScriptedServer
 
 WATCHING = Path(__file__).parents[1] / "support/watching.py"
@@ -36,6 +38,12 @@ class Watcher:
             return False
         self._said = b""
         return True
+
+
+def _state(mount: Mount) -> dict[str, Any]:
+    """Return what the status says of the events."""
+    found: dict[str, Any] = json.loads(mount.bbfs("status", "--json", mount.path).out)[0]["inotify"]
+    return found
 
 
 def _toucher(daemon: int) -> int | None:
@@ -77,8 +85,7 @@ def test_changes_of_a_source_are_events(mounted: Mounts, programs: type[Program]
         "os.symlink('x', sys.argv[1] + 'new')",
     ):
         assert errno_of(call, place / "one") == "EROFS"
-    state = next(each for each in json.loads(mount.bbfs("status", "--json", mount.path).out))
-    assert (state["inotify"]["on"], state["inotify"]["failed"]) == (True, 0)
+    assert (_state(mount)["on"], _state(mount)["failed"]) == (True, 0)
     first = _toucher(mount.pid)
     assert first is not None
     os.kill(first, signal.SIGKILL)
@@ -88,3 +95,33 @@ def test_changes_of_a_source_are_events(mounted: Mounts, programs: type[Program]
     hanging = _toucher(mount.pid)
     assert hanging is not None
     os.kill(hanging, signal.SIGSTOP)  # the unmount does not wait for it
+
+
+@pytest.mark.semantics("S18", "S18.8", "S43.2", "S43.6")
+def test_changes_of_folders_are_events(mounted: Mounts, programs: type[Program], tmp_path: Path) -> None:
+    """What others change in a folder, and not what programs of the mount change, whose events the kernel makes."""
+    roots = notes, work = tmp_path / "notes", tmp_path / "work"
+    for root in roots:
+        root.mkdir()
+        (root / "old").write_text("old")
+    mount = mounted(folder("notes", notes), folder("work", work, capabilities=["read", "list", "write"]))
+    shown, written = (mount / f"bb-filesystem+{root.name}+file" for root in roots)
+    run("ls", "-l", shown, written)
+    watcher = Watcher(programs(sys.executable, WATCHING, shown, written))
+    wait_until(lambda: _state(mount)["watched"] == 2, "bbfs has found the watches")
+    for root, there in zip(roots, (shown, written), strict=True):
+        (tmp_path / "new").write_text("new")
+        (tmp_path / "new").rename(root / "new")  # at once: its name and its content would be two events
+        with (root / "old").open("a") as file:
+            file.write("er")
+        events = f"CREATE {there} new", f"MODIFY {there} old"
+        wait_until(partial(watcher.events, *events), "what is new")
+        (root / "old").rename(root / "moved")
+        wait_until(partial(watcher.events, f"DELETE {there} old", f"CREATE {there} moved"), "a rename")
+    shell("mkdir dir two; rmdir two", directory=written)
+    own = "CREATE,DIRECTORY {} dir", "CREATE,DIRECTORY {} two", "DELETE,DIRECTORY {} two"
+    wait_until(lambda: watcher.events(*(each.format(written) for each in own)), "the kernel's own events, once")
+    for root in roots:
+        (root / "moved").unlink()
+    last = f"DELETE {shown} moved", f"DELETE {written} moved"
+    wait_until(lambda: watcher.events(*last), "nothing came twice")

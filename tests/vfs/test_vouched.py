@@ -15,12 +15,12 @@ import trio
 import trio.testing
 
 from bbfs.sources.filesystem.beneath import Root
+from bbfs.sources.filesystem.inotify import most_watches
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.names import SHORT
 from bbfs.vfs.passthrough import vouched as vouching
 from bbfs.vfs.passthrough.folder import EXCHANGE, Creator, PassedFolder
 from bbfs.vfs.passthrough.inodes import PassedInode, key_of
-from bbfs.vfs.passthrough.inotify import most_watches
 from bbfs.vfs.passthrough.vouched import ASKED, Bounds, Vouched
 
 OPERATIONS = int(os.environ.get("BBFS_PASSED_OPERATIONS", "4000"))
@@ -46,7 +46,7 @@ class Kernel:
         self.folder.open_root()
         self.top = self.folder.inodes.root
         self.vouched = Vouched(
-            self.folder, self.invalidate, self.expire, lambda *place: self.told.append(place), self.bounds
+            self.folder, self.invalidate, self.expire, lambda *place: self.told.append(place[:2]), self.bounds
         )
 
     def invalidate(self, number: int, name: bytes) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
 import trio
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from bbfs.fuse.watchers.calls import Call, Kind, Status
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
@@ -28,8 +28,9 @@ from bbfs.vfs.passthrough.inodes import folder_of
 
 log = logging.getLogger(__name__)
 
-Happened = Literal["created", "modified", "deleted", "replaced", "touched"]
-"""What has happened to a path. touched: something in a directory, or of the directory itself."""
+Happened = Literal["created", "modified", "deleted", "replaced", "touched", "doubted"]
+"""What has happened to a path. touched: something in a directory, or of the directory itself. doubted: something to a
+name in a local folder, which a listing of its directory tells."""
 GATHERED_FOR = 0.05
 """Seconds in which changes are gathered: equal ones are one event, and the kernel is notified of names meanwhile."""
 MOST = 5000
@@ -40,6 +41,8 @@ DOUBTED_APART = 8
 """Paths of which no difference is known that are told apart. Of more, their directories are touched."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at the watches of all programs, at least."""
+FOLLOW_EVERY, FOLLOWED_AGAIN = 1.0, 3
+"""Seconds between two looks while programs use local folders, and looks after their last request."""
 LOOK_SHARE = 20
 """A look may take one part in so many of the time."""
 LOOKED_FOR = 10.0
@@ -49,6 +52,14 @@ OWN_FOR, ECHOED_FOR = 60.0, 2.0
 REPEATED_FOR = 60.0
 """Seconds within which a load finds what was announced before."""
 KEPT = 10_000
+_INSTEAD: Mapping[tuple[Kind, int], Kind] = {
+    ("file", errno.EEXIST): "modify",
+    ("link", errno.EEXIST): "modify",
+    ("folder", errno.EEXIST): "touch",
+    ("unlink", errno.EISDIR): "rmdir",
+    ("rmdir", errno.ENOTDIR): "unlink",
+}
+"""The call after one that failed, since the kernel has something else there: a program has looked the name up."""
 KILLED = (errno.ETIMEDOUT, errno.EPIPE)
 """The process that makes the calls has ended: once more, by another one."""
 
@@ -83,18 +94,44 @@ class Caller(Protocol):
     async def watched(self) -> set[int] | None: ...
 
 
+class Folders(Protocol):
+    """The local folders of a mount: what a program watches there is watched in the folder, too.
+
+    requests: a number that grows while programs use folders; -1 without folders.
+    """
+
+    @property
+    def requests(self) -> int: ...
+
+    def has(self, path: Path) -> bool:
+        """Return whether a path is in a folder that is listed."""
+        ...
+
+    async def follow(self, number: int, path: Path) -> None:
+        """Watch a directory in its folder. number: its inode on the mount."""
+        ...
+
+    async def list_again(self, directory: Path) -> None:
+        """List a directory of a folder, so that what differs is heard."""
+        ...
+
+
 class Events:
     """The events of one mount."""
 
-    def __init__(self, files: FileSystem, tree: Tree, caller: Caller) -> None:
+    def __init__(self, files: FileSystem, tree: Tree, caller: Caller, folders: Folders) -> None:
         self._files = files
         self._tree = tree
         self._caller = caller
+        self._folders = folders
+        self._of_folders: LRUCache[Path, tuple[int, Kind | None]] = LRUCache(KEPT)
+        """Names of passed folders: the inode of the directory, and what they lead to."""
         self._waiting: dict[Path, Happened] = {}
         self._unseen: dict[Path, Happened] = {}  # in places that were not watched when the programs were looked at
         self._filled = trio.Event()
         self._watched: dict[Path, list[int]] | None = {}
         self._looked_at = self._look_from = 0.0
+        self._requests, self._idle = 0, FOLLOWED_AGAIN
         self._own: TTLCache[Path, float] = TTLCache(KEPT, OWN_FOR, trio.current_time)
         self._announced: TTLCache[Path, None] = TTLCache(KEPT, REPEATED_FOR, trio.current_time)
         self._directories: TTLCache[Path, None] = TTLCache(KEPT, REPEATED_FOR, trio.current_time)
@@ -130,7 +167,7 @@ class Events:
                 self._add(path, "deleted")
         for path in change.paths - change.added - change.removed:
             if self._waiting.get(path[:-1]) != "touched" and not self._is_repeated(path, change):
-                self._add(path, "modified")
+                self._add(path, "doubted" if change.found == "source" and self._folders.has(path) else "modified")
 
     def _is_repeated(self, path: Path, change: Change) -> bool:
         """Return whether an event of a change was made already, or is the kernel's own of a program of the mount."""
@@ -143,13 +180,14 @@ class Events:
             self._announced[path] = None
         return change.found == "load" and self._announced.pop(path, self) is None
 
-    def of_folder(self, path: Path, happened: Happened) -> None:
-        """Take in a change of a passed folder by another program."""
+    def of_folder(self, path: Path, directory: int, there: Kind | None, happened: Happened) -> None:
+        """Take in a change of a passed folder by another program. there: what makes the event of a new name."""
         self.tally.changes += 1
+        self._of_folders[path] = directory, there
         self._add(path, happened)
 
     def _add(self, path: Path, happened: Happened) -> None:
-        if not path or (path[0] in self._files.names.passed and len(path) == 1):
+        if not path:
             return
         if self._waiting.get(path[:-1]) == "touched" and happened != "touched":
             return  # too many names have changed there to tell them apart
@@ -170,8 +208,11 @@ class Events:
     async def run(self) -> None:
         """Make events until cancelled."""
         while True:
-            with trio.move_on_at(self._look_from if self._unseen else float("inf")):
+            with trio.move_on_at(self._look_from if self._unseen else trio.current_time() + FOLLOW_EVERY):
                 await self._filled.wait()
+            if not self._filled.is_set() and not self._unseen:
+                await self._follow()
+                continue
             await trio.sleep(GATHERED_FOR)
             self._filled = trio.Event()
             if self._unseen and trio.current_time() >= self._look_from:
@@ -180,6 +221,14 @@ class Events:
                 await self._make(is_looked=True)
             else:
                 await self._make(is_looked=False)
+
+    async def _follow(self) -> None:
+        """Look at the watches after programs have used a local folder, which is to be watched where they watch."""
+        requests = self._folders.requests
+        self._idle = self._idle + 1 if requests == self._requests else 0
+        self._requests = requests
+        if requests >= 0 and self._idle < FOLLOWED_AGAIN and trio.current_time() >= self._look_from:
+            await self._look()
 
     async def _look(self) -> None:
         """Look at the watches of all programs."""
@@ -195,9 +244,10 @@ class Events:
             path = self._path(number)
             if path is not None:
                 self._watched.setdefault(path, []).append(number)
+                await self._folders.follow(number, path)
 
     def _path(self, inode: int) -> Path | None:
-        """Return the path of an inode that the kernel holds."""
+        """Return the path of an inode that the kernel holds; that of a passed folder has names as they are shown."""
         try:
             if inode < PASSED:
                 return self._files.inodes.get(inode).path
@@ -213,11 +263,14 @@ class Events:
         """Make the events that wait. is_looked: the watches are those of now."""
         if trio.current_time() > self._looked_at + LOOKED_FOR:
             self._watched = {}
+        await self._list_doubted()
         taken, self._waiting = self._waiting, {}
         made = 0
         for path, happened in taken.items():
+            if happened == "doubted" and self._is_watched(path):
+                continue  # the listing has told
             if not self._is_watched(path):
-                if not is_looked and self._held(path[:-1]) is not None:
+                if not is_looked and self._held(path) is not None:
                     self._unseen[path] = happened
                 continue
             await self._make_one(path, happened)
@@ -225,16 +278,22 @@ class Events:
             if made % AT_ONCE == 0:
                 await trio.sleep(TURN)
 
-    def _held(self, directory: Path) -> int | None:
-        """Return the inode of a directory, if the kernel holds it."""
-        if len(directory) == 1 and directory[0] in self._files.names.passed:
-            return self._files.names.passed[directory[0]]
-        if directory and directory[0] in self._files.names.passed:
-            return next((each for each in (self._watched or {}).get(directory, ()) if each >= PASSED), None)
-        return self._files.inodes.held(directory, DIRECTORY_VERSION)
+    async def _list_doubted(self) -> None:
+        """List the watched directories of local folders in which something has changed: nothing else says what."""
+        doubted = [path for path, happened in self._waiting.items() if happened == "doubted" and self._is_watched(path)]
+        for directory in dict.fromkeys(path[:-1] for path in doubted):
+            await self._folders.list_again(directory)
+
+    def _held(self, path: Path) -> int | None:
+        """Return the inode of the directory of a path, if the kernel holds it."""
+        if path in self._of_folders:
+            return self._of_folders[path][0]
+        if path[0] in self._files.names.passed:
+            return ROOT  # to touch a directory, which no call names by its parent
+        return self._files.inodes.held(path[:-1], DIRECTORY_VERSION)
 
     async def _make_one(self, path: Path, happened: Happened) -> None:
-        parent = self._held(path[:-1])
+        parent = self._held(path)
         if parent is None:
             return
         for kind in self._kinds(path, happened):
@@ -242,8 +301,8 @@ class Events:
             failed = await self._caller.perform(call)
             if failed in KILLED:
                 failed = await self._caller.perform(call)
-            if failed == errno.EEXIST:  # a program has looked the name up already
-                call = Call("touch" if kind == "folder" else "modify", parent, path)
+            if (again := _INSTEAD.get((kind, failed))) is not None:
+                call = Call(again, parent, path)
                 failed = await self._caller.perform(call)
             if call.kind == "modify":
                 await self._touch_earlier(call)
@@ -263,8 +322,10 @@ class Events:
 
     def _kinds(self, path: Path, happened: Happened) -> list[Kind]:
         """Return the calls that make an event of what has happened."""
+        if path[0] in self._files.names.passed:
+            return self._kinds_in_folder(path, happened)
         node = self.present(path)
-        there: Kind | None = None
+        there = None
         if node is not None and node.draft is None:
             there = "folder" if node.kind == "directory" else "link" if node.kind == "symlink" else "file"
         is_held = self._files.inodes.held(path, DIRECTORY_VERSION) is not None
@@ -277,8 +338,19 @@ class Events:
                 return ["modify"] if there == "file" else []
             case "replaced":
                 return ["modify"] if there == "file" else ["unlink", *([there] if there else [])]
-            case "touched":
+            case "touched" | "doubted":
                 return ["touch"] if is_held or there == "folder" else []
+
+    def _kinds_in_folder(self, path: Path, happened: Happened) -> list[Kind]:
+        _, there = self._of_folders.get(path, (ROOT, None))
+        match happened:
+            case "touched":
+                return ["touch"]
+            case "deleted":
+                return ["rmdir" if there == "folder" else "unlink"]
+            case "created" if there is not None:
+                return [there]
+        return ["modify"] if there == "file" else []
 
     def _target(self, path: Path) -> bytes:
         node = self.present(path)

@@ -12,6 +12,7 @@ from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.mount_options import can_be_written
 from bbfs.fuse.watchers.calls import ENDS_WITHIN, RecognisedCalls, Toucher
 from bbfs.fuse.watchers.events import Events
+from bbfs.fuse.watchers.folders import LocalFolders
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import Handler
 from bbfs.vfs.filesystem import FileSystem
@@ -62,7 +63,9 @@ class Watchers:
             become(RecognisedCalls(operations, files, owner, calls, events.present))
 
         self._toucher = calls = Toucher(self._path, mount.device, recognise, has_other_users=self._has_other_users)
-        self._events = events = Events(files, manager.tree, calls)
+        folders = LocalFolders(manager, files)
+        self._events = events = Events(files, manager.tree, calls, folders)
+        folders.hear(events.of_folder)
         manager.changes.subscribe(events.heard)
 
     async def run(self) -> None:

@@ -42,6 +42,9 @@ class Invalidation:
             source.catalog.expire()
         elif change.event == "missed":
             self._expire(source, change.uri)
+        elif change.paths:  # names in a folder that lists a directory at a time
+            for path in change.paths:
+                self.written(source, path, change.uri)
         else:
             for uri in self._loaded_below(source, change.uri) if change.below else [change.uri]:
                 self._loader.invalidate(source, uri, announced=True)
@@ -75,7 +78,7 @@ class Invalidation:
                 self._loader.invalidate(source, record.metadata.native_uri)
 
     def written(self, source: Source, path: Path, uri: str) -> None:
-        """Invalidate a name of a catalog that a program has changed in a passed folder."""
+        """Invalidate a name of a catalog that a program has changed in a local folder."""
         self._loader.invalidate(source, uri, announced=True)
         source.catalog.outdate(path)
         record = source.catalog.record(uri)

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, get_args
@@ -21,13 +22,24 @@ from pydantic import Field, field_validator
 from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
-from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, WriteOperation
+from bbfs.model.values import (
+    Change,
+    Content,
+    DataSource,
+    Listing,
+    Loaded,
+    Part,
+    ResourceMetadata,
+    SourceState,
+    WriteOperation,
+)
 from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem import writing
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, MountPoint, Root, error_of
 from bbfs.sources.filesystem.content import etag_of, exact_size, open_content, require_regular
+from bbfs.sources.filesystem.watching import FolderWatch
 from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import Bytes, SourceOptions, parse_options, refuse_auth
@@ -88,6 +100,8 @@ class FilesystemHandler:
         self.shows_hidden = self._options.hidden
         self._limiter = trio.CapacityLimiter(source.policy.concurrency)
         self._health = Health(Unreachable, NotSupported, ConfigError)
+        self._made_watch: FolderWatch | None = None
+        self._watch: FolderWatch | None = None
 
     @property
     def state(self) -> SourceState:
@@ -99,7 +113,9 @@ class FilesystemHandler:
         root."""
         names = tuple(file_name(segment) for segment in path)
         self._refuse_hidden(names)
-        return await self._in_thread(self._list, names)
+        listing = await self._in_thread(self._list, names)
+        self.begin()
+        return listing
 
     async def stat(self, native_uri: str) -> ResourceMetadata:
         """Return the metadata of a file, directory or symbolic link."""
@@ -108,6 +124,33 @@ class FilesystemHandler:
     async def load(self, native_uri: str) -> Loaded:
         """Load a regular file: a snapshot, or the open file if it has more than `max_memory` bytes."""
         return await self._in_thread(self._load, self._components(native_uri))
+
+    # -- what others change ------------------------------------------------------------------------------------------
+
+    def watch(self, sink: Callable[[Change], None]) -> None:
+        """Report what changes in the directories that were listed last, once a program watches one (`follow`)."""
+        self._made_watch = FolderWatch(self.source.id, sink, native_uri_of, segment_of)
+
+    def interested(self, native_uri: str) -> None:
+        """Do nothing: directories are watched, and not files."""
+
+    def follow(self, path: tuple[str, ...]) -> None:
+        """Watch a directory that a program watches on the mount. path: as it is shown. Called in a thread."""
+        self._watch = self._made_watch
+        if self._watch is not None:
+            names = tuple(os.fsencode(name) for name in path)
+            with suppress(OSError, BbfsError, AtMountPoint), self.root.open(names, _LIST) as directory:
+                self._watch.watch(names, directory)
+
+    def begin(self) -> None:
+        """Begin to report, if a directory is watched by now."""
+        if self._watch is not None:
+            self._watch.begin()
+
+    async def aclose(self) -> None:
+        """Report nothing more."""
+        if self._watch is not None:
+            self._watch.end()
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -202,6 +245,8 @@ class FilesystemHandler:
             return Listing(())
         resources: list[ResourceMetadata] = []
         problems: list[str] = []
+        if self._watch is not None:
+            self._watch.watch(path, directory)
         with directory, os.scandir(directory.number) as scan:
             untouchable = self.root.mount_point_in(os.fstat(directory.number))
             for name, entry in sorted((os.fsencode(entry.name), entry) for entry in scan):

@@ -57,6 +57,9 @@ def _written(
         manager.written(source, path, native_uri_of(raw))
 
 
+Heard = Callable[[Passed, PassedInode, bytes, int], None]
+
+
 class PassedFolders(dict[int, Passed]):
     """The folders that a mount passes through, by their numbers. One whose source was removed stays until `forget`.
 
@@ -73,6 +76,8 @@ class PassedFolders(dict[int, Passed]):
         self._added: list[Vouched] = []
         self._filled = trio.Event()
         self._next = 0
+        self.heard: Heard = lambda _passed, _directory, _name, _bits: None
+        """Called for each name that another program may have changed, with the bits of inotify that say how."""
         for source in manager.sources.values():
             self.add(source)
 
@@ -96,10 +101,15 @@ class PassedFolders(dict[int, Passed]):
         if (
             not source.judged_by_files and not self._manager.grants.is_lower
         ):  # else the kernel asks at each use, or nearly
-            vouched = Vouched(folder, self._invalidate, self._expire, partial(_written, self._manager, source, folder))
+            vouched = Vouched(folder, self._invalidate, self._expire, partial(self._others_changed, number))
             self._added.append(vouched)
             self._filled.set()
         self[number] = Passed(source, folder, source.data.uri_prefix, policy.timeout, limiter, vouched)
+
+    def _others_changed(self, number: int, directory: PassedInode, name: bytes, bits: int) -> None:
+        passed = self[number]
+        _written(self._manager, passed.source, passed.folder, directory, name)
+        self.heard(passed, directory, name, bits)
 
     async def vouch(self) -> None:
         """Handle the events of all folders until cancelled."""

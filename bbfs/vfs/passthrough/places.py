@@ -19,6 +19,7 @@ from trio.lowlevel import in_trio_task
 from bbfs.model.errors import BbfsError
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Root
+from bbfs.sources.filesystem.inotify import file_system_of
 from bbfs.vfs.passthrough.inodes import PassedInode, PassedInodes, key_of
 from bbfs.vfs.passthrough.mounted_names import MOUNTS, MountedNames
 
@@ -239,12 +240,6 @@ class Places:
             inode, name = inode.places[-1]
             names.append(name)
         return tuple(reversed(names))
-
-
-def file_system_of(found: Descriptor) -> int | None:
-    """Return the number of the type of a file's file system (statfs(2)); None if the file system does not say."""
-    answer = (ctypes.c_ulong * 64)()
-    return answer[0] & 0xFFFFFFFF if _libc.fstatfs(found.number, ctypes.byref(answer)) >= 0 else None
 
 
 def _is_local(found: Descriptor) -> bool:

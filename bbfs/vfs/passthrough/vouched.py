@@ -26,12 +26,23 @@ import trio
 
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint
+from bbfs.sources.filesystem.inotify import (
+    ATTRIBUTES,
+    CREATED,
+    ENDED,
+    NAMES,
+    OF_THIS_MACHINE,
+    OVERFLOWN,
+    WRITTEN,
+    Inotify,
+    file_system_of,
+    most_watches,
+)
 from bbfs.vfs.names import SHORT
 from bbfs.vfs.passthrough.folder import PassedFolder
 from bbfs.vfs.passthrough.inodes import Key, PassedInode, Watched, key_of
-from bbfs.vfs.passthrough.inotify import ATTRIBUTES, CREATED, ENDED, NAMES, OVERFLOWN, WRITTEN, Inotify, most_watches
 from bbfs.vfs.passthrough.mounted_names import MountedNames
-from bbfs.vfs.passthrough.places import MayCrossMount, file_system_of
+from bbfs.vfs.passthrough.places import MayCrossMount
 
 log = logging.getLogger(__name__)
 
@@ -65,22 +76,22 @@ class Bounds:
     directories: that are watched; each takes about a kilobyte of the kernel's memory. share: of the watches that this
     user may have, one of so many; editors need some as well. names: each takes about a hundred bytes. quiet: seconds
     since the last change of a file whose attributes are vouched for. file_systems: those that only this machine
-    changes, by their number in statfs(2): ext, XFS, Btrfs, tmpfs, ramfs, F2FS, bcachefs. An overlay is none of them:
-    what is written into its layers causes no event.
+    changes.
     """
 
     directories: int = 8192
     share: int = 8
     names: int = 100_000
     quiet: float = 2.0
-    file_systems: Set[int] = frozenset((0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x858458F6, 0xF2F52010, 0xCA451A4E))
+    file_systems: Set[int] = OF_THIS_MACHINE
 
 
 class Vouched:
     """What is vouched for in one folder.
 
     invalidate: notifies the kernel of a name, by the number of its directory. expire: has the kernel ask again for the
-    attributes of an inode. changed: called with a directory and a name that another program may have changed.
+    attributes of an inode. changed: called with a directory and a name that another program may have changed, and the
+    bits of inotify that say how.
     """
 
     def __init__(
@@ -88,7 +99,7 @@ class Vouched:
         folder: PassedFolder,
         invalidate: Callable[[int, bytes], None],
         expire: Callable[[int], None],
-        changed: Callable[[PassedInode, bytes], None],
+        changed: Callable[[PassedInode, bytes, int], None],
         bounds: Bounds = Bounds(),
     ) -> None:
         self._folder = folder
@@ -107,6 +118,8 @@ class Vouched:
         self._bounds = bounds
         self._most = bounds.directories
         self._refused_until = 0.0
+        self.answers = 0
+        """Counts the names that the kernel was told of, while programs use the folder."""
         self.happened = 0
         """Counts what has happened: a status that was read before is not vouched for."""
 
@@ -118,6 +131,7 @@ class Vouched:
         at: how much had happened when bbfs looked.
         """
         watched = directory.watched
+        self.answers += 1
         if watched is None or name in self._mounted or at != self.happened or not self._folder.direct:
             return SHORT
         if not self._note(watched, name, inode):
@@ -265,6 +279,13 @@ class Vouched:
         self._open.cancel()
 
     # -- watches -----------------------------------------------------------------------------------------------------
+
+    def follow(self, directory: PassedInode) -> None:
+        """Watch a directory that a program watches on the mount."""
+        if directory.watched is None:
+            self._watch(directory)
+        if directory.watched is not None:
+            directory.watched.used = True
 
     def _asked(self, directory: PassedInode, times: int) -> None:
         directory.asked += times
@@ -430,7 +451,7 @@ class Vouched:
             return
         others = (directory, name) not in self._own
         if others and bits & (NAMES | WRITTEN):
-            self._changed(directory, name)
+            self._changed(directory, name, bits)
         inode = watched.told(name)
         if watched.knows(name):
             if bits & NAMES and self._key(directory, name) != (None if inode is None else inode.key):

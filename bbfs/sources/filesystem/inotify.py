@@ -20,6 +20,9 @@ NAMES = CREATED | 0x40 | 0x80 | 0x200
 """IN_CREATE, IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE."""
 OVERFLOWN, ENDED = 0x4000, 0x8000
 """IN_Q_OVERFLOW: events were dropped. IN_IGNORED: the directory is gone, or its file system, or the watch."""
+OF_THIS_MACHINE = frozenset((0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x858458F6, 0xF2F52010, 0xCA451A4E))
+"""File systems that only this machine changes, by their number in statfs(2): ext, XFS, Btrfs, tmpfs, ramfs, F2FS,
+bcachefs. An overlay is none of them: what is written into its layers causes no event."""
 _MOST_WATCHES = Path("/proc/sys/fs/inotify/max_user_watches")
 _ONLY_DIRECTORY = 0x01000000
 _MASK = MODIFIED | ATTRIBUTES | WRITTEN | NAMES | _ONLY_DIRECTORY
@@ -63,6 +66,12 @@ class Inotify:
                 at += _EVENT.size
                 yield watch, bits, found[at : at + length].rstrip(b"\0")
                 at += length
+
+
+def file_system_of(found: Descriptor) -> int | None:
+    """Return the number of the type of a file's file system (statfs(2)); None if the file system does not say."""
+    answer = (ctypes.c_ulong * 64)()
+    return answer[0] & 0xFFFFFFFF if _libc.fstatfs(found.number, ctypes.byref(answer)) >= 0 else None
 
 
 def most_watches() -> int:
