@@ -103,7 +103,8 @@ def test_a_remote_server_comes_first_and_streamable_http_before_sse() -> None:
     }
     assert [each.variable for each in found.left_out] == ["BBFS_WEATHER_X_OPTIONAL"]
     assert found.others == ("npm",)
-    assert line(made(package("npm", "w"), kind="npm", **both)) == "npx -y w@1.2"
+    public = package("npm", "w", registryBaseUrl="https://registry.npmjs.example/")
+    assert line(made(public, kind="npm", **both)) == "npx -y w@1.2"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,8 @@ def test_a_remote_server_comes_first_and_streamable_http_before_sse() -> None:
     [
         (package("npm", "--yes"), "its identifier would be an option"),
         (package("npm", "w", runtimeHint="sh"), "does not run such a package by 'sh'"),
-        (package("npm", "w", registryBaseUrl="https://registry.npmjs.org.evil.example"), "not from https://registry"),
+        (package("npm", "w", registryBaseUrl="https://npmjs.evil.example"), "where npx does not look"),
+        (package("npm", "w", registryBaseUrl="https://[npmjs.example"), "where npx does not look"),
         (package("npm", "w", transport={"type": "sse", "url": "http://localhost"}), "over HTTP that you start"),
         (package("mcpb", "https://x.example/w.mcpb"), "knows no program"),
         (package("npm", "a b"), "packages[0].identifier: "),

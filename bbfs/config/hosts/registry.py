@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
@@ -36,13 +37,11 @@ _RUNNERS: Mapping[str, tuple[str, ...]] = {
     "nuget": ("dnx",),
 }
 """The programs that run a package; the first one if the package names none."""
-_REGISTRIES: Mapping[str, str] = {
-    "npm": "https://registry.npmjs.org",
-    "pypi": "https://pypi.org",
-    "oci": "https://docker.io",
-    "nuget": "https://api.nuget.org",
-}
-"""Where those programs look for packages. Another place takes options of theirs, which the user writes."""
+_REGISTRIES: Mapping[str, str] = {"npm": "npmjs", "pypi": "pypi", "oci": "docker", "nuget": "nuget"}
+"""The public registries in which those programs look for packages, as their domains are called before the last dot.
+
+Another place takes options of these programs, which the user writes. bbfs asks none of them.
+"""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _OFFICIAL = "io.modelcontextprotocol.registry/official"
 
@@ -272,9 +271,9 @@ class _Filling:
         runner = way.runtime_hint or _RUNNERS[kind][0]
         if runner not in _RUNNERS[kind]:
             raise NoWay(f"bbfs does not run such a package by {quote(runner)}; add it by its command line")
-        base = way.registry_base_url or _REGISTRIES[kind]
-        if not (base.rstrip("/") + "/").startswith(_REGISTRIES[kind] + "/"):
-            raise NoWay(f"it is not from {_REGISTRIES[kind]}; add it by its command line")
+        if way.registry_base_url is not None and _domain(way.registry_base_url) != _REGISTRIES[kind]:
+            place = quote(way.registry_base_url)
+            raise NoWay(f"it is from {place}, where {runner} does not look; add it by its command line")
         if way.identifier.startswith("-"):
             raise NoWay("its identifier would be an option")
         given = ((each.name, self._filled(each, each.name, each.name)) for each in way.environment_variables)
@@ -336,6 +335,15 @@ class _Filling:
                 raise NoWay("a variable stands after a '$'")
             pieces, text = pieces + escaped(text) + filled, ""
         return pieces + escaped(text + value[at:])
+
+
+def _domain(url: str) -> str | None:
+    """Return the name of a URL's domain before its last dot; None if it has none."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return None
+    return host.split(".")[-2] if "." in host else None
 
 
 def escaped(text: str) -> str:
