@@ -331,12 +331,10 @@ async def _serve(
         watchers.follow(manager, files, owner, copy(adapter), adapter.become)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop, ended, early, nursery.cancel_scope)
-            nursery.start_soon(queue.run, files.held_below, files.locks)
-            nursery.start_soon(Neighbours(manager.changes, path).run)
-            for lasting in (interrupts.run, files.passed.vouch, watchers.run, manager.keep_flushing):
-                nursery.start_soon(lasting)
-            nursery.start_soon(_report, manager, service)
-            await _measure(config, state, nursery)
+            lasting = partial(queue.run, files.held_below, files.locks), Neighbours(manager.changes, path).run
+            for each in (*lasting, interrupts.run, files.passed.vouch, watchers.run, manager.keep_flushing):
+                nursery.start_soon(each)
+            await _begin_reports(config, manager, service, state, nursery)
             live = None if is_lower else _live(manager, composition, config, nursery, files)
             reloading = Reloading(live, config, reread, left_out, service, queue.emptied)
             nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
@@ -350,12 +348,14 @@ async def _serve(
         if handed is not None and handed.is_wanted:
             handed.keep(files, notifier)
         else:
-            await _end(adapter, files, notifier, service, watchers)
-            log.info("unmounted %s", path)
+            await _end(adapter, path, files, notifier, service, watchers)
 
 
-async def _measure(config: Config, state: State, nursery: trio.Nursery) -> None:
-    """Begin to answer for Prometheus, if that is configured."""
+async def _begin_reports(
+    config: Config, manager: ResourceManager, service: ServiceManager, state: State, nursery: trio.Nursery
+) -> None:
+    """Begin to tell the service manager how the sources are, and to answer for Prometheus, if that is configured."""
+    nursery.start_soon(_report, manager, service)
     if config.mount.metrics is not None:
         await nursery.start(import_module(_ENDPOINT).Endpoint(config.mount.metrics, partial(state, 0)).run)
 
@@ -369,7 +369,7 @@ async def _begin_requests(control: Control, files: FileSystem, nursery: trio.Nur
 
 
 async def _end(
-    adapter: _Adapter, files: FileSystem, notifier: Notifier, service: ServiceManager, watchers: Watchers
+    adapter: _Adapter, path: str, files: FileSystem, notifier: Notifier, service: ServiceManager, watchers: Watchers
 ) -> None:
     """Unmount before the sources close, so that no request comes meanwhile, and keep what only the mount has."""
     service.tell(STOPPING="1", STATUS="unmounting")
@@ -380,6 +380,7 @@ async def _end(
         await files.drafts.keep_left()
     notifier.reap()
     await watchers.reap()
+    log.info("unmounted %s", path)
 
 
 def _operations(
