@@ -134,6 +134,13 @@ class FilesystemHandler:
     def interested(self, native_uri: str) -> None:
         """Do nothing: directories are watched, and not files."""
 
+    def announces(self, native_uri: str | None) -> bool:
+        """Return False: only directories that a program watches are watched, and not every change is an event."""
+        return False
+
+    async def confirmed(self) -> None:
+        """Return at once: no change is promised to be reported."""
+
     def follow(self, path: tuple[str, ...]) -> None:
         """Watch a directory that a program watches on the mount. path: as it is shown. Called in a thread."""
         self._watch = self._made_watch
