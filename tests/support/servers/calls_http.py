@@ -38,6 +38,7 @@ async def main() -> None:
     config = uvicorn.Config(server.streamable_http_app(), port=0, log_level="warning", timeout_graceful_shutdown=1)
     config.load()
     socket = config.bind_socket()
+    socket.listen(100)  # before the URL is printed: who has it connects at once
     print(f"http://127.0.0.1:{socket.getsockname()[1]}/mcp", flush=True)
     await uvicorn.Server(config).serve([socket])
 

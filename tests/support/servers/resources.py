@@ -207,6 +207,7 @@ async def serve_http(server: Server[Any], options: argparse.Namespace) -> None:
     config = uvicorn.Config(guarded(app, options), port=options.port, log_level="warning", timeout_graceful_shutdown=1)
     config.load()
     socket = config.bind_socket()
+    socket.listen(100)  # before the URL is printed: who has it connects at once
     print(f"http://127.0.0.1:{socket.getsockname()[1]}{path}", flush=True)
     await uvicorn.Server(config).serve([socket])
 
