@@ -37,6 +37,8 @@ class Mount:
         self.calls: list[tuple[str, str]] = []
         self.looks = 0
         self.requests = -1
+        self.is_folder = False
+        self.listed: list[Path] = []
         self.events = Events(cast(Any, self), cast(Any, self), self, self)
 
     def _counted(self, path: Path, node: Node) -> Any:
@@ -55,13 +57,14 @@ class Mount:
         return 0
 
     def has(self, path: Path) -> bool:
-        return False
+        return self.is_folder
 
     async def follow(self, number: int, path: Path) -> None:
-        """Do nothing: there is no folder."""
+        """Do nothing: no folder is watched."""
 
     async def list_again(self, directory: Path) -> None:
-        raise AssertionError("there is no folder")
+        assert self.is_folder
+        self.listed.append(directory)
 
     async def watched(self) -> set[int] | None:
         self.looks += 1
@@ -111,6 +114,19 @@ async def test_changes_by_the_mount_itself_are_no_second_event(
     mount.change(added="written", removed="removed", found="listing")
     await trio.sleep(5)
     assert mount.calls == []
+
+
+@pytest.mark.semantics("S43.6")
+async def test_a_doubt_hides_nothing_that_a_listing_has_told(
+    mount: Mount, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A program lists a directory of a folder just before bbfs hears that something has changed there."""
+    mount.is_folder = True
+    mount.change("old", added="new", removed="gone", found="listing")
+    mount.change("old", "new", "gone")
+    await trio.sleep(5)
+    assert sorted(mount.calls) == [("file", "docs/a/new"), ("modify", "docs/a/old"), ("unlink", "docs/a/gone")]
+    assert mount.listed == [BELOW]  # something else may have happened since
 
 
 @pytest.mark.semantics("S43.4")

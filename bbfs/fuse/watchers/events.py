@@ -128,6 +128,8 @@ class Events:
         """Names of passed folders: the inode of the directory, and what they lead to."""
         self._waiting: dict[Path, Happened] = {}
         self._unseen: dict[Path, Happened] = {}  # in places that were not watched when the programs were looked at
+        self._doubted: set[Path] = set()
+        """Of those that wait, or were not watched: a listing tells what has happened since."""
         self._filled = trio.Event()
         self._watched: dict[Path, list[int]] | None = {}
         self._looked_at = self._look_from = 0.0
@@ -193,6 +195,9 @@ class Events:
             return  # too many names have changed there to tell them apart
         before = self._waiting.pop(path, None) or self._unseen.pop(path, None)
         merged = happened if before is None else _MERGED.get((before, happened), happened)
+        if happened == "doubted" and before not in (None, "doubted"):
+            self._doubted.add(path)
+            merged = before
         if merged is None:
             return
         self._waiting[path] = merged
@@ -280,7 +285,9 @@ class Events:
 
     async def _list_doubted(self) -> None:
         """List the watched directories of local folders in which something has changed: nothing else says what."""
-        doubted = [path for path, happened in self._waiting.items() if happened == "doubted" and self._is_watched(path)]
+        doubted = [path for path, happened in self._waiting.items() if happened == "doubted" or path in self._doubted]
+        doubted = [path for path in doubted if self._is_watched(path)]
+        self._doubted = self._doubted.difference(doubted) & (self._waiting.keys() | self._unseen.keys())
         for directory in dict.fromkeys(path[:-1] for path in doubted):
             await self._folders.list_again(directory)
 
