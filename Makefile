@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test tests check bench bench-machines agents beside soak endurance kills faults saves maps hostile compare-gateway passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
+.PHONY: demo test tests check bench bench-machines agents beside soak endurance kills faults saves maps watchers hostile compare-gateway passed conformance foreign booted check-prometheus fuzz texts picture dist check-dist deb check-deb image check-image check-kubernetes site install docs lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -8,6 +8,7 @@ FUZZ := .venv/.installed-fuzz
 PICTURE := .venv/.installed-picture
 SAVES := .venv/.installed-saves
 MAPS := .venv/.installed-maps
+WATCHERS := .venv/.installed-watchers
 FOREIGN := .venv/.installed-foreign
 BOOTED := .venv/.installed-booted
 PROMETHEUS := .venv/.installed-prometheus
@@ -62,6 +63,9 @@ saves: $(SAVES)  ## every way in which programs save, in every source that is wr
 
 maps: $(MAPS)  ## eleven servers with tools alone from npm and PyPI as trees, beside the client of the SDK (five minutes)
 	PYTHONPATH=tests/support .venv/bin/python tests/thirdparty/maps.py $(ARGS)
+
+watchers: $(WATCHERS)  ## inotifywait, chokidar, an editor and ripgrep on a mount whose sources change (a minute)
+	PYTHONPATH=tests/support .venv/bin/python tests/thirdparty/watchers.py $(ARGS)
 
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (36 minutes), and a table of what each of them cost
 	scripts/hostile
@@ -141,6 +145,9 @@ $(TEST): $(RUN) locks/requirements-dev.lock locks/requirements-thirdparty.lock t
 
 $(MAPS): $(TEST) tests/thirdparty/mapped/requirements.txt tests/thirdparty/mapped/package.json
 	scripts/install maps
+
+$(WATCHERS): $(TEST)
+	scripts/install watchers
 
 $(SAVES): $(TEST)
 	scripts/install saves
