@@ -116,6 +116,16 @@ def test_a_remote_server_comes_first_and_streamable_http_before_sse() -> None:
         (package("npm", "w", registryBaseUrl="https://[npmjs.example"), "where npx does not look"),
         (package("npm", "w", transport={"type": "sse", "url": "http://localhost"}), "over HTTP that you start"),
         (package("mcpb", "https://x.example/w.mcpb"), "knows no program"),
+        (
+            package(
+                "npm",
+                "w",
+                environmentVariables=[
+                    {"name": "A", "value": "{t}{env:HOME}", "variables": {"t": {"value": "${env:x$"}}},
+                ],
+            ),
+            "or ends with one",
+        ),
         (package("npm", "a b"), "packages[0].identifier: "),
         (package("npm", "w", environmentVariables=[{"name": "A=B"}]), "environmentVariables[0].name: "),
         (package("npm", "w", packageArguments=[{"type": "positional", "value": "x"}] * 101), "packageArguments: "),

@@ -331,8 +331,8 @@ class _Filling:
             if "${env:" not in filled:
                 text += filled.replace("$${", "${")
                 continue
-            if text.endswith("$"):
-                raise NoWay("a variable stands after a '$'")
+            if text.endswith("$") or filled.endswith("$"):  # with the next character it would be a reference
+                raise NoWay("a variable stands after a '$', or ends with one")
             pieces, text = pieces + escaped(text) + filled, ""
         return pieces + escaped(text + value[at:])
 
