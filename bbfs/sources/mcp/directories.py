@@ -11,7 +11,7 @@ from typing import Any
 from bbfs.model.errors import BbfsError
 from bbfs.model.listing import Rows
 from bbfs.model.uri import source_uri
-from bbfs.model.uri_paths import plain_path
+from bbfs.model.uri_paths import VANISHING, plain_path
 from bbfs.model.values import Listing, ResourceMetadata
 from bbfs.serving.skills import DIRECTORY
 from bbfs.sources.abilities import ListingExchange
@@ -73,23 +73,26 @@ class NamedDirectories:
     def add(self, uri: str) -> bool:
         """Add a directory. Return whether it is in no other one."""
         path = plain_path(uri).path
-        if len(self._found) >= MOST_NAMED or any(path[:depth] in self._found for depth in range(1, len(path) + 1)):
+        if len(self._found) >= MOST_NAMED or self._holds(path):
             self._left_out += len(self._found) >= MOST_NAMED
             return False
         self._found[path] = uri
         self._above.clear()
         return True
 
+    def _holds(self, path: tuple[str, ...]) -> bool:
+        """Return whether a path is one of the directories, or below one."""
+        return any(path[:depth] in self._found for depth in range(1, len(path) + 1))
+
     def _is_below(self, uri: str) -> bool:
-        above = uri.rpartition("/")[0]
+        above, slash, last = uri.rpartition("/")
+        if not slash or last in VANISHING:  # what stands before tells nothing of the directory
+            return self._holds(plain_path(uri).path)
         known = self._above.get(above)
         if known is None:
             if len(self._above) >= MOST_NAMED:
                 self._above.clear()
-            path = plain_path(uri).path
-            # A last segment that vanishes makes it the directory's own content, which is in the directory as well.
-            known = any(path[:depth] in self._found for depth in range(1, len(path)))
-            self._above[above] = known
+            known = self._above[above] = self._holds(plain_path(uri).path[:-1])
         return known or plain_path(uri).path in self._found
 
     def guesses(self) -> list[str]:
@@ -104,7 +107,7 @@ class NamedDirectories:
 
     def end(self, end: End) -> tuple[tuple[str, ...], End]:
         """Return the directories that are in no other one, and the end of the listing. Drops the rows below them."""
-        paths = [path for path in self._found if any(path[:depth] in self._found for depth in range(1, len(path)))]
+        paths = [path for path in self._found if self._holds(path[:-1])]
         for path in paths:
             del self._found[path]
         self._above.clear()

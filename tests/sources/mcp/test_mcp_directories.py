@@ -160,6 +160,8 @@ def test_named_directories() -> None:
     for page in ([inner, outer, tool, *files], [*files, tool, inner, outer]):
         assert named(page) == ({"t://a/b"}, {"t://a/x", "t://a/bx", "tool://x"}, False)
     assert named(files, files) == (set(), {each["uri"] for each in files}, False)
+    opaque = [resource("memo:", "inode/directory"), resource("memo:one"), resource("note:two")]
+    assert named(opaque) == ({"memo:"}, {"note:two"}, False)  # no slash says where they are
 
 
 def test_the_rest_of_a_list_is_of_no_interest_after_a_thousand() -> None:
