@@ -10,10 +10,8 @@ is sent on by ESTALE.)
 import fcntl
 import logging
 import os
-import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -22,6 +20,7 @@ import pyfuse3
 import trio
 
 from bbfs.fuse import notifier
+from bbfs.fuse.helper_process import started
 from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.directory_handles import DirectoryLocks
@@ -80,28 +79,11 @@ class Notifier:
 
     def _start(self) -> tuple[trio.socket.SocketType, subprocess.Popen[bytes]]:
         """Start the process. Raise OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        device = -1
+        device = self._connected()
         try:
-            device = self._connected()
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", notifier.__file__, str(device), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(device, theirs.fileno()),
-                env={},
-                cwd="/",
-                start_new_session=True,  # the signals of a terminal do not reach it
-            )
-        except BaseException:
-            ours.close()
-            raise
+            return started(notifier.__file__, device)
         finally:
-            theirs.close()
-            if device >= 0:
-                os.close(device)
-        return trio.socket.from_stdlib_socket(ours), process
+            os.close(device)
 
     def _connected(self) -> int:
         """Return a new descriptor of the connection.

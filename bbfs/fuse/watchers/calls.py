@@ -12,11 +12,9 @@ import errno
 import logging
 import os
 import secrets
-import socket
 import stat
 import struct
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ from pyfuse3 import EntryAttributes, FUSEError, InodeT, RequestContext, SetattrF
 
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.backings.stored import packed
+from bbfs.fuse.helper_process import started
 from bbfs.fuse.watchers import toucher
 from bbfs.model.errors import BbfsError
 from bbfs.model.inode_number import PASSED, ROOT
@@ -58,7 +57,7 @@ _LARGEST = 1 << 18
 
 
 class Status(NamedTuple):
-    """What the kernel has cached of an inode. Times: seconds and nanoseconds."""
+    """The attributes of an inode in the cache of the kernel. Times: seconds and nanoseconds."""
 
     ino: int
     size: int
@@ -125,31 +124,15 @@ class Toucher:
         """The processes that are not reaped yet: no other process has these numbers."""
         self.expected: Call | None = None
         self.statuses: LRUCache[int, Status] = LRUCache(STATUSES_KEPT)
-        """What the kernel had of inodes when they were touched. They have not changed since: a version is an inode."""
+        """The attributes of touched inodes in the cache of the kernel. No inode changes: each version has its own."""
 
     def start(self) -> None:
         """Start the process. Raise OSError."""
         if not self.pids:
             self._recognise()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", toucher.__file__, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env={},
-                cwd="/",
-                start_new_session=True,  # the signals of a terminal do not reach it
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        link, process = started(toucher.__file__)
         self.pids.add(process.pid)
-        self._started = trio.socket.from_stdlib_socket(ours), process
+        self._started = link, process
 
     def end(self) -> None:
         """Kill the process. It is reaped later: it may wait for the kernel."""

@@ -29,8 +29,8 @@ from bbfs.vfs.passthrough.inodes import folder_of
 log = logging.getLogger(__name__)
 
 Happened = Literal["created", "modified", "deleted", "replaced", "touched", "doubted"]
-"""What has happened to a path. touched: something in a directory, or of the directory itself. doubted: something to a
-name in a local folder, which a listing of its directory tells."""
+"""The change of a path. touched: a directory, or names in it. doubted: a name in a local folder, whose change only a
+listing of the directory can tell."""
 GATHERED_FOR = 0.05
 """Seconds in which changes are gathered: equal ones are one event, and the kernel is notified of names meanwhile."""
 MOST = 5000
@@ -38,7 +38,7 @@ MOST = 5000
 AT_ONCE, TURN = 20, 0.05
 """Events that are made without a pause, and the pause in seconds: about 400 events a second at most."""
 DOUBTED_APART = 8
-"""Paths of which no difference is known that are told apart. Of more, their directories are touched."""
+"""Paths without a known difference that get an event each. If there are more, their directories are touched."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at the watches of all programs, at least."""
 FOLLOW_EVERY, FOLLOWED_AGAIN = 1.0, 3

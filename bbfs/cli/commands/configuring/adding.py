@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What a user has named. registry: a file with a list of servers, in which the target is a name. package: the kind
-    of way to such a server."""
+    """The operands of a command. registry: a file with a list of servers; the target is the name of one of them.
+
+    package: the kind of package by which that server is started, or `remote`.
+    """
 
     words: tuple[str, ...]
     kind: "TargetKind | None" = None
