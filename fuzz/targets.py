@@ -41,10 +41,10 @@ from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, pl
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource
 from bbfs.resources.search.index.text import chunks
-from bbfs.server import directories as served_directories
-from bbfs.server import resource_list, walk
 from bbfs.server.errors import Fault
 from bbfs.server.gateway import skills as served_skills
+from bbfs.server.listing import directories as served_directories
+from bbfs.server.listing import resource_list, walk
 from bbfs.sources.api import yaml_document
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.options import ApiOptions

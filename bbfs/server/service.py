@@ -23,7 +23,6 @@ from bbfs.resources.catalog.record import Record
 from bbfs.resources.documents import plain
 from bbfs.resources.manager import ResourceManager
 from bbfs.server.contents import Budget, items_of
-from bbfs.server.directories import Directories
 from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
 from bbfs.server.gateway.entries import besides
@@ -31,8 +30,9 @@ from bbfs.server.gateway.relay import Relay
 from bbfs.server.gateway.requests import Gateway, prompt_error, unknown
 from bbfs.server.gateway.skills import GatewaySkills
 from bbfs.server.kept import KeptResults, is_kept
-from bbfs.server.resource_list import WAIT, Offering
-from bbfs.server.templates import MOST_VALUES, complete
+from bbfs.server.listing.directories import Directories
+from bbfs.server.listing.resource_list import WAIT, Offering
+from bbfs.server.listing.templates import MOST_VALUES, complete
 from bbfs.server.tools import Tools, definitions, instructions
 from bbfs.serving.skills import (
     GET_SKILL,

@@ -87,7 +87,7 @@ async def test_pages_of_a_directory(service: Service, local: Path, monkeypatch: 
     for number in range(40):
         (local / f"src/{number:02}.txt").write_text("x")
     uri, names = "bb-filesystem+local+file:./src", [*(f"{number:02}.txt" for number in range(40)), "config.ts"]
-    monkeypatch.setattr("bbfs.server.directories.PAGE", 7)
+    monkeypatch.setattr("bbfs.server.listing.directories.PAGE", 7)
     table = {**folder("local", local), "ttl": 0}
     async with service(table) as served, Client(served) as client:
         assert [each.name for each in await children(client, uri)] == names

@@ -39,7 +39,7 @@ def start(state: State, tmp_path: Path) -> Start:
     ) -> Iterator[subprocess.Popen[str]]:
         config = tmp_path / "serve.toml"
         config.write_text(config_text(tables, {}))
-        patient = f"import sys, bbfs.server.resource_list\nbbfs.server.resource_list.WAIT = {BOUND}"
+        patient = f"import sys, bbfs.server.listing.resource_list\nbbfs.server.listing.resource_list.WAIT = {BOUND}"
         program = f"{patient}\n{prelude}\nfrom bbfs.cli import main\nmain(['serve', *sys.argv[1:]])"
         line = [sys.executable, "-c", program, "--config", str(config), *options]
         pipe = subprocess.PIPE

@@ -234,7 +234,7 @@ async def test_the_template_of_an_archive_leads_into_it(service: Callable[..., A
 async def test_a_wide_tree_is_listed_to_a_bound(
     service: Callable[..., Any], local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bbfs.server.resource_list.MOST_DIRECTORIES", 3)
+    monkeypatch.setattr("bbfs.server.listing.resource_list.MOST_DIRECTORIES", 3)
     async with service(folder("local", local)) as served, Client(served) as client:
         found = {resource.uri.partition("file:./")[2] for resource in files(await client.list_resources())}
         assert found == {"data.bin", "empty.txt", "package.json", "pictures/logo.png", "src/config.ts"}

@@ -9,7 +9,7 @@ from bbfs.model.values import Part
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import CODES, Fault, code_of, described
-from bbfs.server.walk import page_token, place_of
+from bbfs.server.listing.walk import page_token, place_of
 from bbfs.serving.http import is_loopback, new_token
 from bbfs.sources.content.memory import MemoryContent
 

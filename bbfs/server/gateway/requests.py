@@ -23,8 +23,8 @@ from bbfs.server.gateway.names import Names
 from bbfs.server.gateway.relay import Relay
 from bbfs.server.gateway.results import in_parts, prompt_result, tool_result
 from bbfs.server.kept import KeptResults
-from bbfs.server.resource_list import Offering
-from bbfs.server.walk import page_token, place_of
+from bbfs.server.listing.resource_list import Offering
+from bbfs.server.listing.walk import page_token, place_of
 from bbfs.serving.bounds import shortened
 from bbfs.serving.subscribers import Context
 from bbfs.serving.tools import failure

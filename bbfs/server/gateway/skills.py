@@ -12,8 +12,8 @@ from bbfs.model.uri import source_uri
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server.errors import Fault
-from bbfs.server.resource_list import Offering
-from bbfs.server.walk import page_token, place_of
+from bbfs.server.listing.resource_list import Offering
+from bbfs.server.listing.walk import page_token, place_of
 from bbfs.serving.skills import LIST_SKILLS
 from bbfs.sources.gateway import IsMcpServer, Passing
 

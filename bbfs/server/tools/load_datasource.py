@@ -10,10 +10,11 @@ from bbfs.model.errors import BbfsError, NotADirectory
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.server import documents, templates
+from bbfs.server import documents
 from bbfs.server.answers import AnsweredArguments, one_line, problem, resource_line
 from bbfs.server.errors import Fault, described, source_called
-from bbfs.server.walk import LONGEST_TOKEN, Walk, page_token, place_of, texts_of
+from bbfs.server.listing import templates
+from bbfs.server.listing.walk import LONGEST_TOKEN, Walk, page_token, place_of, texts_of
 from bbfs.serving.bounds import LONGEST_URI
 
 NAME = "load_datasource"

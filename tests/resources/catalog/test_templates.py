@@ -12,8 +12,8 @@ from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
 from bbfs.model.uri_templates.patterns import Pattern, Position
 from bbfs.model.values import ResourceMetadata, ResourceTemplate
 from bbfs.resources.catalog.record import Record
-from bbfs.resources.catalog.slashes import slashed
 from bbfs.resources.catalog.templates import Unlisted
+from bbfs.resources.catalog.templates.slashes import slashed
 from bbfs.vfs.names import answered
 
 ROOT = "mcp-server+docs"
@@ -477,7 +477,7 @@ async def test_records_of_completed_names_are_made_as_a_reader_reaches_them(
 async def test_completed_names_are_bounded_by_bytes(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("bbfs.resources.catalog.completion.MAX_NAMES", 150_000)
+    monkeypatch.setattr("bbfs.resources.catalog.templates.completion.MAX_NAMES", 150_000)
     source = CompletingSource(values={"a": ["d", "e", "f"], "b": [f"{n}" + "y" * 200 for n in range(50)]})
     source.template("x://c/{a}/{b}")
     async with World(nursery, source) as world:
@@ -490,7 +490,7 @@ async def test_completed_names_are_bounded_by_bytes(
 async def test_values_are_bounded_by_bytes(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("bbfs.resources.catalog.completion.MAX_VALUE_BYTES", 10_000)
+    monkeypatch.setattr("bbfs.resources.catalog.templates.completion.MAX_VALUE_BYTES", 10_000)
     source = CompletingSource(values={"v": [f"{n:03}" + "y" * 200 for n in range(1000)]}, page=100)
     source.template("x://c/{v}")
     async with World(nursery, source) as world:

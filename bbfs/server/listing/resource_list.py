@@ -19,9 +19,9 @@ from bbfs.model.values import ResourceTemplate
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.server import templates
 from bbfs.server.errors import Fault
-from bbfs.server.walk import Found, Walk, page_token, place_of, texts_of
+from bbfs.server.listing import templates
+from bbfs.server.listing.walk import Found, Walk, page_token, place_of, texts_of
 
 log = logging.getLogger(__name__)
 

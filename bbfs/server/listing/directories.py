@@ -20,7 +20,7 @@ from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server.errors import Fault
-from bbfs.server.walk import page_token, place_of
+from bbfs.server.listing.walk import page_token, place_of
 from bbfs.serving.skills import READ_DIRECTORY, directory
 
 PAGE = 500

@@ -29,7 +29,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bbfs.serving.bounds import has_too_many_values
-from bbfs.serving.clients import MOST_SESSIONS, Sessions, Turns, wrong_host_or_origin
+from bbfs.serving.http.clients import MOST_SESSIONS, Sessions, Turns, wrong_host_or_origin
 from bbfs.serving.private_files import open_own
 
 log = logging.getLogger(__name__)

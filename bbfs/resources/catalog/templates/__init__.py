@@ -24,10 +24,10 @@ from bbfs.model.uri_templates.patterns import Match, Pattern
 from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import CatalogContext, Children
-from bbfs.resources.catalog.completion import Completions, Names
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
-from bbfs.resources.catalog.slashes import slashed
+from bbfs.resources.catalog.templates.completion import Completions, Names
+from bbfs.resources.catalog.templates.slashes import slashed
 from bbfs.sources.bounded.turns import Turn
 
 MAX_UNLISTED = 10_000

@@ -15,7 +15,7 @@ from bbfs.model.values import Completion, ResourceTemplate
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server.documents import given_path, shown_path
-from bbfs.server.walk import Walk
+from bbfs.server.listing.walk import Walk
 from bbfs.sources import CanComplete
 
 MOST_VALUES = 100
