@@ -9,10 +9,11 @@ kernel caches, one whose source is asked, and lists a directory; each few second
 probes, and the memory, descriptors, threads and processes of the daemon.
 
     python benchmarks/endurance.py STATE [--minutes 60] [--pause FILE]
-    python benchmarks/endurance.py STATE --report FILE
+    python benchmarks/endurance.py STATE... --report FILE [--after REPORT]
 
 Pieces add up: each appends its samples to STATE/samples, and goes on with the caches of the one before. `--pause`:
-while the file exists, nothing happens and no time counts. The report is what `plots.py` draws. Exit status 1 when a
+while the file exists, nothing happens and no time counts. The report is what `plots.py` draws; it adds up
+several directories, and an earlier report (`--after`), whose directory may be gone. Exit status 1 when a
 program got a wrong content, or an error that no kill explains.
 """
 
@@ -452,16 +453,19 @@ def endure(state: Path, minutes: float, pause: Path | None, pace: float) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("state", type=Path)
+    parser.add_argument("states", type=Path, nargs="+", metavar="STATE")
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--pace", type=float, default=1, help="let everything happen so many times as often")
     parser.add_argument("--pause", type=Path, metavar="FILE", help="do nothing while this file exists")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what the pieces have found, as JSON")
+    parser.add_argument("--after", type=Path, metavar="REPORT", help="an earlier report, whose hours come first")
     options = parser.parse_args()
     if options.report:
-        report(options.state, options.report)
+        report(options.states, options.report, options.after)
+    elif len(options.states) > 1:
+        parser.error("a piece has one directory")
     else:
-        sys.exit(endure(options.state, options.minutes, options.pause, options.pace))
+        sys.exit(endure(options.states[0], options.minutes, options.pause, options.pace))
 
 
 if __name__ == "__main__":

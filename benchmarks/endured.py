@@ -5,6 +5,7 @@ import json
 import math
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,20 @@ def minutes_of(samples: list[dict[str, Any]]) -> list[list[float | None]]:
     return rows
 
 
-def report(state: Path, target: Path) -> None:
-    """Write what all pieces have found, a row a minute, and print what each hour had."""
+def report(states: Sequence[Path], target: Path, after: Path | None = None) -> None:
+    """Write what all pieces of these directories have found, a row a minute, and print what each hour had.
+
+    `after` names an earlier report, whose hours come first: samples of another machine need not be kept.
+    """
     samples: dict[str, list[dict[str, Any]]] = {LASTING: [], RESTARTED: []}
-    total, latest, pieces = 0.0, 0.0, []
-    events, errors, wrong = Counter[str](), {name: Counter[str]() for name in samples}, list[str]()
+    before = json.loads(after.read_text()) if after else {"pieces": [], "events": {}, "errors": {}, "wrong": []}
+    pieces, events, wrong = before["pieces"], Counter[str](before["events"]), before["wrong"]
+    errors = {name: Counter[str](before["errors"].get(name)) for name in samples}
+    begun = total = 60 * pieces.pop() if pieces else 0.0  # a report ends with the minute at which its last piece did
+    latest = 0.0
     counts: dict[str, int] = {}
-    for line in [*(state / "samples").read_text().splitlines(), '{"piece": 0}']:
+    lines = [line for state in states for line in (state / "samples").read_text().splitlines()]
+    for line in [*lines, '{"piece": 0}']:
         one = json.loads(line)
         if "piece" in one:  # the one before may have been killed
             total, latest = total + latest, 0.0
@@ -53,12 +61,16 @@ def report(state: Path, target: Path) -> None:
             pieces.append(round(total / 60, 1))
         elif "mount" in one:
             latest, counts = one["seconds"], one["events"]
-            samples[one["mount"]].append({"at": total + latest, **one})
+            samples[one["mount"]].append({"at": total - begun + latest, **one})
         else:
             wrong += one["wrong"]
             for name, found in one["errors"].items():
                 errors[name].update(found)
     rows = {name: minutes_of(found) for name, found in samples.items()}
+    if after:
+        first = math.ceil(begun / 60)
+        moved = {name: [[first + (row[0] or 0), *row[1:]] for row in found] for name, found in rows.items()}
+        rows = {name: before["rows"][name] + found for name, found in moved.items()}
     facts = {"hours": round(total / 3600, 2), "pieces": pieces, "events": events, "errors": errors, "wrong": wrong}
     lines = [
         f"  {json.dumps(name)}: [\n   " + ",\n   ".join(map(json.dumps, found)) + "]" for name, found in rows.items()

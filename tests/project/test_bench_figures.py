@@ -286,7 +286,7 @@ def test_pieces_of_an_endurance_add_up(tmp_path: Path) -> None:
     killed = [begun, sample(50, 1024, 1.0, 5.0), sample(110, 2048)]  # it has no end
     lines = [*killed, begun, sample(5, 1024), sample(65, 3072, 7.0), ended]
     (tmp_path / "samples").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    report(tmp_path, tmp_path / "report.json")
+    report([tmp_path], tmp_path / "report.json")
     found = json.loads((tmp_path / "report.json").read_text())
     assert found["pieces"] == [0, 1.8, 2.9]
     assert found["events"] == {"floods": 175}
@@ -294,6 +294,11 @@ def test_pieces_of_an_endurance_add_up(tmp_path: Path) -> None:
     assert [row[:2] for row in found["rows"]["lasting"]] == [[0, 1.0], [1, 2.0], [2, 3.0]]
     cold = found["columns"].index("cold median")
     assert [row[cold : cold + 2] for row in found["rows"]["lasting"]] == [[1.0, 5.0], [None, None], [7.0, 7.0]]
+    report([tmp_path], tmp_path / "later.json", after=tmp_path / "report.json")
+    later = json.loads((tmp_path / "later.json").read_text())
+    assert later["pieces"] == [0, 1.8, 2.9, 4.7, 5.8]
+    assert (later["events"], later["errors"]["lasting"]) == ({"floods": 350}, {"EHOSTDOWN": 4})
+    assert [row[:2] for row in later["rows"]["lasting"]] == [[0, 1.0], [1, 2.0], [2, 3.0], [3, 1.0], [4, 2.0], [5, 3.0]]
 
 
 def test_the_server_of_an_endurance_keeps_its_port() -> None:
