@@ -404,12 +404,6 @@ class Loaded:
     once: bool = False
     personal: bool = False
 
-    @property
-    def is_versioned(self) -> bool:
-        """Return whether the source itself gives the version."""
-        said = self.metadata
-        return said is not None and said.etag is not None and said.size is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:

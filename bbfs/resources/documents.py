@@ -58,7 +58,7 @@ def resource_document(
 
 def _properties(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return properties as a JSON object, without those for which it has no room in `_MOST` values."""
-    if given is None or len(given) > _MOST:
+    if not given or len(given) > _MOST:
         return None
     left = [_MOST - len(given)]
     found: dict[str, Any] = {}

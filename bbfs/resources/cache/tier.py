@@ -41,7 +41,7 @@ class Cached:
     """The answer of one load, as a tier keeps it.
 
     parts: contents in memory or in files of the disk cache; no links. fetched_at: seconds since the epoch. ttl: seconds
-    for which it is fresh. etag: the source's own name of this version, if it has one (`Loaded.is_versioned`).
+    for which it is fresh. etag: the source's own name of this version, if it has one (`Loaded.metadata`).
     stale: whether the resource was invalidated since. took: seconds from the request until `fetched_at`.
     """
 

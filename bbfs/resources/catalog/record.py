@@ -305,14 +305,15 @@ class Record:
         return self.resized or (self.digest is None and self.metadata.size not in (None, size))
 
     def adopt(self, said: ResourceMetadata) -> None:
-        """Take over metadata that the source gives only with a load, without its size."""
+        """Take over metadata that the source gives only with a load, without its size. A property of None goes."""
+        properties = {**(self.metadata.properties or {}), **(said.properties or {})}
         given = {
             "title": said.title,
             "description": said.description,
             "mime_type": said.mime_type,
             "modified_ns": usable_time(said.modified_ns),
             "etag": said.etag,
-            "properties": said.properties,
+            "properties": {name: value for name, value in properties.items() if value is not None},
         }
         self.metadata = replace(self.metadata, **{name: value for name, value in given.items() if value is not None})
         if self.metadata.modified_ns is not None:

@@ -26,7 +26,7 @@ from bbfs.model.values import Content, Loaded, Part, Unchanged
 from bbfs.resources.cache.tier import EVERYTHING, LISTING, Cached
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.flights import RequestSlot
-from bbfs.resources.loading.publish import Publisher
+from bbfs.resources.loading.publish import Publisher, source_version
 from bbfs.resources.loading.shared_tier import SharedContents
 from bbfs.resources.loading.tiers import DiskTier, Load, Tier
 from bbfs.resources.source import Source
@@ -250,7 +250,7 @@ class ContentLoader:
         source.error = None
         contents = self._publisher.loaded(load, loaded, now, ttl)
         if load.may_be_kept and not loaded.once and _can_be_kept(loaded.parts):
-            etag = loaded.metadata.etag if loaded.metadata is not None and loaded.is_versioned else None
+            etag = source_version(loaded.metadata)
             cached = Cached(loaded.parts, now, ttl, etag, load.invalidated, now - asked_at)
             for tier in self._tiers:
                 if not (loaded.personal and tier is self._shared):

@@ -48,6 +48,11 @@ def require_current(record: Record) -> None:
         raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
 
 
+def source_version(said: ResourceMetadata | None) -> str | None:
+    """Return the version that the source itself gives a content, with the metadata of its load; None without one."""
+    return said.etag if said is not None and said.size is not None else None
+
+
 class Publisher:
     """Applies the results of loads to records, to the contents in memory, and notifies of changes.
 
@@ -186,7 +191,7 @@ class Publisher:
         record: Record, loaded: Loaded, content: Content, now: float, ttl: float, *, invalidated: bool
     ) -> bool:
         """Publish version and size of the only content. Return whether it is another version."""
-        if loaded.metadata is not None and loaded.is_versioned:
+        if loaded.metadata is not None and source_version(loaded.metadata) is not None:
             before = record.inode_version
             is_first = record.digest is None and record.is_of_size(content.size)
             is_same = isinstance(content, MemoryContent) and content.version == record.unstated

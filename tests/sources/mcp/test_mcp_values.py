@@ -16,7 +16,8 @@ from bbfs.model.calls import Progress
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.redaction import Redactor
-from bbfs.model.values import McpServer, ResourceTemplate
+from bbfs.model.values import McpServer, ResourceMetadata, ResourceTemplate
+from bbfs.resources.catalog.record import Record
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
     add_resources,
@@ -211,6 +212,19 @@ def test_data_that_fit_into_no_attribute_are_left_out(large: dict[str, Any]) -> 
         assert entry is not None
         assert (entry.annotations, entry.mcp_data) == (None, {"icons": light})
     assert add_resources([given] * 3, Rows("mcp-server+x")).bytes < 5000
+
+
+def test_the_meta_of_a_content_is_a_property_until_a_content_has_none() -> None:
+    listed = ResourceMetadata("docs+x://a", "x://a", "a", title="A", properties={"digest": "sha256:1"})
+    record = Record("docs", listed, ("a",), 0.0)
+    met = []
+    for meta in ({"k": [1]}, None, {"k": "x" * (1 << 20)}):
+        said = loaded({"contents": [{"uri": "x://a", "text": "", "_meta": meta}]}, None).metadata
+        assert said is not None
+        record.adopt(said)
+        met.append(record.metadata.properties)
+    assert met == [{"digest": "sha256:1", "content_meta": {"k": [1]}}, *[{"digest": "sha256:1"}] * 2]
+    assert (record.metadata.uri, record.metadata.title) == ("docs+x://a", "A")
 
 
 def test_parts_and_completions_are_bounded() -> None:

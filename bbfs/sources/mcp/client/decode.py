@@ -18,7 +18,7 @@ from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import Cut, plain_cut, printable, shown
 from bbfs.model.uri import encodable
-from bbfs.model.values import Completion, Content, Loaded, Part, ResourceTemplate
+from bbfs.model.values import Completion, Content, Loaded, Part, ResourceMetadata, ResourceTemplate
 from bbfs.serving.skills import SKILLS
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -298,7 +298,17 @@ def loaded(result: Mapping[str, Any], ttl: float | None) -> Loaded:
         raise ProtocolViolation("an answer without contents")
     if len(contents) > MAX_PARTS:
         raise TooLarge(f"a content of {len(contents)} parts, more than {MAX_PARTS}")
-    return Loaded(tuple(content_part(raw) for raw in contents), ttl)
+    return Loaded(tuple(content_part(raw) for raw in contents), ttl, _said_with(contents))
+
+
+def _said_with(contents: list[Any]) -> ResourceMetadata | None:
+    """Return the `_meta` of the only content of a resource as its property; None instead of one that is too large.
+
+    A content without it takes that of an earlier load away.
+    """
+    if len(contents) > 1:
+        return None
+    return ResourceMetadata("", "", "", properties={"content_meta": _mapping(contents[0].get("_meta"))})
 
 
 def content_version(result: Mapping[str, Any]) -> str | None:
