@@ -252,9 +252,11 @@ def test_info_names_every_path_and_makes_none(mount: Mount, process: Process, on
     after = json.loads(text(process("info", "--json")))
     [mounted] = [each for each in after["mounts"] if each["path"] == str(point)]
     assert mounted["control"] == os.fsdecode(os.getxattr(point, ATTRIBUTE))
+    assert mounted["inotify"]["why_off"].startswith("the kernel mount is read-only")
     assert os.path.exists(after["metadata"])
     shown = text(process("info"))
     assert mounted["control"] in shown
+    assert "its events" in shown
     assert re.search(rf"{re.escape(after['logs'])} +\(not there\)", shown)
 
 

@@ -1,6 +1,8 @@
 """The events for programs that watch a mount, without a mount: which calls are made, and who may make them (S43)."""
 
 import errno
+import os
+from pathlib import Path as Place
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,8 +12,9 @@ import trio.testing
 from pyfuse3 import EntryAttributes, FUSEError, RequestContext
 
 from bbfs.fuse.backings.attributes import Ownership
-from bbfs.fuse.watchers.calls import Call, RecognisedCalls, Status, Toucher
+from bbfs.fuse.watchers.calls import RecognisedCalls
 from bbfs.fuse.watchers.events import MOST, Events
+from bbfs.fuse.watchers.process import Call, Status, Toucher
 from bbfs.model.errors import NotFound
 from bbfs.model.inode_number import ROOT
 from bbfs.model.values import Change
@@ -32,6 +35,7 @@ class Mount:
         self.passed: dict[int, Any] = {}
         self.nodes: dict[Path, Node] = {BELOW: DIRECTORY, ("docs",): DIRECTORY}
         self.statuses: dict[int, Status] = {}
+        self.lack = ""
         self.inodes.remember(BELOW[:1], DIRECTORY_VERSION)
         self.watching: set[int] | None = {self.inodes.remember(BELOW, DIRECTORY_VERSION)}
         self.calls: list[tuple[str, str]] = []
@@ -66,9 +70,9 @@ class Mount:
         assert self.is_folder
         self.listed.append(directory)
 
-    async def watched(self) -> set[int] | None:
+    async def watched(self) -> tuple[set[int], bool]:
         self.looks += 1
-        return self.watching
+        return self.watching or set(), self.watching is not None
 
     def change(self, *names: str, added: str = "", removed: str = "", **said: Any) -> None:
         """Hear of a change of names of the directory; added, removed: words."""
@@ -174,7 +178,8 @@ async def test_only_the_expected_call_of_the_own_process_is_answered(
             return ask
 
     toucher = Toucher("/mnt", 1, lambda: None, has_other_users=False)
-    toucher.pids.add(TOUCHER.pid)
+    held = os.pidfd_open(os.getpid())
+    toucher.numbers[TOUCHER.pid] = held
     directory = mount.inodes.remember(BELOW, DIRECTORY_VERSION)
     mount.nodes[*BELOW, "new"] = FILE
     calls: Any = RecognisedCalls(
@@ -209,8 +214,36 @@ async def test_only_the_expected_call_of_the_own_process_is_answered(
     assert await answer("unlink", ROOT, b"new", TOUCHER) == "EROFS"
     assert asked == [name for name, *_ in changes]
     await _times(calls, toucher, directory)
-    toucher.pids.clear()  # once it is reaped, its number means nothing
+    os.close(held)
+    toucher.numbers[TOUCHER.pid] = _ended()  # its number means nothing: another process may have it
     assert await answer("unlink", directory, b"new", TOUCHER) == "EACCES"
+
+
+def _ended() -> int:
+    """Return a descriptor of a process that has ended and is reaped."""
+    number = os.posix_spawnp("true", ["true"], os.environ)
+    descriptor = os.pidfd_open(number)
+    os.waitpid(number, 0)
+    return descriptor
+
+
+async def test_no_call_is_made_where_its_request_would_have_no_number(tmp_path: Place) -> None:
+    """As in a PID namespace beside that of the mount: the call would be taken for one of a program."""
+    (tmp_path / "dir").mkdir()
+    toucher = Toucher(str(tmp_path), os.stat(tmp_path).st_dev, lambda: None, has_other_users=False)
+    async with trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            assert await toucher.perform(Call("file", ROOT, ("dir", "new"))) == errno.EPIPE
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(ask)
+        while toucher.greeting is None:  # the process is being started; its name is looked up in no mount here
+            await trio.lowlevel.checkpoint()
+        toucher.greet(0)
+    assert "no number" in toucher.lack
+    assert os.listdir(tmp_path / "dir") == []
+    toucher.reap(5)
 
 
 async def _times(calls: Any, toucher: Toucher, directory: int) -> None:

@@ -1,56 +1,16 @@
 """What programs that watch a mount are told of changes at its sources (S43)."""
 
-import json
 import os
 import signal
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from harness import TOUCHER, Mount, Mounts, folder
-from programs import Program, children_of, errno_of, run, shell, wait_until
+from harness import Mounts, folder
+from programs import Program, errno_of, run, shell, wait_until
 from scripted import ScriptedServer
-
-WATCHING = Path(__file__).parents[1] / "support/watching.py"
-
-
-class Watcher:
-    """A program that watches directories and files, and what it has said."""
-
-    def __init__(self, program: Program) -> None:
-        assert program.process.stdout is not None
-        self._number = program.process.stdout.fileno()
-        os.set_blocking(self._number, False)
-        self._said = b""
-        wait_until(lambda: self.events("watching"), "the program watches")
-
-    def events(self, *expected: str) -> bool:
-        """Return whether it has been told exactly of these events, in any order, since they were expected last."""
-        try:
-            self._said += os.read(self._number, 1 << 16)
-        except BlockingIOError:
-            pass
-        *lines, _ = self._said.decode().split("\n")
-        assert set(lines) <= set(expected), lines
-        if sorted(lines) != sorted(expected):
-            return False
-        self._said = b""
-        return True
-
-
-def _state(mount: Mount) -> dict[str, Any]:
-    """Return what the status says of the events."""
-    found: dict[str, Any] = json.loads(mount.bbfs("status", "--json", mount.path).out)[0]["inotify"]
-    return found
-
-
-def _toucher(daemon: int) -> int | None:
-    for child in children_of(daemon):
-        if TOUCHER in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-            return child
-    return None
+from watched import WATCHING, Watcher, events_of, toucher_of
 
 
 @pytest.mark.semantics("S43", "S43.1", "S43.3", "S43.5")
@@ -85,14 +45,14 @@ def test_changes_of_a_source_are_events(mounted: Mounts, programs: type[Program]
         "os.symlink('x', sys.argv[1] + 'new')",
     ):
         assert errno_of(call, place / "one") == "EROFS"
-    assert (_state(mount)["on"], _state(mount)["failed"]) == (True, 0)
-    first = _toucher(mount.pid)
+    assert (events_of(mount)["on"], events_of(mount)["failed"]) == (True, 0)
+    first = toucher_of(mount.pid)
     assert first is not None
     os.kill(first, signal.SIGKILL)
     server.remove("docs://a/b/c")
     server.say("notifications/resources/list_changed")
     wait_until(lambda: watcher.events(f"DELETE,DIRECTORY {place} b"), "another process goes on")
-    hanging = _toucher(mount.pid)
+    hanging = toucher_of(mount.pid)
     assert hanging is not None
     os.kill(hanging, signal.SIGSTOP)  # the unmount does not wait for it
 
@@ -108,7 +68,7 @@ def test_changes_of_folders_are_events(mounted: Mounts, programs: type[Program],
     shown, written = (mount / f"bb-filesystem+{root.name}+file" for root in roots)
     run("ls", "-l", shown, written)
     watcher = Watcher(programs(sys.executable, WATCHING, shown, written))
-    wait_until(lambda: _state(mount)["watched"] == 2, "bbfs has found the watches")
+    wait_until(lambda: events_of(mount)["watched"] == 2, "bbfs has found the watches")
     for root, there in zip(roots, (shown, written), strict=True):
         (tmp_path / "new").write_text("new")
         (tmp_path / "new").rename(root / "new")  # at once: its name and its content would be two events

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 import trio
 from cachetools import LRUCache, TTLCache
 
-from bbfs.fuse.watchers.calls import Call, Kind, Status
+from bbfs.fuse.watchers.process import Call, Kind, Status
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.values import Change
@@ -75,23 +75,37 @@ _MERGED: Mapping[tuple[Happened, Happened], Happened | None] = {
 
 @dataclass(slots=True)
 class Tally:
-    """Counts: changes that were heard, events that were made, and those that failed; directories in place of paths."""
+    """Counts: changes that were heard, and what became of the paths in them.
+
+    made, failed: events. merged: paths with one event for several changes, or none, since they are as before. dropped:
+    paths that no program watches. overflown: how often the directories took the place of too many paths.
+    """
 
     changes: int = 0
     made: int = 0
+    merged: int = 0
+    dropped: int = 0
     failed: int = 0
     overflown: int = 0
 
 
 class Caller(Protocol):
-    """Makes the calls, and knows the watches. statuses: what the kernel had of inodes when they were touched."""
+    """Makes the calls, and sees the watches. statuses: what the kernel had of inodes when they were touched.
+
+    lack: why no call can be made; empty while they can.
+    """
+
+    @property
+    def lack(self) -> str: ...
 
     @property
     def statuses(self) -> Mapping[int, Status]: ...
 
     async def perform(self, call: Call) -> int: ...
 
-    async def watched(self) -> set[int] | None: ...
+    async def watched(self) -> tuple[set[int], bool]:
+        """Return the watched inodes, as far as they are seen, and whether these are all."""
+        ...
 
 
 class Folders(Protocol):
@@ -131,7 +145,9 @@ class Events:
         self._doubted: set[Path] = set()
         """Of those that wait, or were not watched: a listing tells what has happened since."""
         self._filled = trio.Event()
-        self._watched: dict[Path, list[int]] | None = {}
+        self._watched: dict[Path, list[int]] = {}
+        self._are_all = True
+        """Whether the watches of all programs were seen. If not, any place may be watched."""
         self._looked_at = self._look_from = 0.0
         self._requests, self._idle = 0, FOLLOWED_AGAIN
         self._own: TTLCache[Path, float] = TTLCache(KEPT, OWN_FOR, trio.current_time)
@@ -141,9 +157,10 @@ class Events:
         self.tally = Tally()
 
     def state(self) -> dict[str, object]:
-        """Return the counts, and how many inodes programs watch; None: not known."""
-        watched = None if self._watched is None else sum(map(len, self._watched.values()))
-        return {**asdict(self.tally), "waiting": len(self._waiting) + len(self._unseen), "watched": watched}
+        """Return the counts, how many inodes programs watch as far as that is seen, and whether all is seen."""
+        watched = sum(map(len, self._watched.values()))
+        waiting = len(self._waiting) + len(self._unseen)
+        return {**asdict(self.tally), "waiting": waiting, "watched": watched, "sees_all": self._are_all}
 
     # -- what is heard -----------------------------------------------------------------------------------------------
 
@@ -189,11 +206,13 @@ class Events:
         self._add(path, happened)
 
     def _add(self, path: Path, happened: Happened) -> None:
-        if not path:
+        if not path or self._caller.lack:
             return
         if self._waiting.get(path[:-1]) == "touched" and happened != "touched":
+            self.tally.merged += 1
             return  # too many names have changed there to tell them apart
         before = self._waiting.pop(path, None) or self._unseen.pop(path, None)
+        self.tally.merged += before is not None
         merged = happened if before is None else _MERGED.get((before, happened), happened)
         if happened == "doubted" and before not in (None, "doubted"):
             self._doubted.add(path)
@@ -203,6 +222,7 @@ class Events:
         self._waiting[path] = merged
         if len(self._waiting) + len(self._unseen) > MOST:
             self.tally.overflown += 1
+            self.tally.merged += len(self._waiting) + len(self._unseen)
             above = {each if what == "touched" else each[:-1] for each, what in (self._waiting | self._unseen).items()}
             self._unseen = {}
             self._waiting = dict.fromkeys(above if len(above) <= MOST // 2 else {each[:1] for each in above}, "touched")
@@ -238,12 +258,9 @@ class Events:
     async def _look(self) -> None:
         """Look at the watches of all programs."""
         began = trio.current_time()
-        numbers = await self._caller.watched()
+        numbers, self._are_all = await self._caller.watched()
         self._looked_at = now = trio.current_time()
         self._look_from = now + max(LOOK_EVERY, (now - began) * LOOK_SHARE)
-        if numbers is None:
-            self._watched = None
-            return
         self._watched = {}
         for number in numbers:
             path = self._path(number)
@@ -262,12 +279,12 @@ class Events:
             return None
 
     def _is_watched(self, path: Path) -> bool:
-        return self._watched is None or path in self._watched or path[:-1] in self._watched
+        return not self._are_all or path in self._watched or path[:-1] in self._watched
 
     async def _make(self, *, is_looked: bool) -> None:
         """Make the events that wait. is_looked: the watches are those of now."""
         if trio.current_time() > self._looked_at + LOOKED_FOR:
-            self._watched = {}
+            self._watched, self._are_all = {}, True
         await self._list_doubted()
         taken, self._waiting = self._waiting, {}
         made = 0
@@ -277,6 +294,8 @@ class Events:
             if not self._is_watched(path):
                 if not is_looked and self._held(path) is not None:
                     self._unseen[path] = happened
+                else:
+                    self.tally.dropped += 1
                 continue
             await self._make_one(path, happened)
             made += 1
@@ -322,7 +341,7 @@ class Events:
     async def _touch_earlier(self, call: Call) -> None:
         """Make the event of earlier versions of a file, too: a program watches the inode that it has found once."""
         touched = None if call.status is None else call.status.ino
-        for number in (self._watched or {}).get(call.path, ()):
+        for number in self._watched.get(call.path, ()):
             status = self._caller.statuses.get(number)
             if status is not None and number != touched and number in self._files.inodes:
                 await self._caller.perform(Call("modify", ROOT, call.path, earlier=status))

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import trio
 from cachetools import TTLCache
 
-from bbfs.fuse.watchers.calls import Kind
 from bbfs.fuse.watchers.events import Happened
+from bbfs.fuse.watchers.process import Kind
 from bbfs.model.errors import BbfsError
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import Path

@@ -20,14 +20,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-MODIFY, TOUCH, FILE, FOLDER, LINK, UNLINK, RMDIR = b"modify touch file folder link unlink rmdir".split()
+GREET, MODIFY, TOUCH, FILE, FOLDER, LINK, UNLINK, RMDIR = b"greet modify touch file folder link unlink rmdir".split()
 WATCHED = b"watched"
-"""What the daemon asks for: events MODIFY of a file, ATTRIB of a directory, CREATE (three kinds), DELETE (two kinds);
-and which inodes of the mount programs watch."""
+"""What the daemon asks for: a look for a name that is nowhere; events MODIFY of a file, ATTRIB of a directory, CREATE
+(three kinds), DELETE (two kinds); and which inodes of the mount programs watch."""
 DONE, STATUS, WATCHES = b"=", b"?", b"w"
 """How an answer begins: an errno, or 0, at the end of a call; a `Status` before it; the numbers of watched inodes."""
-EVERYTHING = b"*"
-"""The place of the numbers where not every program can be looked at."""
+ALL, SOME = b"a", b"s"
+"""Before these numbers: every program was looked at, or not every one."""
 MOST_WATCHES = 16_000
 """Inodes that are told apart; they fit one message."""
 STATUS_FORM = struct.Struct("=QQQqIqIqIIIII")
@@ -44,8 +44,10 @@ _BASIC, _AS_CACHED = 0x7FF, 0x1000 | 0x4000
 _OMIT = (1 << 30) - 2
 """UTIME_OMIT: leave a time as it is."""
 _BILLION = 10**9
-_FIRST_NAMESPACE = 0xEFFFFFFC
-"""The number of the PID namespace that has all processes (PROC_PID_INIT_INO)."""
+_FIRST_NAMESPACES = {"user": 0xEFFFFFFD, "pid": 0xEFFFFFFC}
+"""The numbers of the namespaces that have all processes (PROC_USER_INIT_INO, PROC_PID_INIT_INO)."""
+_SET_DUMPABLE = 4
+"""PR_SET_DUMPABLE of prctl(2)."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -102,7 +104,10 @@ def _touch(daemon: socket.socket, descriptor: int, token: int, *, both: bool) ->
 
 def _call(daemon: socket.socket, kind: bytes, token: int, parent: int, name: bytes, target: bytes) -> None:
     """Make one system call. Raise OSError."""
-    if kind in (MODIFY, TOUCH):
+    if kind == GREET:
+        with _opened(parent, name, 0):
+            pass
+    elif kind in (MODIFY, TOUCH):
         with _opened(parent, name, 0) as found:
             _touch(daemon, found, token, both=kind == TOUCH)
     elif kind == FILE:
@@ -117,13 +122,14 @@ def _call(daemon: socket.socket, kind: bytes, token: int, parent: int, name: byt
         os.rmdir(name, dir_fd=parent)
 
 
-def watched(device: int, *, others: bool) -> set[int] | None:
-    """Return the inodes of a device that programs watch by inotify(7) (proc_pid_fdinfo(5)); None if some are not known.
+def watched(device: int, *, others: bool) -> tuple[set[int], bool]:
+    """Return the inodes of a device that programs watch by inotify(7) (proc_pid_fdinfo(5)), and whether these are all.
 
     others: other users may have the mount. A program of this user that lets nobody look at it does not count.
     """
-    if os.stat("/proc/self/ns/pid").st_ino != _FIRST_NAMESPACE or (others and os.geteuid() != 0):
-        return None  # programs that are not seen here may have the mount as well
+    are_all = all(os.stat(f"/proc/self/ns/{each}").st_ino == number for each, number in _FIRST_NAMESPACES.items())
+    if others and os.geteuid() != 0:
+        are_all = False
     found: set[int] = set()
     wanted = b"%x" % (os.major(device) << 20 | os.minor(device))
     for process in filter(str.isdigit, os.listdir("/proc")):
@@ -132,15 +138,15 @@ def watched(device: int, *, others: bool) -> set[int] | None:
                 with suppress(FileNotFoundError):
                     said = os.readlink(f"/proc/{process}/fd/{number}")
                     if said == "anon_inode:[fanotify]":
-                        return None
+                        are_all = False
                     if said == "anon_inode:inotify":
                         _take(found, f"/proc/{process}/fdinfo/{number}", wanted)
         except PermissionError:
             if others and _user(process) != os.geteuid():
-                return None
+                are_all = False
         except (FileNotFoundError, ProcessLookupError):
             pass  # it has ended
-    return found
+    return found, are_all
 
 
 def _user(process: str) -> int | None:
@@ -163,9 +169,10 @@ def _answer(daemon: socket.socket, request: bytes) -> None:
     """Do what the daemon asks for, and answer. A request has eight parts, between NULs."""
     kind, device, token, root, directory, name, target = request.split(b"\0")
     if kind == WATCHED:
-        seen = watched(int(device), others=token == b"1")
-        known = seen is not None and len(seen) <= MOST_WATCHES
-        daemon.send(WATCHES + (struct.pack(NUMBERS % len(seen), *seen) if seen is not None and known else EVERYTHING))
+        seen, are_all = watched(int(device), others=token == b"1")
+        numbers = [*seen][:MOST_WATCHES]
+        said = ALL if are_all and len(numbers) == len(seen) else SOME
+        daemon.send(WATCHES + said + struct.pack(NUMBERS % len(numbers), *numbers))
         return
     failed = 0
     try:
@@ -179,6 +186,7 @@ def _answer(daemon: socket.socket, request: bytes) -> None:
 def main(daemon: socket.socket) -> None:
     """Answer until the daemon is gone."""
     os.umask(0)
+    _libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # another program of this user would make it call by ptrace(2)
     while request := daemon.recv(_LARGEST):
         _answer(daemon, request)
 

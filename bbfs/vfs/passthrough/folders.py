@@ -13,7 +13,7 @@ from bbfs.resources.source import Source
 from bbfs.sources.filesystem.handler import FilesystemHandler, native_uri_of, segment_of
 from bbfs.vfs.passthrough.folder import PassedFolder
 from bbfs.vfs.passthrough.inodes import MOST_FOLDERS, PassedInode
-from bbfs.vfs.passthrough.vouched import Vouched
+from bbfs.vfs.passthrough.vouched import Bounds, Vouched
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,9 @@ class PassedFolders(dict[int, Passed]):
         folder = PassedFolder(handler.root, number, hidden=handler.shows_hidden)
         limiter = trio.CapacityLimiter(policy.concurrency)
         vouched = None
-        if (
-            not source.judged_by_files and not self._manager.grants.is_lower
-        ):  # else the kernel asks at each use, or nearly
-            vouched = Vouched(folder, self._invalidate, self._expire, partial(self._others_changed, number))
+        if not self._manager.grants.is_lower:
+            bounds = Bounds(names=0) if source.judged_by_files else Bounds()
+            vouched = Vouched(folder, self._invalidate, self._expire, partial(self._others_changed, number), bounds)
             self._added.append(vouched)
             self._filled.set()
         self[number] = Passed(source, folder, source.data.uri_prefix, policy.timeout, limiter, vouched)

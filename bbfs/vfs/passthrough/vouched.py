@@ -71,7 +71,7 @@ _UNKNOWN: Key = (-1, -1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is vouched for in a folder at most.
+    """What is vouched for in a folder at most. Without names, nothing is, and bbfs watches what programs watch.
 
     directories: that are watched; each takes about a kilobyte of the kernel's memory. share: of the watches that this
     user may have, one of so many; editors need some as well. names: each takes about a hundred bytes. quiet: seconds
@@ -140,6 +140,8 @@ class Vouched:
 
     def attributes(self, inode: PassedInode, status: os.stat_result, at: int) -> float:
         """Return for how many seconds the kernel may keep the attributes of an inode that it has. at: as above."""
+        if not self._bounds.names:
+            return 0.0  # the kernel asks for the rights, and for lists of them, at each use
         if at != self.happened or not self._folder.direct:
             return SHORT
         if stat.S_ISDIR(status.st_mode):
@@ -172,7 +174,7 @@ class Vouched:
 
     def listed(self, directory: PassedInode) -> Watched | None:
         """Note that a program lists a directory. Return what is known of it as it is now, if it is watched."""
-        if directory.watched is None:
+        if directory.watched is None or not self._bounds.names:
             self._asked(directory, ASKED_BY_LISTING)
             return None
         self.take()
@@ -289,7 +291,7 @@ class Vouched:
 
     def _asked(self, directory: PassedInode, times: int) -> None:
         directory.asked += times
-        if directory.asked >= ASKED and directory.watched is None:
+        if directory.asked >= ASKED and directory.watched is None and self._bounds.names:
             self._watch(directory)
 
     def _watch(self, directory: PassedInode) -> Watched | None:

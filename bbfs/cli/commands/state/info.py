@@ -8,6 +8,7 @@ import click
 
 from bbfs import __version__
 from bbfs.cli import lazy, output
+from bbfs.cli.commands.state.status import events_text, states
 from bbfs.fuse import mountpoint
 from bbfs.fuse.scratch.directory import Scratch
 
@@ -18,7 +19,8 @@ Examples:
 
 \b
 JSON: an object with the version and the paths, by name; mounts is an array of objects with path, log and, of a mount
-that answers, control. Nothing is made or changed, and no source is asked.
+that answers, control and inotify (the events for programs that watch it: on or why_off, and counts). Nothing is made or
+changed, and no source is asked.
 """
 
 
@@ -45,6 +47,8 @@ def info(as_json: bool) -> None:
     rows += [("a mount", output.quoted(each["path"]), "") for each in mounts]
     for each in mounts:
         rows += [(f"its {name}", output.quoted(each[name]), "") for name in ("log", "control") if name in each]
+        if "inotify" in each:
+            rows.append(("its events", events_text(each["inotify"]), ""))
     output.table(rows)
 
 
@@ -65,8 +69,10 @@ def places(environ: Mapping[str, str]) -> Iterator[Place]:
 
 
 def _mounts() -> Iterator[dict[str, Any]]:
-    """Yield the mounts of this user, each with the files that belong to it. No mount is asked."""
-    for mount in mountpoint.own_mounts():
+    """Yield the mounts of this user, each with the files that belong to it, and what it says of its events."""
+    mounts = mountpoint.own_mounts()
+    events = {each["mount"]: each.get("inotify") for each in states(mount.path for mount in mounts)}
+    for mount in mounts:
         scratch = Scratch.above(mount.path)
         shown = mount.path if scratch is None else scratch.mounted_at() or mount.path
         found: dict[str, Any] = {"path": shown}
@@ -74,4 +80,6 @@ def _mounts() -> Iterator[dict[str, Any]]:
             found["log"] = str(log)
         for address in lazy.control_address.sockets(lazy.places.runtime_path(), mount.path):
             found["control"] = str(address)
+        if events.get(shown) is not None:
+            found["inotify"] = events[shown]
         yield found

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -43,8 +44,7 @@ def status(mount: str | None, as_json: bool) -> None:
     which half and nearly all of the last 256 were answered. Exit status 1: a mount does not answer, or there is none.
     """
     paths = [mountpoint.named(mount)] if mount is not None else [each.path for each in mountpoint.own_mounts()]
-    asking = {shown(path): Asking(path, partial(_document, _asked(path))) for path in paths}  # at once: some may hang
-    found = [_state(path, each) for path, each in sorted(asking.items())]
+    found = states(paths)
     if as_json:
         output.as_json(found)
     elif not found:
@@ -54,6 +54,20 @@ def status(mount: str | None, as_json: bool) -> None:
             click.echo()
         _show(state)
     click.get_current_context().exit(1 if not found or any("error" in state for state in found) else 0)
+
+
+def states(paths: Iterable[str]) -> list[dict[str, Any]]:
+    """Return what the daemons of mounts say of themselves, or why they say nothing."""
+    asking = {shown(path): Asking(path, partial(_document, _asked(path))) for path in paths}  # at once: some may hang
+    return [_state(path, each) for path, each in sorted(asking.items())]
+
+
+def events_text(inotify: Mapping[str, Any]) -> str:
+    """Return whether programs that watch a mount get events, and how many."""
+    if not inotify["on"]:
+        return f"off: {output.printable(inotify['why_off'])}"
+    counts = ", ".join(f"{inotify[each]} {each}" for each in ("made", "merged", "dropped", "failed") if each in inotify)
+    return f"on: {counts}" if counts else "on"
 
 
 def _asked(path: str) -> str:
@@ -99,8 +113,7 @@ def _show(state: dict[str, Any]) -> None:
     held = f"{counted(memory['contents'], 'content')}, {size_text(memory['bytes'])} of {size_text(memory['max_bytes'])}"
     click.echo(f"in memory: {held}; loaded: {_loaded(state)}")
     if (inotify := state.get("inotify")) is not None:
-        why = "" if inotify["on"] else f": {output.printable(inotify['why_off'])}"
-        click.echo(f"events for programs that watch: {'on' if inotify['on'] else 'off'}{why}")
+        click.echo(f"events for programs that watch: {events_text(inotify)}")
     if pending := len(pending_store().ids()):
         click.echo(f"{counted(pending, 'pending write')} of this user; see 'bbfs pending'")
     click.echo()
