@@ -57,9 +57,7 @@ def test_everything_else_is_not_unless_the_user_says_so(personal: DataSource) ->
     assert may_be_shared(replace(personal, shared=True)) == (personal.mcp is not None)
 
 
-def test_a_login_is_for_one_user() -> None:
-    assert not may_be_shared(source(), logged_in=True)
-    assert may_be_shared(source(shared=True), logged_in=True)
+def test_what_the_user_keeps_out_is_not_shared() -> None:
     assert not may_be_shared(source(shared=False))
 
 

@@ -163,17 +163,19 @@ async def test_several_contents_are_shared_and_links_are_not(server: CacheServer
         assert list(mine) == list(others)
 
 
-async def test_a_login_makes_a_source_personal_at_once(server: CacheServer) -> None:
-    public = replace(data_source(content_ttl=100), mcp=PUBLIC)
+@pytest.mark.parametrize("option", [None, True])
+async def test_a_login_makes_a_source_personal_at_once(server: CacheServer, option: bool | None) -> None:
+    """Unless the user says that it is shared all the same."""
+    public = replace(data_source(content_ttl=100), mcp=PUBLIC, shared=option)
     async with machines(server, public) as (one, two):
         one.source.logged_in = True
         await one.load()
         one.source.logged_in = False
         await one.load("x://b")
-        await shared(server, 1)
+        await shared(server, 2 if option else 1)
         for uri in (URI, "x://b"):
             await two.load(uri)
-        assert two.source.loads == {URI: 1}
+        assert two.source.loads == ({} if option else {URI: 1})
 
 
 async def test_what_the_user_keeps_out_is_asked_of_the_source(server: CacheServer) -> None:

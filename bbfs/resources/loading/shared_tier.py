@@ -32,13 +32,13 @@ from bbfs.resources.cache.tier import LISTING, Cached, SharedTier
 from bbfs.resources.loading.shared_listing import SharedListing
 from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
-from bbfs.sources import CanLogIn, CanShareListing
+from bbfs.sources import CanShareListing
 from bbfs.sources.content.memory import MemoryContent
 
 MOST_INVALIDATED = 10_000
 """Resources invalidated one by one; beyond that, the oldest one counts for its whole source."""
-PUTS_AT_ONCE = 8
-"""Fewer than the requests that a tier makes at once, so that no reader waits for write-behind."""
+PUTS_AT_ONCE = 64
+"""Write-behind under way. The tier bounds what readers might wait for."""
 TELLING_PATIENCE = 1.0
 """Seconds that a reader waits until the other machines are notified of a change of what it wants."""
 NANOSECONDS = 1e9
@@ -68,17 +68,21 @@ class SharedContents:
         self._in_memory = in_memory
         self._clock = clock
         self._puts = trio.CapacityLimiter(PUTS_AT_ONCE)
+        self._may: dict[str, tuple[DataSource, bool]] = {}
+        """By sources: the answer of `may_be_shared` to a definition. It takes longer than the rest of a claim."""
         self._claimed: set[Key] = set()
         self._waiting: dict[Key, trio.CancelScope] = {}
         self._telling: dict[Key, _Telling] = {}
         self._invalidated: LRUCache[tuple[str, str], float] = LRUCache(MOST_INVALIDATED)
         self._invalidated_sources: dict[str, float] = {}
 
-    @staticmethod
-    def has(source: Source) -> bool:
+    def has(self, source: Source) -> bool:
         """Return whether the contents of a source are shared. A login may change that."""
-        handler = source.handler
-        return may_be_shared(source.data, logged_in=isinstance(handler, CanLogIn) and handler.logged_in)
+        data, may = self._may.get(source.key, (None, False))
+        if data is not source.data:
+            may = may_be_shared(source.data)
+            self._may[source.key] = source.data, may
+        return may and (source.data.shared is not None or source.logs_in is None or not source.logs_in.logged_in)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -198,6 +202,8 @@ class SharedContents:
 
     async def _are_notified(self, key: tuple[str, str]) -> bool:
         """Wait until the other machines are notified of a change, as that drops claims. Return whether they are."""
+        if not self._telling:
+            return True
         with trio.move_on_after(TELLING_PATIENCE):
             while telling := self._telling.get(key) or self._telling.get((key[0], None)):
                 await telling.done.wait()
@@ -205,12 +211,12 @@ class SharedContents:
         return False
 
 
-def may_be_shared(source: DataSource, *, logged_in: bool = False) -> bool:
-    """Return whether the contents of a source are shared. logged_in: whether this user has a login there."""
+def may_be_shared(source: DataSource) -> bool:
+    """Return whether the contents of a source are shared, if this user has no login there."""
     if source.shared is not None or source.mcp is None:
         return bool(source.shared) and source.mcp is not None
     own_tools = source.tools not in ("off", "read-only")
-    return not (logged_in or source.auth or own_tools) and _is_public(source.mcp)
+    return not (source.auth or own_tools) and _is_public(source.mcp)
 
 
 def _is_public(server: McpServer) -> bool:

@@ -21,6 +21,7 @@ from bbfs.sources import (
     CanListDirectory,
     CanLoad,
     CanLoadIfChanged,
+    CanLogIn,
     CanMakeDirectories,
     CanSearch,
     CanWatch,
@@ -72,7 +73,7 @@ class Source:
     misstates_sizes: a content did not have its stated size.
     error: the fault of the last request that failed, if none has succeeded since.
     was_unsized: the log has the option that avoids a failing `stat`.
-    loads, revalidates, watches: the handler, if it has the ability. Checking each time would slow a load.
+    loads, revalidates, logs_in, watches: the handler, if it has the ability. Checking each time would slow a load.
     loads_from: the number of loads by what has answered them.
     refreshed: when a user refreshed a path of the catalog (seconds since the epoch). No tier serves what was fetched
         before.
@@ -113,6 +114,7 @@ class Source:
     waiters: Waiters = field(init=False)
     loads: CanLoad | None = field(init=False)
     revalidates: CanLoadIfChanged | None = field(init=False)
+    logs_in: CanLogIn | None = field(init=False)
     watches: CanWatch | None = field(init=False)
     writes: CanWrite | None = field(init=False)
     """The handler, if it writes and the configuration grants it."""
@@ -126,6 +128,7 @@ class Source:
         self.waiters = Waiters(self.data.id)
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
+        self.logs_in = self.handler if isinstance(self.handler, CanLogIn) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
         self._holder = self.handler if isinstance(self.handler, HoldsContents) else None

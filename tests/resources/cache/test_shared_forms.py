@@ -42,11 +42,11 @@ async def test_a_cluster_keeps_contents_on_all_of_its_nodes(
     before = cluster.keys()
     async with machines(settings, settings) as (one, two):
         for number in range(12):
-            await one.put(f"test://{number}", b"%d" % number, b"other %d" % number, source=(SOURCE, OTHER)[number % 2])
+            await one.put(f"test://{number}", b"%d" % number, b"%20000d" % number, source=(SOURCE, OTHER)[number % 2])
         for number in range(12):
             found = await two.tier.get((SOURCE, OTHER)[number % 2], f"test://{number}")
             assert found is not None
-            assert whole(found) == (b"%d" % number, b"other %d" % number)
+            assert whole(found) == (b"%d" % number, b"%20000d" % number)
         assert all(now > then for now, then in zip(cluster.keys(), before, strict=True))
         await one.tier.drop(SOURCE, "test://0")
         await two.hears((SOURCE, "test://0"))
@@ -64,8 +64,8 @@ async def test_requests_follow_a_slot_that_moves(
 ) -> None:
     moving = "mcp-server+moves 1"
     async with machines(settings, settings) as (one, two):
-        await one.put("test://a", b"moves", source=moving)
-        with cluster.moving(f"bbfs:{FORMAT}:content:{digest_of(b'moves')}"):
+        await one.put("test://a", content := b"moves" * 4096, source=moving)
+        with cluster.moving(f"bbfs:{FORMAT}:content:{digest_of(content)}"):
             assert await two.tier.get(moving, "test://a") is not None  # ASK
         assert await two.tier.get(moving, "test://a") is not None  # MOVED
         with cluster.moving(f"{{{moving}}}"):

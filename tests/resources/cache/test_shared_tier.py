@@ -33,11 +33,12 @@ async def test_what_one_machine_puts_the_others_get(settings: SharedCache, serve
 
 
 async def test_equal_bytes_are_kept_once(settings: SharedCache, server: CacheServer) -> None:
+    same = b"same" * 8192
     async with machines(settings) as (one,):
-        await one.put("test://a", b"same")
+        await one.put("test://a", same)
         before = server.ask("OBJECT", "IDLETIME", server.keys("content")[0])
-        await one.put("test://b", b"same", b"same")
-        await one.put("test://c", b"same", source=OTHER)
+        await one.put("test://b", same, same)
+        await one.put("test://c", same, source=OTHER)
         assert before is not None
     assert len(server.keys("content")) == 1
     assert len(server.keys("entry")) == 3
@@ -45,8 +46,8 @@ async def test_equal_bytes_are_kept_once(settings: SharedCache, server: CacheSer
 
 async def test_everything_expires_by_itself(settings: SharedCache, server: CacheServer) -> None:
     async with machines(settings, replace(settings, longest=30.0)) as (one, two):
-        await one.put("test://a", b"a", ttl=100)
-        await two.put("test://b", b"b", ttl=100)
+        await one.put("test://a", b"a" * 20_000, ttl=100)
+        await two.put("test://b", b"b" * 20_000, ttl=100)
         await one.tier.drop(SOURCE, None)
         await one.tier.claim(SOURCE, "test://c", timeout=1)
         left = {key: int(server.ask("TTL", key)) for key in server.ask("KEYS", "*").split("\n")}
@@ -59,10 +60,10 @@ async def test_everything_expires_by_itself(settings: SharedCache, server: Cache
         assert contents[1] > entries[1]
 
 
-@pytest.mark.parametrize("content", [b"same", b"same" * 8192])
 async def test_a_content_lives_as_long_as_the_last_entry_that_names_it(
-    settings: SharedCache, server: CacheServer, content: bytes
+    settings: SharedCache, server: CacheServer
 ) -> None:
+    content = b"same" * 8192
     async with machines(replace(settings, longest=30.0), settings) as (short, long):
         await short.put("test://a", content)
         await long.put("test://b", content)
@@ -98,18 +99,22 @@ async def test_what_is_too_old_for_the_asker_is_claimed(settings: SharedCache) -
         assert await two.tier.claim(SOURCE, "test://a", timeout=1, newer_than=two.clock()) is None
 
 
-@pytest.mark.parametrize("harm", ["missing", "wrong", "entry"])
+@pytest.mark.parametrize("harm", ["missing", "wrong", "short", "forged", "entry"])
 async def test_a_damaged_entry_is_a_miss_and_removed(settings: SharedCache, server: CacheServer, harm: str) -> None:
     async with machines(settings, settings) as (one, two):
-        await one.put("test://a", b"one", b"two")
-        content = server.keys("content")[0]
+        await one.put("test://a", b"one", b"two" if harm in ("short", "forged") else b"two" * 8192)
+        entry, *contents = [*server.keys("entry"), *server.keys("content")]
         match harm:
             case "missing":
-                server.ask("DEL", content)
+                server.ask("DEL", contents[0])
             case "wrong":
-                server.ask("SET", content, "forged", "KEEPTTL")
+                server.ask("SET", contents[0], "forged", "KEEPTTL")
+            case "short":
+                server.ask("HSET", entry, "bytes", "onetw")
+            case "forged":
+                server.ask("HSET", entry, "bytes", "oneTWO")
             case "entry":
-                server.ask("HSET", server.keys("entry")[0], "parts", json.dumps([["..", -1, None, None, "text", None]]))
+                server.ask("HSET", entry, "parts", json.dumps([["..", -1, None, None, "text", None]]))
         assert await two.tier.get(SOURCE, "test://a") is None
         assert server.keys("entry") == []
         assert two.tier.problem is None
@@ -120,7 +125,7 @@ async def test_a_damaged_entry_is_a_miss_and_removed(settings: SharedCache, serv
 async def test_a_damaged_entry_is_claimed_by_who_finds_it(settings: SharedCache, server: CacheServer) -> None:
     async with machines(settings) as (one,):
         await one.put("test://a", b"one")
-        server.ask("DEL", *server.keys("content"))
+        server.ask("HSET", server.keys("entry")[0], "bytes", "")
         assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
         await one.put("test://a", b"one")
         assert await one.tier.get(SOURCE, "test://a") is not None
@@ -159,6 +164,19 @@ async def test_many_at_once_are_no_outage(settings: SharedCache) -> None:
                 nursery.start_soon(get)
         assert len(found) == 200
         assert one.tier.problem is None
+
+
+async def test_many_loads_at_once_are_few_requests(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings, settings) as (one, two):
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(one.put, f"test://{number}", b"%d" % number)
+        called = server.ask("INFO", "commandstats").partition("evalsha:calls=")[2].partition(",")[0]
+        assert 0 < int(called) < 20
+        for number in (0, 99):
+            found = await two.tier.get(SOURCE, f"test://{number}")
+            assert found is not None
+            assert whole(found) == (b"%d" % number,)
 
 
 async def test_a_drop_reaches_the_others_and_not_itself(settings: SharedCache) -> None:

@@ -7,7 +7,7 @@ the log, and costs one `timeout`.
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -75,7 +75,8 @@ class Valkey:
         self._channel = channel
         self._waits = waits
         self._client: Client[bytes] | None = None
-        self._passing: tuple[type[Exception], ...] = ()
+        self._module: Any = None
+        """`client`, once it is imported."""
         self._places = trio.CapacityLimiter(AT_ONCE)
         self._scope = trio.CancelScope()
         self._reason: str | None = None
@@ -110,13 +111,22 @@ class Valkey:
                 client is not None and self._client is client and self._answered <= began
             ):  # it has answered no other request either
                 self.fail(f"no answer within {self._settings.timeout:g} s")
-        except self._passing:
+        except self._passing():
             log.debug("shared cache: a slot of the cluster is on its way to another node", exc_info=True)
         except Exception as error:  # any error makes the connection unusable
             log.debug("shared cache: a request failed", exc_info=True)
             if self._client is client:
                 self.fail(_words(error))
         return None
+
+    async def run_script(
+        self, client: "Client[bytes]", text: str, keys: Sequence[str], arguments: Sequence[Any]
+    ) -> Any:
+        """Return the answer of a script to a request, see `ask`."""
+        return await self._module.run_script(client, text, keys, arguments)
+
+    def _passing(self) -> tuple[type[Exception], ...]:
+        return self._module.PASSING
 
     def fail(self, reason: str) -> None:
         """End the connection. `run` makes a new one after a pause."""
@@ -184,7 +194,7 @@ class Valkey:
         connected, failure = False, None
         try:
             valkey_client = await _client_module()
-            self._passing = valkey_client.PASSING
+            self._module = valkey_client
             self._scope.deadline = trio.current_time() + within
             with self._scope as scope:
                 async with (

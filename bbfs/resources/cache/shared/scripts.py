@@ -12,7 +12,7 @@ from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.values import ContentType
 from bbfs.resources.cache.tier import PartHeader
 
-FORMAT = 2
+FORMAT = 3
 """Part of every key, so that versions of bbfs with different formats do not see each other's entries."""
 
 _NOW = """
@@ -21,51 +21,48 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
 """
 
-# KEYS: entry, claim, epoch. ARGV: token ('' to claim nothing), ms of the lease, largest age of the entry's claim in ms
-# ('' to accept stale entries too).
-FIND = (
+# Finds and puts entries of a source, and returns an answer for each. KEYS: entry and claim of each, then the epoch.
+# ARGV: ms of the lease; then for each one the number of its arguments, and these. Of a find: token ('' to claim none),
+# largest age of the entry's claim in ms ('' to accept stale entries too). Of a put: token, epoch and time of the claim,
+# ms of age, ttl, life; parts, and their bytes if they are few. What an answer tells may be as old as its request, so
+# `since` is the time of the claim.
+EXCHANGE = (
     _NOW
     + """
-local epoch = redis.call('GET', KEYS[3]) or ''
-local entry = redis.call('HMGET', KEYS[1], 'epoch', 'at', 'ttl', 'parts', 'since')
-if entry[4] and entry[5] and entry[1] == epoch then
-  local age, ttl = now - tonumber(entry[2]), tonumber(entry[3])
-  if ARGV[3] == '' or (age < ttl and now - tonumber(entry[5]) < tonumber(ARGV[3])) then
-    return {'found', entry[4], age, ttl}
+local epoch = redis.call('GET', KEYS[#KEYS]) or ''
+local function find(entry_key, claim_key, token, largest)
+  local entry = redis.call('HMGET', entry_key, 'epoch', 'at', 'ttl', 'parts', 'since', 'bytes')
+  if entry[4] and entry[5] and entry[6] and entry[1] == epoch then
+    local age, ttl = now - tonumber(entry[2]), tonumber(entry[3])
+    if largest == '' or (age < ttl and now - tonumber(entry[5]) < tonumber(largest)) then
+      return {'found', entry[4], age, ttl, entry[6]}
+    end
   end
+  if token == '' then return {'none'} end
+  if redis.call('SET', claim_key, token, 'NX', 'PX', ARGV[1]) then return {'claimed', epoch, text(now)} end
+  if redis.call('GET', claim_key) == '-' then return {'alone'} end
+  return {'held'}
 end
-if ARGV[1] == '' then return {'none'} end
-if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'claimed', epoch, text(now)} end
-if redis.call('GET', KEYS[2]) == '-' then return {'alone'} end
-return {'held'}
+local function put(entry_key, claim_key, token, claimed, since, age, ttl, life, parts, bytes)
+  if redis.call('GET', claim_key) ~= token then return 0 end
+  redis.call('DEL', claim_key)
+  if epoch ~= claimed then return 0 end
+  redis.call('DEL', entry_key)
+  local at = text(now - age)
+  redis.call('HSET', entry_key, 'epoch', epoch, 'since', since, 'at', at, 'ttl', ttl, 'parts', parts, 'bytes', bytes)
+  redis.call('PEXPIRE', entry_key, life)
+  return 1
+end
+local answers, first = {}, 3
+for i = 2, #KEYS, 2 do
+  local last = first + ARGV[first - 1] - 1
+  local exchange = last - first == 1 and find or put
+  answers[i / 2] = exchange(KEYS[i - 1], KEYS[i], unpack(ARGV, first, last))
+  first = last + 2
+end
+return answers
 """
 )
-
-# KEYS: entry, claim, epoch. ARGV: token, epoch and time of the claim, ms of age, ttl, life; parts. What an answer tells
-# may be as old as its request, so `since` is the time of the claim.
-PUT = (
-    _NOW
-    + """
-local epoch = redis.call('GET', KEYS[3]) or ''
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[2])
-if epoch ~= ARGV[2] then return 0 end
-redis.call('DEL', KEYS[1])
-redis.call(
-  'HSET', KEYS[1], 'epoch', epoch, 'since', ARGV[3], 'at', text(now - ARGV[4]), 'ttl', ARGV[5], 'parts', ARGV[7])
-redis.call('PEXPIRE', KEYS[1], ARGV[6])
-return 1
-"""
-)
-
-# KEYS: content. ARGV: ms for which it has to be kept at least, ms for which it is kept otherwise, its bytes.
-KEEP = """
-local left = redis.call('PTTL', KEYS[1])
-if left >= tonumber(ARGV[1]) then return 1 end
-if left > 0 then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
-return 1
-"""
 
 # KEYS: claim. ARGV: token, ms for which no machine waits.
 RELEASE = """

@@ -1,8 +1,8 @@
 """The shared tier on a Valkey or Redis server: machines need not load what one of them has loaded.
 
 On the server, under a prefix:
-  `content:DIGEST`            the bytes, stored once for all resources that have them
-  `entry:{SOURCE}:URI`        the answer of a load: parts with their digests, time and time to live
+  `entry:{SOURCE}:URI`        the answer of a load: parts with their digests, time and time to live; the bytes, if few
+  `content:DIGEST`            the bytes of other parts, stored once for all resources that have them
   `loading:{SOURCE}:URI`      the claim of the machine that loads it now and renews the claim
   `epoch:{SOURCE}`            a random word; entries made under another epoch are void
 All keys expire. Ages are measured by the server's clock, so the machines' clocks may differ. In a cluster, the braces
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -30,12 +31,12 @@ from bbfs.model.digest import digest_of
 from bbfs.model.values import Content, SharedCache
 from bbfs.resources.cache.shared import scripts
 from bbfs.resources.cache.shared.connection import USUAL_WAITS, Valkey, Waits
+from bbfs.resources.cache.shared.together import Together
 from bbfs.resources.cache.tier import EVERYTHING, LISTING, LISTING_BYTES, Cached, PartHeader
 from bbfs.sources.content.memory import MemoryContent
 
 if TYPE_CHECKING:
     from coredis.client import Client
-    from coredis.commands.script import Script
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,10 @@ UNDELIVERED = 10_000
 """Invalidations that wait for a connection; beyond that, whole sources are invalidated."""
 ASKED_TOGETHER = 1 << 20
 """Bytes of contents that one request asks for, if they are several."""
-SENT_UNASKED = 16 << 10
-"""Bytes of a content that one request may send although they are there: fewer cost less than another request."""
+IN_ENTRY = 16 << 10
+"""Bytes of a resource that its entry has: fewer cost less than another request."""
+PUTS_APART = 8
+"""Contents that are stored apart at a time: fewer than requests under way, so that no reader waits for write-behind."""
 THREAD_FROM = 1 << 20
 """Bytes from which digests are computed in a thread."""
 
@@ -88,7 +91,8 @@ class ValkeyTier:
         self.undelivered: dict[tuple[str, str | None], None] = {}
         self._dropped: Callable[[str, str | None], None] | None = None
         self._nursery: trio.Nursery | None = None
-        self._scripts: dict[str, Script[bytes]] = {}
+        self._together = Together(self._exchange_all)
+        self._puts_apart = trio.CapacityLimiter(PUTS_APART)
 
     @property
     def problem(self) -> str | None:
@@ -132,40 +136,60 @@ class ValkeyTier:
     async def _find(self, source: str, uri: str, *, token: str, newest: float | None) -> list[Any] | None:
         """Find an entry. token: the claim to make if there is none. newest: largest age (seconds) of its claim."""
         age = "" if newest is None else str(_ms(newest))
-        return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(self._lease), age])
+        return await self._exchange(source, uri, token, age)
+
+    async def _exchange(self, source: str, uri: str, *arguments: Any, urgent: bool = True) -> Any:
+        """Return the answer of `EXCHANGE` to one resource, or None."""
+        if self._nursery is None or not self.server.up:
+            return None
+        return await self._together.ask(self._nursery, source, (uri, arguments), urgent=urgent)
+
+    async def _exchange_all(self, source: str, asked: Sequence[tuple[str, Sequence[Any]]]) -> Any:
+        keys = [key for uri, _ in asked for key in self._keys.of(source, uri)]
+        arguments = [_ms(self._lease)]
+        for _, each in asked:
+            arguments += [len(each), *each]
+        return await self._run(scripts.EXCHANGE, [*keys, self._keys.epoch(source)], arguments)
 
     async def _whole(self, source: str, uri: str, answer: list[Any], now: float) -> Cached | None:
         """Return the entry of an answer, with its contents; remove a damaged one.
 
         now: a time before the request, so that the entry never seems younger than it is.
         """
-        _, text, age, ttl = answer
-        headers = scripts.parse_parts(text)
-        if headers is not None and sum(header.size for header in headers) > self._largest(uri):
+        _, text, age, ttl, data = answer
+        headers = scripts.parse_parts(text) or ()
+        size = sum(header.size for header in headers)
+        if size > self._largest(uri):
             return None  # the limit of the other machine is larger
-        if headers:
-            keys = [self._keys.content(header.digest) for header in headers]
-            found: list[bytes | None] = []
-            for some in _together(headers):
-                asked = [self._keys.content(header.digest) for header in some]
-                answers: Sequence[bytes | None] | None = await self.server.ask(partial(_get, asked))
-                if answers is None:
-                    return None
-                found += answers
-            contents = [content for content in found if content is not None]
-            if len(contents) == len(keys):
-                digests = await _digests(contents)
-                asked = zip(keys, headers, digests, strict=True)
-                wrong = [key for key, header, digest in asked if header.digest != digest]
-                if not wrong:
-                    whole = zip(headers, contents, strict=True)
-                    parts = tuple(header.part(MemoryContent(data, header.digest)) for header, data in whole)
-                    return Cached(parts, now - age / 1000, ttl / 1000)
-                log.warning("shared cache %s: a content with a wrong digest was removed", self._settings)
-                await self.server.ask(lambda client: client.delete(wrong))
+        apart = [self._keys.content(header.digest) for header in headers] if size > IN_ENTRY else []
+        found = await self._contents(headers) if apart else _split(headers, data)
+        if found is None:
+            return None
+        contents = [content for content in found if content is not None]
+        if headers and len(contents) == len(headers):
+            digests = await _digests(contents)
+            wrong = [at for at, header in enumerate(headers) if header.digest != digests[at]]
+            if not wrong:
+                whole = zip(headers, contents, strict=True)
+                parts = tuple(header.part(MemoryContent(data, header.digest)) for header, data in whole)
+                return Cached(parts, now - age / 1000, ttl / 1000)
+            log.warning("shared cache %s: a content with a wrong digest was removed", self._settings)
+            if apart:
+                await self.server.ask(lambda client: client.delete([apart[at] for at in wrong]))
         entry = self._keys.of(source, uri)[0]
         await self.server.ask(lambda client: client.delete([entry]))
         return None
+
+    async def _contents(self, headers: Sequence[PartHeader]) -> Sequence[bytes | None] | None:
+        """Return contents that are stored apart from their entry, None for missing ones; or None without an answer."""
+        found: list[bytes | None] = []
+        for some in _in_requests(headers):
+            asked = [self._keys.content(header.digest) for header in some]
+            answers: Sequence[bytes | None] | None = await self.server.ask(partial(_get, asked))
+            if answers is None:
+                return None
+            found += answers
+        return found
 
     def _largest(self, uri: str) -> int:
         """Return how many bytes may be shared under a URI."""
@@ -181,32 +205,30 @@ class ValkeyTier:
         age = max(0.0, self._clock() - cached.fetched_at)
         life = min(cached.ttl + STALE_FOR, self._settings.longest) - age
         fits = cached.parts and cached.size <= self._largest(uri)
-        contents = {part.content.version: part.content for part in cached.parts}
+        apart = {part.content.version: part.content for part in cached.parts} if cached.size > IN_ENTRY else {}
         if not (fits and cached.ttl > age and life > 0 and self.server.up) or not all(
-            [await self._put_content(digest, content, life) for digest, content in contents.items()]
+            [await self._put_content(digest, content, life) for digest, content in apart.items()]
         ):
             self._release(source, uri, claim)
             return
         text = scripts.parts_text(map(PartHeader.of, cached.parts))
+        data = b"" if apart else b"".join(part.content.read(0, part.content.size) or b"" for part in cached.parts)
         age = max(0.0, self._clock() - cached.fetched_at)  # the bytes may have been long on their way
-        arguments = [claim.token, claim.epoch, claim.since, _ms(age), _ms(cached.ttl), _ms(life), text]
-        await self._run(scripts.PUT, self._keys.of(source, uri), arguments)
+        claimed = claim.token, claim.epoch, claim.since
+        arguments = [*claimed, _ms(age), _ms(cached.ttl), _ms(life), text, data]
+        await self._exchange(source, uri, *arguments, urgent=False)
 
     async def _put_content(self, digest: str, content: Content, life: float) -> bool:
-        """Have the server keep a content for `life` seconds at least; send many bytes only if they are not there."""
+        """Have the server keep a content for `life` seconds at least; send its bytes only if they are not there."""
         key, lasting = self._keys.content(digest), _ms(life + SPARE)
-        if content.size <= SENT_UNASKED:
+        async with self._puts_apart:
+            left = await self.server.ask(lambda client: client.pttl(key))
+            if left is None or left >= _ms(life):
+                return left is not None
+            if left > 0 and await self.server.ask(lambda client: client.pexpire(key, lasting)):
+                return True
             data = content.read(0, content.size) or b""
-            return bool(await self._run(scripts.KEEP, [key], [_ms(life), lasting, data]))
-        left = await self.server.ask(lambda client: client.pttl(key))
-        if left is None:
-            return False
-        if left >= _ms(life):
-            return True
-        if left > 0 and await self.server.ask(lambda client: client.pexpire(key, lasting)):
-            return True
-        data = content.read(0, content.size) or b""
-        return bool(await self.server.ask(lambda client: client.set(key, data, px=lasting)))
+            return bool(await self.server.ask(lambda client: client.set(key, data, px=lasting)))
 
     def give_up(self, source: str, uri: str) -> None:
         self._release(source, uri, self.claims.pop((source, uri), None))
@@ -229,8 +251,9 @@ class ValkeyTier:
         message = json.dumps({"by": self._instance, "source": source, "uri": uri})
         if uri is None:
             arguments = [secrets.token_hex(8), _ms(2 * self._settings.longest), self._keys.channel, message]
-            return await self._script(client, scripts.DROP_ALL)([self._keys.epoch(source)], arguments)
-        return await self._script(client, scripts.DROP)(self._keys.of(source, uri)[:2], [self._keys.channel, message])
+            return await self.server.run_script(client, scripts.DROP_ALL, [self._keys.epoch(source)], arguments)
+        arguments = [self._keys.channel, message]
+        return await self.server.run_script(client, scripts.DROP, self._keys.of(source, uri), arguments)
 
     async def run(
         self,
@@ -254,7 +277,6 @@ class ValkeyTier:
 
     async def _ready(self, client: "Client[bytes]", again: bool) -> None:
         """Prepare a new connection: deliver waiting invalidations, and report that some may have been missed."""
-        self._scripts.clear()
         while self.undelivered:
             source, uri = next(iter(self.undelivered))
             await self._deliver(client, source, uri)
@@ -285,16 +307,8 @@ class ValkeyTier:
                 if self.undelivered.pop((source, uri), self) is None:
                     await self.drop(source, uri)
 
-    # -- scripts -----------------------------------------------------------------------------------------------------
-
     async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        return await self.server.ask(lambda client: self._script(client, script)(keys, arguments))
-
-    def _script(self, client: "Client[bytes]", text: str) -> "Script[bytes]":
-        script = self._scripts.get(text)
-        if script is None or script.registered_client is not client:
-            script = self._scripts[text] = client.register_script(text)
-        return script
+        return await self.server.ask(lambda client: self.server.run_script(client, script, keys, arguments))
 
 
 class _Keys:
@@ -311,12 +325,12 @@ class _Keys:
         return f"{self._prefix}epoch:{{{source}}}"
 
     def of(self, source: str, uri: str) -> list[str]:
-        """Return the keys of the entry, of its claim, and of the epoch of its source."""
+        """Return the keys of the entry and of its claim."""
         name = f"{{{source}}}:{blake2b(uri.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
-        return [f"{self._prefix}entry:{name}", f"{self._prefix}loading:{name}", self.epoch(source)]
+        return [f"{self._prefix}entry:{name}", f"{self._prefix}loading:{name}"]
 
 
-def _together(headers: Sequence[PartHeader]) -> Iterator[Sequence[PartHeader]]:
+def _in_requests(headers: Sequence[PartHeader]) -> Iterator[Sequence[PartHeader]]:
     """Yield the parts that one request asks for: large ones in requests of their own, each within the time of one."""
     begun, size = 0, 0
     for place, header in enumerate(headers):
@@ -325,6 +339,13 @@ def _together(headers: Sequence[PartHeader]) -> Iterator[Sequence[PartHeader]]:
             begun, size = place, 0
         size += header.size
     yield headers[begun:]
+
+
+def _split(headers: Sequence[PartHeader], data: bytes) -> Sequence[bytes]:
+    """Return the contents in the bytes of an entry; none if those are fewer or more."""
+    ends = list(accumulate(header.size for header in headers))
+    whole = bool(ends) and ends[-1] == len(data)
+    return [data[end - header.size : end] for header, end in zip(headers, ends, strict=True)] if whole else []
 
 
 async def _get(keys: Sequence[str], client: "Client[bytes]") -> Sequence[bytes | None]:
