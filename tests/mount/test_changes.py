@@ -19,6 +19,8 @@ from bbfs.fuse import mounting
 from bbfs.knowledge.database.store import Store
 
 RECORDING = SERVERS / "recording.py"
+LISTING = {"resources/list", "resources/templates/list", "tools/list", "skills/list"}
+"""What a server is asked for a listing."""
 
 
 @dataclass
@@ -136,7 +138,8 @@ def test_an_open_file_wakes_who_polls_it_when_its_source_has_another_content(
 ) -> None:
     path = knowledge.path(mounted(knowledge.source()), "first")
     polling = {way: Lines(programs(sys.executable, "-I", "-S", "-c", POLLING, path, way)) for way in WOKEN}
-    for program in polling.values():
+    other = Lines(programs(sys.executable, "-I", "-S", "-c", POLLING, path.with_name("second"), "poll"))
+    for program in (*polling.values(), other):
         assert json.loads(program()[0]) == [["POLLIN", "POLLOUT"], [1, 0, 0], [[], [], [], [0, 0, 0]]]
     reads = [line for line in knowledge.requests() if line.startswith("resources/read")]
     knowledge.put("first", "another one\n")
@@ -151,20 +154,10 @@ def test_an_open_file_wakes_who_polls_it_when_its_source_has_another_content(
     for program in polling.values():
         program.program.send(signal.SIGUSR1)
         assert json.loads(program()[0]) == [old, new, [], len(old)]
-
-
-@pytest.mark.semantics("S18")
-@pytest.mark.parametrize("knowledge", ["modern"], indirect=True)
-def test_what_is_removed_wakes_who_polls_it(mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase) -> None:
-    mount = mounted(knowledge.source())
-    program = Lines(programs(sys.executable, "-I", "-S", "-c", POLLING, knowledge.path(mount, "first"), "poll"))
-    other = Lines(programs(sys.executable, "-I", "-S", "-c", POLLING, knowledge.path(mount, "second"), "poll"))
-    program()
-    other()
-    knowledge.remove("first")
-    assert json.loads(program()[0])[0] == WOKEN["poll"]
-    assert errno_of("os.stat(sys.argv[1])", knowledge.path(mount, "first")) == "ENOENT"
     assert other.none_yet()
+    knowledge.remove("second")
+    assert json.loads(other()[0])[0] == WOKEN["poll"]
+    assert errno_of("os.stat(sys.argv[1])", path.with_name("second")) == "ENOENT"
 
 
 HOLDING = """
@@ -210,39 +203,23 @@ def test_thousands_who_poll_are_woken_and_nothing_of_them_is_left(
 
 
 @pytest.mark.semantics("S18")
-@pytest.mark.parametrize("size", [10, 3_000_000])
 def test_a_local_file_that_is_found_changed_wakes_who_polls_it(
-    mounted: Mounts, programs: type[Program], tmp_path: Path, size: int
+    mounted: Mounts, programs: type[Program], tmp_path: Path
 ) -> None:
     root = tmp_path / "folder"
     root.mkdir()
-    for name in ("file", "other"):
+    sizes = {"small": 10, "large": 3_000_000}
+    for name, size in sizes.items():
         (root / name).write_bytes(b"o" * size)
-    mount = mounted(folder("local", root))
-    path = mount / "bb-filesystem+local+file/file"
-    program = Lines(programs(sys.executable, "-I", "-S", "-c", HOLDING.replace("range(3)", "range(1)"), path, "3"))
-    assert program() == ["waiting"]
-    (root / "new").write_bytes(b"n" * (size + 1))
-    (root / "new").rename(root / "file")
-    wait_until(lambda: run("stat", "-c", "%s", path).text.strip() == str(size + 1), "the new size is seen")
-    assert program() == ["woken"]
-
-
-@pytest.mark.semantics("S26")
-def test_an_unmount_wakes_who_polls(mounted: Mounts, programs: type[Program], server: ScriptedServer) -> None:
-    server.add("test://d/file", "0")
-    mount = mounted(server.source("docs"))
-    code = """
-import os, select, sys
-poll = select.poll()
-poll.register(os.open(sys.argv[1], os.O_RDONLY), select.POLLPRI)
-print(poll.poll(0), flush=True)
-print([events == select.POLLERR for _, events in poll.poll(20000)], flush=True)
-"""
-    program = Lines(programs(sys.executable, "-I", "-S", "-c", code, mount / "mcp-server+docs/test/d/file"))
-    assert program() == ["[]"]
-    mount.stop()
-    assert program() == ["[True]"]
+    here = mounted(folder("local", root)) / "bb-filesystem+local+file"
+    code = HOLDING.replace("range(3)", "range(1)")
+    for name, size in sizes.items():
+        program = Lines(programs(sys.executable, "-I", "-S", "-c", code, here / name, "3"))
+        assert program() == ["waiting"]
+        (root / "new").write_bytes(b"n" * (size + 1))
+        (root / "new").rename(root / name)
+        wait_until(lambda of=here / name, new=size + 1: run("stat", "-c", "%s", of).text == f"{new}\n", "it is seen")
+        assert program() == ["woken"]
 
 
 @pytest.mark.semantics("S18")
@@ -297,7 +274,7 @@ def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
     quiet = knowledge.requests()
     single = Watching(programs, directory / "first")
     # What is watched already costs nothing. A listing that is older than the subscription expires once.
-    assert set(knowledge.requests()[len(quiet) :]) <= {"resources/list", "resources/templates/list", "tools/list"}
+    assert set(knowledge.requests()[len(quiet) :]) <= LISTING
     quiet = knowledge.requests()
 
     knowledge.put("first", "another one\n")
@@ -306,12 +283,7 @@ def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
     asked = knowledge.requests()[len(quiet) :]
     # Once; and once more where the listing, which says that its size is another one, comes after that.
     assert asked.count("resources/read resource://knowledge/guides/document/first") in (1, 2)
-    assert set(asked) <= {
-        "resources/list",
-        "resources/templates/list",
-        "tools/list",
-        "resources/read resource://knowledge/guides/document/first",
-    }
+    assert set(asked) <= {*LISTING, "resources/read resource://knowledge/guides/document/first"}
     knowledge.put("third", "a third one\n")
     assert watching() == [f"added {directory}/third"]
     assert run("cat", directory / "third").text == "a third one\n"
@@ -359,16 +331,34 @@ def test_a_local_folder_is_watched(mounted: Mounts, programs: type[Program], tmp
     assert watching() == [f"removed {base}/file"]
 
 
-def test_the_end_of_the_daemon_is_the_end_of_the_watch(
+POLLED_UNTIL_THE_END = """
+import os, select, sys
+poll = select.poll()
+poll.register(os.open(sys.argv[1], os.O_RDONLY), select.POLLPRI)
+print(poll.poll(0), flush=True)
+print([events == select.POLLERR for _, events in poll.poll(20000)], flush=True)
+"""
+
+
+@pytest.mark.semantics("S26", "S30")
+def test_the_end_of_the_daemon_wakes_who_polls_and_ends_the_watch_and_the_control_socket(
     mounted: Mounts, programs: type[Program], server: ScriptedServer
 ) -> None:
     server.add("test://d/a", "")
     mount = mounted(server.source("docs"))
+    path = mount / "mcp-server+docs/test/d/a"
+    polling = Lines(programs(sys.executable, "-I", "-S", "-c", POLLED_UNTIL_THE_END, path))
+    assert polling() == ["[]"]
     watching = Watching(programs, mount.path)
+    socket = Path(run("getfattr", "--only-values", "-n", "user.bbfs.control", mount.path).text)
+    assert socket.is_socket()
+    assert (socket.stat().st_mode & 0o777, socket.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     mount.stop()
+    assert polling() == ["[True]"]
     done = watching.program.wait()
     assert done.status == 1
     assert b"the daemon has ended" in watching.said + done.err
+    assert not socket.exists()
 
 
 def test_a_dead_mount_is_told(mounted: Mounts, server: ScriptedServer) -> None:
@@ -382,32 +372,18 @@ def test_a_dead_mount_is_told(mounted: Mounts, server: ScriptedServer) -> None:
     mount.destroy()
 
 
-# -- the control socket and bbfs refresh -------------------------------------------------------------------------------
-
-
-def control_socket(mount: Mount) -> Path:
-    return Path(run("getfattr", "--only-values", "-n", "user.bbfs.control", mount.path).text)
-
-
-@pytest.mark.semantics("S26", "S30")
-def test_the_control_socket_is_told_at_the_root_and_goes_with_the_mount(
-    mounted: Mounts, server: ScriptedServer
-) -> None:
-    mount = mounted(server.source("docs"))
-    socket = control_socket(mount)
-    assert socket.is_socket()
-    assert socket.stat().st_mode & 0o777 == 0o600
-    assert socket.parent.stat().st_mode & 0o777 == 0o700
-    mount.stop()
-    assert not socket.exists()
+# -- bbfs refresh ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.semantics("S21")
-def test_a_refresh_drops_what_is_known_below_a_path(mounted: Mounts, server: ScriptedServer) -> None:
+def test_a_refresh_drops_what_is_known_there_and_says_what_it_cannot_do(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
     server.add("test://d/a", "0")
-    mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 3600}))
-    directory = mount / "mcp-server+docs/test/d"
-    for number, path in enumerate((mount.path, mount / "mcp-server+docs", directory, directory / "a")):
+    mount = mounted(server.source("refreshed", ttl={"listing": 3600, "content": 3600}))
+    directory = mount / "mcp-server+refreshed/test/d"
+    by_name = ("refreshed", "mcp-server+refreshed+test://d/a", "refreshed/test/d")
+    for number, path in enumerate((mount.path, mount / "mcp-server+refreshed", directory, directory / "a", *by_name)):
         new = directory / f"new-{number}"
         assert run("cat", directory / "a").text == str(number)
         assert errno_of("os.stat(sys.argv[1])", new) == "ENOENT"
@@ -417,19 +393,6 @@ def test_a_refresh_drops_what_is_known_below_a_path(mounted: Mounts, server: Scr
         bbfs("refresh", path)
         assert run("cat", directory / "a").text == str(number + 1)
         wait_until(lambda new=new: errno_of("os.stat(sys.argv[1]).st_size", new) == "OK 0", "the new one is there")
-
-
-@pytest.mark.semantics("S21")
-def test_a_refresh_takes_sources_and_uris_and_says_what_it_cannot_do(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/a", "old")
-    mount = mounted(server.source("refreshed", ttl={"listing": 3600, "content": 3600}))
-    path = mount / "mcp-server+refreshed/test/d/a"
-    for number, operand in enumerate(("refreshed", "mcp-server+refreshed+test://d/a", "refreshed/test/d")):
-        server.add("test://d/a", str(number))
-        run("cat", path)
-        server.add("test://d/a", f"new {number}")
-        bbfs("refresh", operand)
-        assert run("cat", path).text == f"new {number}"
     for operand, says in ((mount / "none", "no such source"), ("/etc", "not inside a bbfs mount")):
         done = bbfs("refresh", operand, status=1)
         assert says in done.err.decode()

@@ -14,74 +14,70 @@ SOON = 10.0
 """Seconds on a busy machine for an answer that waits for no source; a source has 30 by default."""
 
 
-@pytest.mark.semantics("S22", "S23")
-@pytest.mark.parametrize("operation", ["open(sys.argv[1]).read()", "os.stat(sys.argv[1])"])
-def test_a_request_that_is_not_answered_ends_with_etimedout_and_is_cancelled(
-    mounted: Mounts, server: ScriptedServer, operation: str
-) -> None:
-    server.add("test://d/hung", "x")
-    server.add("test://d/fine", "fine")
-    server.hang("test://d/hung")
-    directory = mounted(server.source("docs", timeout=1)) / "mcp-server+docs/test/d"
-    started = time.monotonic()
-    assert errno_of(operation, directory / "hung") == "ETIMEDOUT"
-    assert 0.9 < time.monotonic() - started < SOON
-    wait_until(lambda: "cancelled test://d/hung" in server.log(), "the request is cancelled")
-    assert run("cat", directory / "fine").text == "fine"
-
-
-@pytest.mark.semantics("S22", "S23")
-def test_a_listing_that_is_not_answered_ends_with_etimedout(mounted: Mounts, server: ScriptedServer) -> None:
+@pytest.fixture
+def unlisted(tmp_path: Path) -> ScriptedServer:
+    """A server that does not answer listings."""
+    server = ScriptedServer(tmp_path / "unlisted")
     server.hang_listing()
-    mount = mounted(server.source("docs", timeout=1))
-    started = time.monotonic()
-    assert errno_of("os.listdir(sys.argv[1])", mount / "mcp-server+docs") == "ETIMEDOUT"
-    assert time.monotonic() - started < SOON
-    server.options(listGate=None)
-    wait_until(lambda: run("ls", mount / "mcp-server+docs", status=None).status == 0, "it is asked again")
+    return server
+
+
+@pytest.mark.semantics("S22", "S23")
+def test_a_request_that_is_not_answered_ends_with_etimedout_and_is_cancelled(
+    mounted: Mounts, server: ScriptedServer, unlisted: ScriptedServer
+) -> None:
+    for name in ("opened", "stated"):
+        server.add(f"test://d/{name}", "x")
+        server.hang(f"test://d/{name}")
+    server.add("test://d/fine", "fine")
+    mount = mounted(server.source("docs", timeout=1), unlisted.source("unlisted", timeout=1))
+    directory, root = mount / "mcp-server+docs/test/d", mount / "mcp-server+unlisted"
+    requests = {"open(sys.argv[1]).read()": directory / "opened", "os.stat(sys.argv[1])": directory / "stated"}
+    for operation, path in {**requests, "os.listdir(sys.argv[1])": root}.items():
+        started = time.monotonic()
+        assert errno_of(operation, path) == "ETIMEDOUT"
+        assert 0.9 < time.monotonic() - started < SOON
+    for path in requests.values():
+        wait_until(lambda path=path: f"cancelled test://d/{path.name}" in server.log(), "the request is cancelled")
+    assert run("cat", directory / "fine").text == "fine"
+    unlisted.options(listGate=None)
+    wait_until(lambda: run("ls", root, status=None).status == 0, "it is asked again")
 
 
 @pytest.mark.semantics("S22.1")
-@pytest.mark.parametrize("command", ["cat", "stat", "ls", "open"])
 def test_a_blocked_reader_goes_away_on_a_signal_within_a_second(
-    mounted: Mounts, programs: type[Program], server: ScriptedServer, command: str
+    mounted: Mounts, programs: type[Program], server: ScriptedServer, unlisted: ScriptedServer
 ) -> None:
     server.add("test://d/hung", "x")
     server.hang("test://d/hung")
-    mount = mounted(server.source("docs", timeout=60))
+    mount = mounted(server.source("docs", timeout=60), unlisted.source("unlisted", timeout=60))
     path = mount / "mcp-server+docs/test/d/hung"
-    if command == "ls":
-        server.hang_listing()
-        path = path.parent
-    words = [command, path]
-    if command == "open":
-        words = [sys.executable, "-I", "-S", "-c", "import sys; open(sys.argv[1])", path]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP):
-        blocked = programs(*words)
-        wait_until(lambda pid=blocked.pid: waits_in_fuse(pid), "the reader waits")
-        sent = time.monotonic()
-        blocked.send(number)
-        assert blocked.wait().status != 0
-        assert time.monotonic() - sent < SOON
-        assert run("ls", mount.path).text.strip() == "mcp-server+docs"
+    opening = [sys.executable, "-I", "-S", "-c", "import sys; open(sys.argv[1])", path]
+    for words in (["cat", path], ["stat", path], opening, ["ls", mount / "mcp-server+unlisted/test/d"]):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP):
+            blocked = programs(*words)
+            wait_until(lambda pid=blocked.pid: waits_in_fuse(pid), "the reader waits")
+            sent = time.monotonic()
+            blocked.send(number)
+            assert blocked.wait().status != 0
+            assert time.monotonic() - sent < SOON
+            assert run("ls", mount.path).text.split() == ["mcp-server+docs", "mcp-server+unlisted"]
 
 
 @pytest.mark.semantics("S22")
-@pytest.mark.parametrize("command", ["cat", "ls"])
 def test_programs_that_look_up_one_name_of_a_hung_source_go_away_within_a_second(
-    mounted: Mounts, programs: type[Program], server: ScriptedServer, command: str
+    mounted: Mounts, programs: type[Program], unlisted: ScriptedServer
 ) -> None:
     """The kernel lets one of them ask, and the others sleep until it has an answer."""
-    server.hang_listing()
-    path = mounted(server.source("docs", timeout=60)) / "mcp-server+docs/test/d/hung"
-    blocked = [programs(command, path) for _ in range(8)]
+    path = mounted(unlisted.source("docs", timeout=60)) / "mcp-server+docs/test/d/hung"
+    blocked = [programs(command, path) for command in 4 * ["cat", "ls"]]
     wait_until(lambda: any(waits_in_fuse(program.pid) for program in blocked), "one has asked")
     for program in blocked[:6]:
         program.send(signal.SIGKILL)
     for program in blocked[:6]:
         assert program.wait().status == -signal.SIGKILL
     assert all(program.running for program in blocked[6:]), "the killed ones waited for the answer"
-    server.release_listing()
+    unlisted.release_listing()
     for program in blocked[6:]:
         assert "No such file" in program.wait().err.decode()
 

@@ -18,17 +18,18 @@ from bbfs.fuse import mounting, mountpoint
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-@pytest.mark.semantics("S26")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_unmounts_and_ends_with_status_0(
-    mounted: Mounts, server: ScriptedServer, tmp_path: Path, number: signal.Signals
-) -> None:
-    server.add("test://d/file", "x")
-    mount = mounted(server.source("docs"), folder("local", tmp_path))
-    assert run("cat", mount / "mcp-server+docs/test/d/file").text == "x"
-    assert len(mount.state.processes()) == 2
-    mount.stop(number)
-    assert not mount.mounted
+@pytest.fixture(scope="module")
+def local_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("local")
+    (root / "dir").mkdir()
+    (root / "file").write_text("x")
+    return root
+
+
+@pytest.fixture(scope="module")
+def local(local_folder: Path, module_mounted: Mounts) -> Mount:
+    """A mount of that folder alone, for tests that change nothing."""
+    return module_mounted(folder("local", local_folder))
 
 
 def test_the_daemon_never_blocks_where_requests_come_from(mounted: Mounts, server: ScriptedServer) -> None:
@@ -48,9 +49,8 @@ def test_the_daemon_never_blocks_where_requests_come_from(mounted: Mounts, serve
         assert run("cat", mount / "mcp-server+docs/test/d/file").text == "x"
 
 
-def test_the_kernel_reads_ahead_as_much_as_one_request_holds(mounted: Mounts, tmp_path: Path) -> None:
-    mount = mounted(folder("local", tmp_path))
-    found = mountpoint.mount_at(str(mount.path))
+def test_the_kernel_reads_ahead_as_much_as_one_request_holds(local: Mount) -> None:
+    found = mountpoint.mount_at(str(local.path))
     assert found is not None
     setting = Path(f"/sys/class/bdi/{os.major(found.device)}:{os.minor(found.device)}/read_ahead_kb")
     if os.access(setting, os.W_OK):
@@ -146,9 +146,8 @@ def test_after_kill_9_the_next_mount_repairs_the_mount_point(
 
 
 @pytest.mark.semantics("S28.1")
-def test_the_mount_is_read_only_and_grants_nothing(mounted: Mounts, tmp_path: Path) -> None:
-    mount = mounted(folder("local", tmp_path))
-    line = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {mount.path} " in line)
+def test_the_mount_is_read_only_and_grants_nothing(local: Mount) -> None:
+    line = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {local.path} " in line)
     before, _, after = line.partition(" - ")
     own, (kind, name, of_file_system) = set(before.split()[5].split(",")), after.split()
     assert (kind, name) == ("fuse.bbfs", "bbfs")
@@ -179,13 +178,11 @@ WRITES = [
 
 
 @pytest.mark.semantics("S23", "S28")
-def test_every_write_is_refused_with_erofs(mounted: Mounts, tmp_path: Path) -> None:
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "file").write_text("x")
-    directory = mounted(folder("local", tmp_path)) / "bb-filesystem+local+file"
+def test_every_write_is_refused_with_erofs(local: Mount, local_folder: Path) -> None:
+    directory = local / "bb-filesystem+local+file"
     assert {write: errno_of(write, directory) for write in WRITES} == dict.fromkeys(WRITES, "EROFS")
-    assert sorted(os.listdir(tmp_path)) == ["dir", "file"]
-    assert (tmp_path / "file").read_text() == "x"
+    assert sorted(os.listdir(local_folder)) == ["dir", "file"]
+    assert (local_folder / "file").read_text() == "x"
 
 
 @as_root

@@ -20,9 +20,10 @@ from subprocess import CompletedProcess
 
 import apply_steps
 import pytest
+from forked_daemon import forked
 from harness import State, config_text, mcp
 from played_page import play
-from programs import bbfs
+from programs import bbfs, shell
 from repository import DOCS, SERVERS
 
 from bbfs.cli.operands import control_client
@@ -39,6 +40,18 @@ SOURCE = "bb-filesystem+notes+file"
 UNPRIVILEGED = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all")
 """A command that may mount nothing but in a user namespace."""
 BBFS = f'"{sys.executable}" -m bbfs'
+ONE_AFTER_ANOTHER = """
+import shlex, sys
+from bbfs.cli import main
+statuses = []
+for line in sys.argv[1:]:
+    try:
+        main(shlex.split(line))
+    except SystemExit as ended:
+        statuses.append(ended.code)
+print(statuses)
+"""
+"""Runs commands of bbfs in one process, and prints how each has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +152,11 @@ def test_the_page_is_as_it_is_written(place: Place) -> None:
     (place.folder / "draft").write_text("draft\n")
     for name in ("one", "two", "plans/a"):
         (place.folder / name).unlink()
-    environ = place.state.environ()
-    environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
+    command_line = f'bbfs() {{ {shlex.join(forked("-m", "bbfs"))} "$@"; }}\n'
 
     def output(command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", f"{command} 2>&1"],
-            cwd=root,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=BOUND,
-            check=False,
-        )
-        return done.stdout.replace(str(root), "~")
+        done = shell(f"{command_line}({command}) 2>&1", directory=root, env=place.state.environ(), status=None)
+        return done.text.replace(str(root), "~")
 
     play(DOCS / "scratch.md", output)
 
@@ -187,6 +190,8 @@ def test_write_anywhere_list_discard(place: Place) -> None:
     assert "is in use" in busy.stderr
     place.bbfs("discard", place.mnt, notes / "older", f"{SOURCE}/new")
     assert place.changes() == ["M  one", "D  plans/old/", "D  two"]
+    assert "Read-only" in place.bbfs("apply", place.mnt, notes / "one", status=1).stderr  # without the capability
+    assert (place.folder / "one").read_text() == "one\n"
     assert (notes / "one").read_text() == "one\nmore\n"
     place.bbfs("discard", place.mnt)
     assert place.changes() == []
@@ -247,6 +252,8 @@ def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None
 
 @pytest.mark.semantics("S39.4")
 def test_apply(place: Place) -> None:
+    for name in ("x", "y"):
+        (place.folder / name).write_text(name)
     place.mount(*WRITABLE)
     notes = place.notes
     (notes / "one").write_text("changed\n")
@@ -270,6 +277,8 @@ def test_apply(place: Place) -> None:
         "older/b": "plans/old/b\n",
         "older/script": "#!/bin/sh\n",
         "plans/a": "changed by the source\n",
+        "x": "x",
+        "y": "y",
     }
     assert os.access(place.folder / "older" / "script", os.X_OK)
     assert place.changes() == ["M  plans/a"]
@@ -278,15 +287,21 @@ def test_apply(place: Place) -> None:
     assert (place.folder / "plans" / "a").read_text() == "mine\n"
     assert place.changes() == []
 
+    (notes / "one").write_text("once more\n")
+    digest = place.bbfs("changes", place.mnt, "--digest").stdout.splitlines()[-1].removeprefix("digest ")
+    (notes / "one").write_text("ONCE MORE\n")
+    assert "not those that were reviewed" in place.bbfs("apply", place.mnt, "--as", digest, status=1).stderr
+    assert (place.folder / "one").read_text() == "changed\n"
+    shown = json.loads(place.bbfs("changes", place.mnt, "--digest", "--json").stdout)
+    assert [each["mode"] for each in shown["changes"]] == ["0644"]
+    place.bbfs("apply", place.mnt, "--as", shown["digest"])
+    assert (place.folder / "one").read_text() == "ONCE MORE\n"
 
-@pytest.mark.semantics("S39.4")
-def test_a_rename_that_is_not_applied_is_told_by_both_names(place: Place) -> None:
-    place.mount(*WRITABLE)
-    (place.notes / "one").rename(place.notes / "two")
-    (place.folder / "two").unlink()
+    (notes / "x").rename(notes / "y")
+    (place.folder / "y").unlink()
     done = place.bbfs("apply", place.mnt, status=1)
-    assert f"{SOURCE}/one -> {SOURCE}/two: the source has removed it meanwhile" in done.stderr
-    assert (place.folder / "one").read_text() == "one\n"
+    assert f"{SOURCE}/x -> {SOURCE}/y: the source has removed it meanwhile" in done.stderr
+    assert (place.folder / "x").read_text() == "x"
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,21 +383,6 @@ def test_a_link_in_the_way_to_the_mount_point_leads_no_mount_elsewhere(place: Pl
             moved.rename(above)
         place.bbfs("umount", mount_point, status=None)  # the process that keeps the overlay may have missed it
         await_that(lambda: place.leftovers() == [], "the end of the mount")
-
-
-@pytest.mark.semantics("S39")
-def test_only_reviewed_changes_are_applied(place: Place) -> None:
-    place.mount(*WRITABLE)
-    (place.notes / "one").write_text("changed\n")
-    digest = place.bbfs("changes", place.mnt, "--digest").stdout.splitlines()[-1].removeprefix("digest ")
-    (place.notes / "one").write_text("CHANGED\n")
-    done = place.bbfs("apply", place.mnt, "--as", digest, status=1)
-    assert "not those that were reviewed" in done.stderr
-    assert (place.folder / "one").read_text() == "one\n"
-    shown = json.loads(place.bbfs("changes", place.mnt, "--digest", "--json").stdout)
-    assert [each["mode"] for each in shown["changes"]] == ["0644"]
-    place.bbfs("apply", place.mnt, "--as", shown["digest"])
-    assert (place.folder / "one").read_text() == "CHANGED\n"
 
 
 @pytest.mark.semantics("S39")
@@ -480,7 +480,7 @@ def test_what_a_source_refuses_stays_in_the_scratch_alone(place: Place) -> None:
     assert "nothing is pending" in place.bbfs("pending").stderr
     terminal, stdin = pty.openpty()
     os.write(terminal, b"n\n")
-    words = [sys.executable, "-m", "bbfs", "discard", place.mnt]
+    words = forked("-m", "bbfs", "discard", place.mnt)
     asked = subprocess.run(
         words, env=place.state.environ(), stdin=stdin, capture_output=True, timeout=BOUND, check=False
     )
@@ -496,17 +496,7 @@ def test_what_a_source_refuses_stays_in_the_scratch_alone(place: Place) -> None:
     assert place.bbfs("changes", place.mnt, "kept").stdout == "A  bb-memory+kept+memory/small\n"
 
 
-@pytest.mark.semantics("S39")
-def test_a_source_without_the_capability_is_not_written(place: Place) -> None:
-    place.mount()
-    (place.notes / "one").write_text("mine")
-    done = place.bbfs("apply", place.mnt, status=1)
-    assert "Read-only" in done.stderr
-    assert (place.folder / "one").read_text() == "one\n"
-    assert place.changes() == ["M  one"]
-
-
-@pytest.mark.semantics("S39.1")
+@pytest.mark.semantics("S7.3", "S39.1", "S39.6")
 def test_commands_read_what_programs_see_in_a_scratch(place: Place) -> None:
     place.mount()
     notes = place.notes
@@ -533,6 +523,10 @@ def test_commands_read_what_programs_see_in_a_scratch(place: Place) -> None:
     place.bbfs("refresh", notes)
     missing = place.bbfs("cat", notes / "two", f"{SOURCE}:./two", status=1, meant=True)
     assert missing.stderr.count("two: ") == 2
+    for words in ((place.mnt,), ()):
+        states = json.loads(place.bbfs("status", "--json", *words, status=None).stdout)
+        assert str(place.mnt) in [state["mount"] for state in states if state.get("sources")]
+        assert str(place.scratch / "lower") not in [state["mount"] for state in states]
 
 
 @pytest.mark.semantics("S39")
@@ -624,28 +618,12 @@ def test_no_command_writes_past_a_scratch(place: Place) -> None:
     assert place.changes() == []
 
 
-@pytest.mark.semantics("S39")
-def test_tools_by_path_in_a_scratch(place: Place) -> None:
-    """A call of several parts becomes a directory, which the overlay shows a moment later."""
-    log = place.folder.with_name("calls.log")
-    place.mount("--mcp", f"t={sys.executable} -I {SERVERS / 'calls.py'} {log}")
-    tool = place.mnt / "mcp-server+t" / "tool"
-    assert (tool / "echo?text=x").read_text() == "x"
-    parts = place.bbfs("cat", tool / "several?")
-    assert parts.stdout.startswith("number 2")
-
-    def is_shown() -> bool:
-        with suppress(OSError):
-            return (tool / "several?" / "1.txt").read_text() == "number 2"
-        return False
-
-    await_that(is_shown, "the parts of the result")
-    assert [line for line in log.read_text().splitlines() if "several" in line] == ["call several {}"]
-
-
 @pytest.mark.semantics("S31.8", "S39.2")
 def test_a_result_that_only_an_open_makes_is_changed_whole_or_not_at_all(place: Place) -> None:
-    """An overlay would copy as many bytes as it has before the open: none."""
+    """An overlay would copy as many bytes as it has before the open: none.
+
+    A call of several parts becomes a directory, which the overlay shows a moment later.
+    """
     log = place.folder.with_name("calls.log")
     place.mount("--mcp", f"t={sys.executable} -I {SERVERS / 'calls.py'} {log}")
     tool = place.mnt / "mcp-server+t" / "tool"
@@ -661,6 +639,16 @@ def test_a_result_that_only_an_open_makes_is_changed_whole_or_not_at_all(place: 
     subprocess.run(["sh", "-ec", kept], cwd=tool, check=True, timeout=BOUND)
     names = ("echo?text=a", "echo?text=e", "echo?text=f", "g")
     assert [(tool / name).read_text() for name in names] == ["a", "mine\n", "F", "gmine\n"]
+    parts = place.bbfs("cat", tool / "several?").stdout
+    assert parts.startswith("number 6")
+
+    def is_shown() -> bool:
+        with suppress(OSError):
+            return (tool / "several?" / "1.txt").read_text() == "number 6"
+        return False
+
+    await_that(is_shown, "the parts of the result")
+    assert [line for line in log.read_text().splitlines() if "several" in line] == ["call several {}"]
 
 
 @pytest.mark.semantics("S39.1")
@@ -669,13 +657,12 @@ def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool)
     """Also not with sources that it names itself, and not into the mount that its sources are of."""
     other = place.mnt.with_name("shared")
     options = f'--dir "o={place.folder}" -o o.capabilities=read,list,write'
+    past = [f"cp {options} ./hi o/past", f"rm {options} o/two", *([f'cp ./hi "{other}/notes/past"'] if shared else [])]
+    past += [f'{command} "{place.mnt}"' for command in ("changes", "umount")]
+    lines = ["put hi notes/new", "rm notes/one", "mv notes/two notes/2", *past, "cat notes/new"]
     commands = (
-        f'cd "{place.folder.parent}"; echo hi > hi; {BBFS} put hi notes/new',
-        f"{BBFS} rm notes/one; {BBFS} mv notes/two notes/2",
-        f"{BBFS} cp {options} ./hi o/past && exit 1",
-        f"{BBFS} rm {options} o/two && exit 1; {BBFS} serve {options} < /dev/null",
-        f'{BBFS} cp ./hi "{other}/notes/past" && exit 1' if shared else "true",
-        f'{BBFS} changes "$BBFS_MOUNT" && exit 1; {BBFS} umount "$BBFS_MOUNT" && exit 1; {BBFS} cat notes/new',
+        f'cd "{place.folder.parent}"; echo hi > hi; {BBFS} serve {options} < /dev/null',
+        shlex.join([sys.executable, "-c", ONE_AFTER_ANOTHER, *lines]),
     )
     if shared:
         place.bbfs("mount", other, "--dir", f"notes={place.folder}", *WRITABLE, "--background")
@@ -685,7 +672,7 @@ def test_no_command_in_a_run_writes_past_its_scratch(place: Place, shared: bool)
     finally:
         if shared:
             place.bbfs("umount", other)
-    assert done.stdout == "hi\n", done
+    assert done.stdout == f"hi\n{[0, 0, 0, *[1] * len(past), 0]}\n", done
     assert "runs this server, so it writes to no source" in done.stderr
     assert done.stderr.count("'bbfs run' runs this command") == (3 if shared else 2), done.stderr
     assert [line for line in done.stderr.replace(f"{SOURCE}/", "").splitlines() if line.startswith("bbfs: ")][-5:] == [
@@ -819,15 +806,6 @@ def test_a_run_that_cannot_begin_ends_as_env_does_and_one_that_could_apply_nothi
         assert not marker.exists()
 
 
-@pytest.mark.semantics("S7.3", "S39.6")
-def test_the_status_of_a_scratch_has_the_mount_that_its_user_knows(place: Place) -> None:
-    place.mount()
-    for words in ((place.mnt,), ()):
-        states = json.loads(place.bbfs("status", "--json", *words, status=None).stdout)
-        assert str(place.mnt) in [state["mount"] for state in states if state.get("sources")]
-        assert str(place.scratch / "lower") not in [state["mount"] for state in states]
-
-
 def test_a_run_leaves_the_address_of_the_metrics_to_the_mount_that_lasts(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = place.folder.parent / "metrics.toml"
@@ -857,23 +835,7 @@ def test_apply_replaces_no_line_that_was_appended_right_before_a_program_saved(p
 def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
     """A first open finds the file that was looked up, and under a template a new name is free."""
     root = place.folder.parent
-    knowledge = [sys.executable, "-m", "bbfs.knowledge"]
-    subprocess.run(
-        [
-            *knowledge,
-            "import",
-            "--create",
-            "--db",
-            root / "kb",
-            "--collection",
-            "docs",
-            DOCS / "scratch.md",
-            DOCS / "tour.md",
-        ],
-        check=True,
-        capture_output=True,
-        timeout=BOUND,
-    )
+    imported(place, DOCS / "scratch.md", DOCS / "tour.md")
     shop = root / "shop.db"
     with closing(sqlite3.connect(shop)) as database:
         database.executescript(
@@ -881,7 +843,7 @@ def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
         )
     config = root / "bbfs.toml"
     sources = [
-        mcp("kb", [*knowledge, "serve", "--db", root / "kb"]),
+        mcp("kb", forked("-m", "bbfs.knowledge", "serve", "--db", root / "kb")),
         {"name": "kept", "type": "memory", "config": {"resources": {"a": "first"}}},
         {"name": "shop", "type": "database", "config": {"url": f"sqlite:///{shop}"}, "ttl": {"content": "0s"}},
     ]
@@ -928,16 +890,10 @@ def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> Non
         met = place.folder.with_name("met")
         met.mkdir()
         command = 'echo $0 > "$0"; touch "{met}/$0"; until test -e "{met}/a" -a -e "{met}/b"; do sleep 0.05; done; ls'
+        words = forked("-m", "bbfs", "run", "--on", lower, "--at", place.mnt, "--on-exit", "discard")
+        words += ["--", "sh", "-ec", f'cd "{place.notes}"; {command.format(met=met)}']
         both = [
-            subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "bbfs", "run", "--on", lower, "--at", place.mnt, "--on-exit", "discard"),
-                    *("--", "sh", "-ec", f'cd "{place.notes}"; {command.format(met=met)}', name),
-                ],
-                env=place.state.environ(),
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            subprocess.Popen([*words, name], env=place.state.environ(), stdout=subprocess.PIPE, text=True)
             for name in ("a", "b")
         ]
         seen = [each.communicate(timeout=BOUND)[0].split() for each in both]
@@ -967,29 +923,28 @@ def test_a_run_over_a_mount_that_is_there_applies_what_its_sources_have_not_chan
         place.bbfs("umount", lower)
 
 
-KNOWLEDGE = (sys.executable, "-m", "bbfs.knowledge")
-
-
 def documents(place: Place, sizes: str) -> Path:
     """A configuration of a server that states neither size nor version of its documents before a load."""
     root = place.folder.parent
-    imported(place, *(f"{name}: first\n" for name in ("one", "two", "six")))
+    imported(place, *(document(place, name, "first") for name in ("one", "two", "six")))
     tools = {"write": {"tool": "put_document", "blob": "blob", "version": "version"}}
-    server = mcp("kb", [*KNOWLEDGE, "serve", "--writable", "--db", root / "kb"], sizes=sizes, **tools)
-    server["capabilities"] = ["read", "list", "write"]
+    command = forked("-m", "bbfs.knowledge", "serve", "--writable", "--db", root / "kb")
+    server = mcp("kb", command, sizes=sizes, capabilities=["read", "list", "write"], **tools)
     config = root / "bbfs.toml"
     config.write_text(config_text([server], {}))
     return config
 
 
-def imported(place: Place, *texts: str) -> None:
-    """Let the server have documents, each named by the first word of its text."""
-    root = place.folder.parent
-    files = [root / f"{text.partition(':')[0]}.md" for text in texts]
-    for file, text in zip(files, texts, strict=True):
-        file.write_text(text)
-    words = [*KNOWLEDGE, "import", "--create", "--db", root / "kb", "--collection", "docs", *files]
-    subprocess.run(words, check=True, capture_output=True, timeout=BOUND)
+def document(place: Place, name: str, text: str) -> Path:
+    file = place.folder.parent / f"{name}.md"
+    file.write_text(f"{name}: {text}\n")
+    return file
+
+
+def imported(place: Place, *files: Path) -> None:
+    """Let the server have documents."""
+    words = ("import", "--create", "--db", place.folder.parent / "kb", "--collection", "docs", *files)
+    subprocess.run(forked("-m", "bbfs.knowledge", *words), check=True, capture_output=True, timeout=BOUND)
 
 
 DOCUMENTS = "mcp-server+kb/resource/knowledge/docs/document"
@@ -1008,7 +963,7 @@ def test_a_first_write_copies_the_whole_content_and_is_based_on_it(place: Place,
     with (shown / "six").open("a") as file:
         file.write("mine\n")
     assert [(shown / name).read_text() for name in ("one", "two")] == ["one: first\nmine\n", "two: first\n"]
-    imported(place, "six: later\n")
+    imported(place, document(place, "six", "later"))
     done = place.bbfs("apply", place.mnt, status=1)
     assert "six: the source has changed it" in done.stderr
     assert "one" not in done.stderr

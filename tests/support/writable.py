@@ -1,8 +1,10 @@
 """Sources that can be written, and a program that writes: for tests of the write side without a mount."""
 
 import os
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import trio
 from fakes import CompletingSource, FlatSource, Kernel, TreeSource, World, data_source
@@ -10,6 +12,8 @@ from fakes import CompletingSource, FlatSource, Kernel, TreeSource, World, data_
 from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound, Outdated
 from bbfs.model.values import Capabilities, Content, DataSource, ResourceMetadata, WriteOperation
 from bbfs.model.versions import Expected
+from bbfs.resources.catalog.record import Record
+from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.names import Aim
@@ -211,7 +215,20 @@ class Program(Kernel):
     def __init__(self, world: World) -> None:
         super().__init__(world.files)
         self.writes, self.name_changes = world.core.open_files, world.core.name_changes
+        self._manager = world.manager
         self._held: int | None = None
+
+    def kept(self) -> list[bytes]:
+        """Return the contents of the pending writes."""
+        pending = self._manager.writer.pending
+        return [pending.content_path(each).read_bytes() for each in pending.items()]
+
+    def record(self, path: str) -> Record:
+        """Return the record of a resource whose name is cached."""
+        node = self._manager.tree.cached(tuple(path.split("/")))
+        assert node is not None
+        assert node.record is not None
+        return node.record
 
     async def place(self, path: str) -> tuple[int, bytes]:
         directory, _, name = path.rpartition("/")
@@ -305,3 +322,11 @@ class Program(Kernel):
 
 def _size(size: int) -> NewAttributes:
     return NewAttributes(size=size)
+
+
+@asynccontextmanager
+async def program_on(source: Handler, **options: Any) -> AsyncIterator[tuple[Program, World]]:
+    """Yield a program and the file system of a source. The tasks of that end with the block."""
+    async with trio.open_nursery() as nursery, World(nursery, source, **options) as world:
+        yield Program(world), world
+        nursery.cancel_scope.cancel()

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 from fakes import World, settled, until
 from programs import descriptors_of
-from writable import Program, WritableCompleting, WritableFlat, WritableTree, writable
+from writable import Program, WritableCompleting, WritableFlat, WritableTree, program_on, writable
 
 from bbfs.model.errors import (
     BbfsError,
@@ -66,18 +66,16 @@ def full(*_: object, **__: object) -> int:
 async def tree() -> AsyncIterator[tuple[WritableTree, Program, World]]:
     source = WritableTree()
     source.contents = {"file:./a.txt": b"first", "file:./d/b.txt": b"second"}
-    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
-        yield source, Program(world), world
-        nursery.cancel_scope.cancel()
+    async with program_on(source, memory=MEMORY) as (program, world):
+        yield source, program, world
 
 
 @pytest.fixture
 async def flat() -> AsyncIterator[tuple[WritableFlat, Program, World]]:
     source = WritableFlat()
     source.contents = {"test://a.txt": b"first", "test://d/b.txt": b"second"}
-    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
-        yield source, Program(world), world
-        nursery.cancel_scope.cancel()
+    async with program_on(source, memory=MEMORY) as (program, world):
+        yield source, program, world
 
 
 async def retry(manager: ResourceManager, request: dict[str, Any]) -> None:
@@ -394,9 +392,8 @@ async def test_a_change_by_somebody_else_is_a_conflict_and_both_versions_stay(tr
         await program.close(handle)
     assert source.contents["file:./a.txt"] == b"theirs"
     [pending] = world.manager.writer.pending.items()
-    assert pending.uri == "bb-scripted+tree+file:./a.txt"
-    assert world.manager.writer.pending.content_path(pending).read_bytes() == b"mine!"
-    assert pending.error == "Conflict: file:./a.txt"
+    assert (pending.uri, pending.error) == ("bb-scripted+tree+file:./a.txt", "Conflict: file:./a.txt")
+    assert program.kept() == [b"mine!"]
     world.clock.advance(60)
     assert await program.cat(f"{TREE}/a.txt") == b"theirs"
 
@@ -419,8 +416,7 @@ async def test_what_a_source_does_not_take_is_kept_once(tree: Tree) -> None:
 
 @pytest.mark.semantics("S32.19")
 async def test_what_several_programs_could_not_save_is_all_kept(tree: Tree) -> None:
-    source, program, world = tree
-    pending = world.manager.writer.pending
+    source, program, _ = tree
     reader = await program.open(f"{TREE}/a.txt")
     source.refused["file:./a.txt"] = Unreachable("down")
     first = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
@@ -439,13 +435,11 @@ async def test_what_several_programs_could_not_save_is_all_kept(tree: Tree) -> N
         await program.save(f"{TREE}/a.txt", b"of the third")
     with pytest.raises(Unreachable):
         await program.truncate(f"{TREE}/a.txt", 2)
-    kept = {pending.content_path(each).read_bytes() for each in pending.items()}
-    assert kept == {b"of the first", b"OF THE OTHER", b"of the third", b"fi"}
+    assert set(program.kept()) == {b"of the first", b"OF THE OTHER", b"of the third", b"fi"}
     await program.writes.write(first, 0, b"of the first, again")
     with pytest.raises(Unreachable):
         await program.close(first)
-    kept = {pending.content_path(each).read_bytes() for each in pending.items()}
-    assert kept == {b"of the first, again", b"OF THE OTHER", b"of the third", b"fi"}
+    assert set(program.kept()) == {b"of the first, again", b"OF THE OTHER", b"of the third", b"fi"}
     for handle in (reader, watcher):
         program.files.core.open_files.release(handle)
 
@@ -465,8 +459,7 @@ async def test_an_open_after_a_refused_close_begins_with_what_the_source_has(tre
     await program.append(f"{TREE}/{name}", b", and more")
     assert source.contents[f"file:./{name}"] == b"of somebody else, and more"
     assert await program.read(reader) == b"mine"
-    [item] = world.manager.writer.pending.items()
-    assert world.manager.writer.pending.content_path(item).read_bytes() == b"mine"
+    assert program.kept() == [b"mine"]
     program.files.core.open_files.release(reader)
 
 
@@ -519,25 +512,20 @@ async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(t
     source.contents = {"test://a.txt": b"old", "test://b.txt": b"b", "test://all.txt": b"oldb"}
     names = [f"{FLAT}/{name}" for name in ("a.txt", "all.txt", "b.txt")]
     with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
-        async with trio.open_nursery() as nursery:
-            async with World(nursery, source, disk=disk) as world:
-                program = Program(world)
-                assert [await program.cat(name) for name in names] == [b"old", b"oldb", b"b"]
-                await settled()
-                for text in (b"new", b"newer"):
-                    await program.save(names[0], text)
-                source.down = Unreachable("down")
-                for name in names[:2]:
-                    with pytest.raises(Unreachable):
-                        await program.cat(name)
-                assert await program.cat(names[2]) == b"b"
-            nursery.cancel_scope.cancel()
-        async with trio.open_nursery() as nursery:
-            async with World(nursery, source, disk=disk) as world:  # the next mount knows no more than the disk
-                for name in names[:2]:
-                    with pytest.raises(BbfsError):
-                        await Program(world).cat(name)
-            nursery.cancel_scope.cancel()
+        async with program_on(source, disk=disk) as (program, _):
+            assert [await program.cat(name) for name in names] == [b"old", b"oldb", b"b"]
+            await settled()
+            for text in (b"new", b"newer"):
+                await program.save(names[0], text)
+            source.down = Unreachable("down")
+            for name in names[:2]:
+                with pytest.raises(Unreachable):
+                    await program.cat(name)
+            assert await program.cat(names[2]) == b"b"
+        async with program_on(source, disk=disk) as (program, _):  # the next mount knows no more than the disk
+            for name in names[:2]:
+                with pytest.raises(BbfsError):
+                    await program.cat(name)
 
 
 @pytest.mark.semantics("S23", "S32")
@@ -545,14 +533,10 @@ async def test_a_rewrite_of_pages_that_the_kernel_has_replaces_no_later_version(
     """The program reads what the kernel has from before, while the source is down; then it rewrites the file."""
     source = WritableFlat(writable("mcp-server+docs"))
     source.contents = {"test://a.txt": b"old"}
-    async with trio.open_nursery() as nursery, World(nursery, source) as world:
-        program = Program(world)
+    async with program_on(source) as (program, _):
         assert await program.cat(f"{FLAT}/a.txt") == b"old"
-        node = world.manager.tree.cached((*FLAT.split("/"), "a.txt"))
-        assert node is not None
-        assert node.record is not None
         source.contents["test://a.txt"] = b"theirs"
-        node.record.invalidate()
+        program.record(f"{FLAT}/a.txt").invalidate()
         source.down = Unreachable("down")
         handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
         source.down = None
@@ -561,7 +545,6 @@ async def test_a_rewrite_of_pages_that_the_kernel_has_replaces_no_later_version(
         with pytest.raises(Conflict):
             await program.close(handle)
         assert source.contents == {"test://a.txt": b"theirs"}
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S20.1", "S32")
@@ -572,19 +555,16 @@ async def test_nothing_from_before_a_change_comes_back_after_a_kill(tmp_path: Pa
     source.contents = {"test://a.txt": b"old", "test://b.txt": b"b", "test://all.txt": b"oldb"}
     name, killed = f"{FLAT}/a.txt", tmp_path / "killed"
     with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
-        async with trio.open_nursery() as nursery:
-            async with World(nursery, source, disk=disk) as world:
-                program = Program(world)
-                assert [await program.cat(each) for each in (name, f"{FLAT}/b.txt")] == [b"old", b"b"]
-                await world.manager.flush()
-                await {
-                    "save": lambda: program.save(name, b"new"),
-                    "unlink": lambda: program.unlink(name),
-                    "rename": lambda: program.rename(name, f"{FLAT}/c.txt"),
-                }[change]()
-                (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
-                shutil.copytree(tmp_path / "cache", killed)
-            nursery.cancel_scope.cancel()
+        async with program_on(source, disk=disk) as (program, world):
+            assert [await program.cat(each) for each in (name, f"{FLAT}/b.txt")] == [b"old", b"b"]
+            await world.manager.flush()
+            await {
+                "save": lambda: program.save(name, b"new"),
+                "unlink": lambda: program.unlink(name),
+                "rename": lambda: program.rename(name, f"{FLAT}/c.txt"),
+            }[change]()
+            (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
+            shutil.copytree(tmp_path / "cache", killed)
     with closing(DiskCache(killed, max_bytes=1 << 20)) as disk:
         found = {name: disk.read(fingerprint, f"test://{name}.txt", 1 << 20) for name in ("a", "b", "c")}
     assert {name for name, cached in found.items() if cached is not None and cached.parts} == {"b"}
@@ -606,30 +586,25 @@ async def test_no_answer_from_before_a_write_is_read_after_it(tmp_path: Path) ->
 
     source.load = held  # type: ignore[method-assign]
     with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
-        async with trio.open_nursery() as nursery, World(nursery, source, disk=disk) as world:
-            program = Program(world)
+        async with program_on(source, disk=disk) as (program, world):
             await program.ls(FLAT)
-            node = world.manager.tree.cached((*FLAT.split("/"), "a.txt"))
-            assert node is not None
-            assert node.record is not None
-            open_record = partial(world.manager.contents.open, node.record)
+            record, contents = program.record(f"{FLAT}/a.txt"), world.manager.contents
 
             async def read() -> None:
-                assert (await open_record()).read(0, 100) == b"stored: new"
+                assert (await contents.open(record)).read(0, 100) == b"stored: new"
 
             async with trio.open_nursery() as readers:
                 readers.start_soon(read)
                 await asked.wait()
                 [flat_source] = world.manager.sources.values()
                 written = (flat_source, "test://a.txt", MemoryContent(b"new"), Expected())
-                await world.manager.writer.write(*written, path=node.record.path)
+                await world.manager.writer.write(*written, path=record.path)
                 readers.start_soon(read)
                 await settled()
                 gate.set()
             source.down = Unreachable("down")
             world.clock.advance(60)
             assert await program.cat(f"{FLAT}/a.txt") == b"stored: new"
-            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S7.2")
@@ -701,13 +676,11 @@ async def test_what_only_the_mount_has_at_its_end_is_a_pending_write(tree: Tree)
 
 @pytest.mark.semantics("S32")
 async def test_what_a_program_reads_from_the_kernels_cache_is_what_its_write_replaces(tree: Tree) -> None:
-    source, program, world = tree
+    source, program, _ = tree
     source.etags = False
     path = f"{TREE}/a.txt"
     assert await program.cat(path) == b"first"
-    node = await world.manager.tree.find((TREE, "a.txt"))
-    assert node.record is not None
-    node.record.invalidate()
+    program.record(path).invalidate()
     handle = await program.begin(path, os.O_RDWR)
     source.contents["file:./a.txt"] = b"theirs"
     ino = (await program.walk(path)).ino
@@ -756,7 +729,7 @@ async def test_a_pending_write_is_not_for_a_source_of_the_same_name_elsewhere(tr
     with pytest.raises(BbfsError, match=r"'tree' is at another place now .* --force"):
         await retry(world.manager, {"write": item.id})
     assert "file:./new" not in source.contents
-    assert pending.content_path(item).read_bytes() == b"mine"
+    assert program.kept() == [b"mine"]
     await retry(world.manager, {"write": item.id, "force": True})
     assert source.contents["file:./new"] == b"mine"
 
@@ -833,8 +806,7 @@ async def test_a_later_save_keeps_its_bytes_whatever_becomes_of_the_earlier_one(
         await until(lambda: source.contents["file:./a.txt"] == b"mine")
         await settled()
         later.set()
-    [item] = pending.items()
-    assert pending.content_path(item).read_bytes() == b"mine and later"
+    assert program.kept() == [b"mine and later"]
     assert len(os.listdir(pending.directory)) == 2
 
 
@@ -919,10 +891,7 @@ async def test_a_description_from_before_a_save_does_not_undo_it(
         world.clock.advance(3600)
         await program.ls(TREE)
         world.clock.advance(11)
-        node = world.manager.tree.cached((TREE, "a.txt"))
-        assert node is not None
-        assert node.record is not None
-        node.record.invalidate()
+        program.record(path).invalidate()
         change = partial(program.rename, f"{TREE}/b.txt", path)
     else:
         handle = await program.begin(path, os.O_WRONLY | os.O_TRUNC)
@@ -971,19 +940,16 @@ async def test_no_earlier_bytes_of_renamed_directories_stand_in_or_stay_on_disk(
     source = WritableTree()
     source.etags = states_etag
     with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
-        async with trio.open_nursery() as nursery:
-            async with World(nursery, source, disk=disk) as world:
-                program = Program(world)
-                await exchanged(source, program, world)
-                shutil.copytree(tmp_path / "cache", tmp_path / "killed")
-                for name in ("now", "next"):
-                    assert await program.ls(f"{TREE}/{name}") == ["f"]
-                source.down = Unreachable("down")
-                for name in ("now", "next"):
-                    with pytest.raises(Unreachable):
-                        await program.cat(f"{TREE}/{name}/f")
-                (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
-            nursery.cancel_scope.cancel()
+        async with program_on(source, disk=disk) as (program, world):
+            await exchanged(source, program, world)
+            shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+            for name in ("now", "next"):
+                assert await program.ls(f"{TREE}/{name}") == ["f"]
+            source.down = Unreachable("down")
+            for name in ("now", "next"):
+                with pytest.raises(Unreachable):
+                    await program.cat(f"{TREE}/{name}/f")
+            (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
     with closing(DiskCache(tmp_path / "killed", max_bytes=1 << 20)) as disk:
         for name in ("now", "next"):
             cached = disk.read(fingerprint, f"file:./{name}/f", 1 << 20)
@@ -998,20 +964,15 @@ async def test_nothing_that_an_earlier_mount_has_loaded_below_a_renamed_director
     source = WritableTree()
     source.contents = {"file:./now/f": b"one", "file:./next/f": b"twotwo", "file:./nowhere/f": b"three"}
     with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
-        for renames in (False, True):
-            async with trio.open_nursery() as nursery:
-                async with World(nursery, source, disk=disk) as world:
-                    program = Program(world)
-                    if renames:
-                        await program.rename(f"{TREE}/now", f"{TREE}/old")
-                        await program.rename(f"{TREE}/next", f"{TREE}/now")
-                        shutil.copytree(tmp_path / "cache", tmp_path / "killed")
-                    else:
-                        for name in ("now", "next", "nowhere"):
-                            await program.cat(f"{TREE}/{name}/f")
-                        await world.manager.flush()
-                    (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
-                nursery.cancel_scope.cancel()
+        async with program_on(source, disk=disk) as (program, world):
+            for name in ("now", "next", "nowhere"):
+                await program.cat(f"{TREE}/{name}/f")
+            await world.manager.flush()
+        async with program_on(source, disk=disk) as (program, world):
+            await program.rename(f"{TREE}/now", f"{TREE}/old")
+            await program.rename(f"{TREE}/next", f"{TREE}/now")
+            shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+            (fingerprint,) = {each.fingerprint for each in world.manager.sources.values()}
     with closing(DiskCache(tmp_path / "killed", max_bytes=1 << 20)) as disk:
         cached = {name: disk.read(fingerprint, f"file:./{name}/f", 1 << 20) for name in ("now", "next", "nowhere")}
     assert {name for name, found in cached.items() if found is not None} == {"nowhere"}
@@ -1060,7 +1021,7 @@ async def test_what_a_source_cannot_write_any_more_is_kept(tree: Tree, monkeypat
     with pytest.raises(NotSupported):
         await program.close(handle)
     [item] = world.manager.writer.pending.items()
-    assert world.manager.writer.pending.content_path(item).read_bytes() == b"mine"
+    assert program.kept() == [b"mine"]
     assert "cannot replace it" in (item.error or "")
 
 
@@ -1262,8 +1223,7 @@ async def test_what_lists_a_resource_is_asked_again_once_it_is_written_or_remove
     source.template("test://pets/{id}")
     source.template("test://pets/{id}/parts")
     pets = f"{FLAT}/pets"
-    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
-        program = Program(world)
+    async with program_on(source) as (program, _):
         assert await program.ls(pets) == ["a", "index.txt"]
         assert await program.cat(f"{pets}/index.txt") == b"a"
         source.values["id"], source.contents["test://pets"] = ["a", "b"], b"ab"
@@ -1281,21 +1241,18 @@ async def test_what_lists_a_resource_is_asked_again_once_it_is_written_or_remove
         assert await program.cat(f"{pets}/index.txt") == b"a"
         await program.ls(pets)
         assert len(source.completions) == completed + 4
-        nursery.cancel_scope.cancel()
 
 
 async def test_programs_save_by_way_of_other_names_where_a_source_only_replaces() -> None:
     source = WritableCompleting(operations=["replace"], unlisted={"test://pets/a"})
     source.contents = {"test://pets/a": b"1"}
     source.template("test://pets/{id}")
-    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
-        program = Program(world)
+    async with program_on(source) as (program, _):
         pets = await program.walk(f"{FLAT}/pets")
         assert not (await program.lookup(pets.ino, "sedAb12Cd")).ino, "else the kernel refuses O_EXCL"
         await program.save(f"{FLAT}/pets/sedAb12Cd", b"2", os.O_EXCL)
         await program.rename(f"{FLAT}/pets/sedAb12Cd", f"{FLAT}/pets/a")
         assert source.contents == {"test://pets/a": b"2"}
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_directory_that_is_made_again_outlives_the_listing_that_shows_the_old_one(flat: Flat) -> None:
@@ -1364,9 +1321,8 @@ async def test_no_change_of_a_name_keeps_its_directory_locked(
     source.released = trio.Event()
     await given_up(mock_clock, program, program.name_changes.rename, f"{TREE}/.a.txt.Ab12Cd", f"{TREE}/a.txt")
     await given_up(mock_clock, program, program.name_changes.remove, f"{TREE}/.a.txt.Ab12Cd")  # as rsync does then
-    [item] = world.manager.writer.pending.items()
-    assert world.manager.writer.pending.content_path(item).read_bytes() == b"renamed"
-    assert item.path == (TREE, "a.txt")
+    assert program.kept() == [b"renamed"]
+    assert [item.path for item in world.manager.writer.pending.items()] == [(TREE, "a.txt")]
     assert "a.txt: not changed within 5 s; the change goes on" in caplog.text
     source.released.set()
     await settled()
@@ -1383,18 +1339,17 @@ async def test_a_change_that_goes_on_and_fails_leaves_a_pending_write(
     tree: Tree, mock_clock: trio.testing.MockClock
 ) -> None:
     source, program, world = tree
-    pending = world.manager.writer.pending
     await program.save(f"{TREE}/x.tmp", b"refused")
     source.released, source.refused["file:./a.txt"] = trio.Event(), NoSpace("full")
     await given_up(mock_clock, program, program.name_changes.rename, f"{TREE}/x.tmp", f"{TREE}/a.txt")
     source.released.set()
     await settled()
-    assert [each.error for each in pending.items()] == ["NoSpace: full"]
+    assert [each.error for each in world.manager.writer.pending.items()] == ["NoSpace: full"]
     assert await program.cat(f"{TREE}/x.tmp") == b"refused"
     await program.unlink(f"{TREE}/x.tmp")
     assert await program.ls(TREE) == ["a.txt", "d"]
     assert await program.cat(f"{TREE}/a.txt") == b"first"
-    assert [pending.content_path(each).read_bytes() for each in pending.items()] == [b"refused"]
+    assert program.kept() == [b"refused"]
 
 
 @pytest.mark.semantics("S23", "S32.1")
@@ -1472,7 +1427,7 @@ async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_c
     [pending] = world.manager.writer.pending.items()
     assert pending.error is not None
     assert pending.error.startswith("DeadlineExceeded: no answer within 30")
-    assert world.manager.writer.pending.content_path(pending).read_bytes() == b"kept"
+    assert program.kept() == [b"kept"]
 
 
 @pytest.mark.semantics("S32.7")
@@ -1808,9 +1763,7 @@ def sizes_in(world: World, handle: int) -> dict[bytes, int]:
 
 
 @pytest.mark.semantics("S32", "S33")
-async def test_names_read_from_an_open_directory_have_the_size_of_what_is_being_written(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
+async def test_names_read_from_an_open_directory_have_the_size_of_what_is_being_written(tree: Tree) -> None:
     """The kernel appends at the size that it was told last, and READDIR tells one too."""
     _, program, world = tree
     assert await program.cat(f"{TREE}/a.txt") == b"first"
@@ -1823,38 +1776,24 @@ async def test_names_read_from_an_open_directory_have_the_size_of_what_is_being_
 
 
 @pytest.mark.semantics("S32")
+@pytest.mark.parametrize("later", [b"replaced by a longer content", None])
 async def test_a_draft_that_has_ended_does_not_come_back_with_the_names_of_an_open_directory(
-    tree: tuple[WritableTree, Program, World],
+    tree: Tree, later: bytes | None
 ) -> None:
+    """later: what replaces the file, which is removed if that is None."""
     source, program, world = tree
     handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
     await program.writes.write(handle, 5, b" and more")
     directory = await program.again(TREE, world.files.opendir)
     await program.close(handle)
-    await program.save(f"{TREE}/a.txt", b"replaced by a longer content")
-    assert sizes_in(world, directory)[b"a.txt"] == len(b"replaced by a longer content")
+    await (program.unlink(f"{TREE}/a.txt") if later is None else program.save(f"{TREE}/a.txt", later))
+    assert sizes_in(world, directory).get(b"a.txt") == (None if later is None else len(later))
     assert not world.files.names.drafts
-    assert source.contents["file:./a.txt"] == b"replaced by a longer content"
-
-
-@pytest.mark.semantics("S32")
-async def test_a_removed_draft_does_not_come_back_with_the_names_of_an_open_directory(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
-    _, program, world = tree
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
-    await program.writes.write(handle, 5, b" and more")
-    directory = await program.again(TREE, world.files.opendir)
-    await program.close(handle)
-    await program.unlink(f"{TREE}/a.txt")
-    assert b"d" in sizes_in(world, directory)
-    assert not world.files.names.drafts
+    assert source.contents.get("file:./a.txt") == later
 
 
 @pytest.mark.semantics("S33")
-async def test_an_open_of_a_name_that_is_gone_sends_the_kernel_to_look_again(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
+async def test_an_open_of_a_name_that_is_gone_sends_the_kernel_to_look_again(tree: Tree) -> None:
     """After ENOENT, open(2) with O_CREAT fails; after ESTALE it creates the file."""
     source, program, world = tree
     found = await program.walk(f"{TREE}/a.txt")
@@ -1865,9 +1804,7 @@ async def test_an_open_of_a_name_that_is_gone_sends_the_kernel_to_look_again(
 
 
 @pytest.mark.semantics("S33")
-async def test_a_removed_name_does_not_come_back_with_the_names_of_an_open_directory(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
+async def test_a_removed_name_does_not_come_back_with_the_names_of_an_open_directory(tree: Tree) -> None:
     """The kernel would take it for a file that was made, and open(2) with O_CREAT would not create one."""
     _, program, world = tree
     found = await program.walk(f"{TREE}/a.txt")
@@ -1879,9 +1816,7 @@ async def test_a_removed_name_does_not_come_back_with_the_names_of_an_open_direc
 
 
 @pytest.mark.semantics("S32", "S33")
-async def test_what_is_appended_comes_at_the_end_whatever_size_the_kernel_has(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
+async def test_what_is_appended_comes_at_the_end_whatever_size_the_kernel_has(tree: Tree) -> None:
     """Of a file whose size only a load tells, the kernel was told 0."""
     source, program, _ = tree
     before = (await program.walk(f"{TREE}/a.txt")).ino
@@ -1896,9 +1831,7 @@ async def test_what_is_appended_comes_at_the_end_whatever_size_the_kernel_has(
 
 @pytest.mark.semantics("S21")
 @pytest.mark.parametrize("seconds", [1, 3600])
-async def test_a_name_that_the_mount_has_removed_is_asked_for_again(
-    tree: tuple[WritableTree, Program, World], seconds: int
-) -> None:
+async def test_a_name_that_the_mount_has_removed_is_asked_for_again(tree: Tree, seconds: int) -> None:
     """After a refresh, or when a listing of that time would have expired: also where no program lists the directory."""
     source, program, world = tree
     await program.unlink(f"{TREE}/a.txt")
@@ -1913,9 +1846,7 @@ async def test_a_name_that_the_mount_has_removed_is_asked_for_again(
 
 @pytest.mark.semantics("S21")
 @pytest.mark.parametrize("path", [(), (TREE,), (TREE, "new.txt")])
-async def test_what_the_mount_has_written_is_asked_for_after_a_refresh(
-    tree: tuple[WritableTree, Program, World], path: tuple[str, ...]
-) -> None:
+async def test_what_the_mount_has_written_is_asked_for_after_a_refresh(tree: Tree, path: tuple[str, ...]) -> None:
     source, program, world = tree
     await program.save(f"{TREE}/new.txt", b"of the mount")
     source.contents["file:./new.txt"] = b"of somebody else"
@@ -1932,9 +1863,7 @@ async def test_what_the_mount_has_written_is_asked_for_after_a_refresh(
 
 
 @pytest.mark.semantics("S20", "S21")
-async def test_a_refresh_brings_back_nothing_from_before_a_change_while_the_source_is_down(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
+async def test_a_refresh_brings_back_nothing_from_before_a_change_while_the_source_is_down(tree: Tree) -> None:
     source, program, world = tree
     assert await program.ls(TREE) == ["a.txt", "d"]
     await program.unlink(f"{TREE}/a.txt")
@@ -1949,7 +1878,7 @@ async def test_a_refresh_brings_back_nothing_from_before_a_change_while_the_sour
 
 @pytest.mark.semantics("S32.11")
 async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_source_cannot_compare(
-    flat: tuple[WritableFlat, Program, World], monkeypatch: pytest.MonkeyPatch
+    flat: Flat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both would find the content that they began with, just before they store theirs."""
     source, program, world = flat
@@ -1971,8 +1900,9 @@ async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_sour
         await settled()
         source.released.set()
     assert source.contents["test://a.txt"] == b"of the other"
-    [item] = [each for each in world.manager.writer.pending.items() if each.error and "Conflict" in each.error]
-    assert world.manager.writer.pending.content_path(item).read_bytes() == b"of the first"
+    pending = world.manager.writer.pending
+    [item] = [each for each in pending.items() if each.error and "Conflict" in each.error]
+    assert pending.content_path(item).read_bytes() == b"of the first"
 
 
 @dataclass
@@ -2004,21 +1934,17 @@ class LateFlat(WritableFlat):
 async def test_a_request_that_was_given_up_replaces_no_later_save(nursery: trio.Nursery) -> None:
     source = LateFlat()
     source.contents = {"test://a.txt": b"first"}
-    async with World(nursery, source, memory=MEMORY) as world:
-        program = Program(world)
+    async with program_on(source) as (program, _):
         source.nursery = nursery
         with pytest.raises(DeadlineExceeded):
             await program.save(f"{FLAT}/a.txt", b"late")
         await program.save(f"{FLAT}/a.txt", b"later")
         await trio.sleep(0.2)
         assert source.contents["test://a.txt"] == b"later"
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S7.2", "S13")
-async def test_a_file_that_is_written_has_one_inode(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
+async def test_a_file_that_is_written_has_one_inode(tree: Tree) -> None:
     """The kernel keeps pages for each inode, and a write changes those of one."""
     source, program, world = tree
     before = (await program.walk(f"{TREE}/a.txt")).ino
@@ -2041,9 +1967,7 @@ async def test_a_file_that_is_written_has_one_inode(
 
 
 @pytest.mark.semantics("S7.2", "S13")
-async def test_no_inode_that_stands_in_for_another_one_leads_to_what_is_written(
-    flat: tuple[WritableFlat, Program, World],
-) -> None:
+async def test_no_inode_that_stands_in_for_another_one_leads_to_what_is_written(flat: Flat) -> None:
     _, program, world = flat
     reader = await program.open(f"{FLAT}/a.txt")
     before = (await program.walk(f"{FLAT}/a.txt")).ino
@@ -2061,9 +1985,7 @@ async def test_no_inode_that_stands_in_for_another_one_leads_to_what_is_written(
 
 
 @pytest.mark.semantics("S32")
-async def test_the_kernel_keeps_no_bytes_of_what_is_appended_to_a_file_of_unknown_size(
-    flat: tuple[WritableFlat, Program, World],
-) -> None:
+async def test_the_kernel_keeps_no_bytes_of_what_is_appended_to_a_file_of_unknown_size(flat: Flat) -> None:
     source, program, world = flat
     source.described["test://d/b.txt"] = {"size": 6}
     for name, is_known in (("a.txt", False), ("d/b.txt", True)):
@@ -2080,9 +2002,7 @@ async def test_the_kernel_keeps_no_bytes_of_what_is_appended_to_a_file_of_unknow
 
 @pytest.mark.semantics("S33")
 @pytest.mark.parametrize("flags", [os.O_TRUNC, os.O_APPEND, 0])
-async def test_a_file_that_somebody_else_has_removed_can_be_created(
-    flat: tuple[WritableFlat, Program, World], flags: int
-) -> None:
+async def test_a_file_that_somebody_else_has_removed_can_be_created(flat: Flat, flags: int) -> None:
     """The listing still has it: a load tells."""
     source, program, world = flat
     assert await program.ls(FLAT) == ["a.txt", "d"]
@@ -2095,7 +2015,7 @@ async def test_a_file_that_somebody_else_has_removed_can_be_created(
 
 
 @pytest.mark.semantics("S33")
-async def test_a_file_whose_open_tells_that_it_is_gone_is_created(flat: tuple[WritableFlat, Program, World]) -> None:
+async def test_a_file_whose_open_tells_that_it_is_gone_is_created(flat: Flat) -> None:
     source, program, world = flat
     assert await program.cat(f"{FLAT}/a.txt") == b"first"
     world.clock.advance(20)  # the content has expired, and the listing has not
@@ -2116,10 +2036,7 @@ async def test_a_file_whose_open_tells_that_it_is_gone_is_created(flat: tuple[Wr
 async def test_an_absence_from_before_a_change_of_the_mount_is_asked_for_again(tree: Tree) -> None:
     source, program, world = tree
     await program.ls(TREE)
-    node = world.manager.tree.cached((TREE, "a.txt"))
-    assert node is not None
-    record = node.record
-    assert record is not None
+    record, node = program.record(f"{TREE}/a.txt"), await world.manager.tree.find((TREE, "a.txt"))
     record.invalidate()
     overlay = world.manager.roots.of(record).overlay
     assert overlay is not None
@@ -2170,10 +2087,8 @@ async def test_a_file_that_comes_back_while_its_load_tells_that_it_is_gone_is_lo
     await program.ls(FLAT)
     found = await program.walk(f"{FLAT}/a.txt")
     path = tuple(f"{FLAT}/a.txt".split("/"))
-    node = world.manager.tree.cached(path)
-    assert node is not None
-    assert node.record is not None
-    overlay = world.manager.roots.of(node.record).overlay
+    node = await world.manager.tree.find(path)
+    overlay = world.manager.roots.of(program.record(f"{FLAT}/a.txt")).overlay
     assert overlay is not None
 
     async def load(native_uri: str) -> Loaded:
@@ -2186,15 +2101,10 @@ async def test_a_file_that_comes_back_while_its_load_tells_that_it_is_gone_is_lo
 
 
 @pytest.mark.semantics("S33")
-async def test_a_file_of_a_listed_directory_that_somebody_else_has_removed_can_be_created(
-    tree: tuple[WritableTree, Program, World],
-) -> None:
+async def test_a_file_of_a_listed_directory_that_somebody_else_has_removed_can_be_created(tree: Tree) -> None:
     source, program, world = tree
     assert await program.cat(f"{TREE}/a.txt") == b"first"
-    node = world.manager.tree.cached((TREE, "a.txt"))
-    assert node is not None
-    assert node.record is not None
-    node.record.invalidate()  # as after a save that the source did not take
+    program.record(f"{TREE}/a.txt").invalidate()  # as after a save that the source did not take
     found = await program.walk(f"{TREE}/a.txt")
     del source.contents["file:./a.txt"]
     with pytest.raises(Outdated):
