@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from harness import NOTIFIER, Mount, Mounts
-from programs import children_of, run, wait_until
+from programs import children_of, wait_until
 
 from bbfs.fuse import mountpoint
 
-ROUNDS = int(os.environ.get("DAEMON_KILLS", "3"))
+ROUNDS = int(os.environ.get("DAEMON_KILLS", "2"))
 PROGRAMS = 16
 BOUND = 30.0
 CHANGES = """
@@ -90,7 +90,7 @@ def test_nothing_hangs_after_a_kill_of_the_daemon(mounted: Mounts, kills: str) -
             if kills == "the daemon":
                 for program in programs:
                     assert program.wait(BOUND) == 1, "its call failed"
-            run(sys.executable, "-m", "bbfs", "umount", mount.path, timeout=2 * BOUND, env=mount.environ())
+            mount.bbfs("umount", mount.path, timeout=2 * BOUND)
             assert mountpoint.mount_at(str(mount.path)) is None
             for program in programs:
                 assert program.wait(BOUND) == 1, "its call failed"

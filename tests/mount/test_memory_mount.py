@@ -15,7 +15,9 @@ def memory(**config: Any) -> SourceTable:
     return {"name": "scratch", "type": "memory", "config": config}
 
 
-def put(mount: Mount, *arguments: str | Path, status: int = 0, stdin: str | Path = "/dev/null") -> Done:
+def put(mount: Mount, *arguments: str | Path, status: int = 0, stdin: str | Path | None = None) -> Done:
+    if stdin is None:
+        return mount.bbfs("put", *arguments, status=status)
     line = ["exec", '"$0"', "-m", "bbfs", "put", '"${@:2}"', "<", '"$1"']
     words = [sys.executable, stdin, *arguments]
     return run("bash", "-c", " ".join(line), *words, status=status, env=mount.environ(), timeout=30)

@@ -92,25 +92,28 @@ print(json.dumps(found))
 """
 
 
-def _made(path: Path, owner: int, group: int, mode: int, acl: str) -> None:
-    os.chown(path, owner, group)
-    path.chmod(mode)
+def _given(paths: list[Path], owner: int, group: int, mode: int, acl: str) -> None:
+    for path in paths:
+        os.chown(path, owner, group)
+        path.chmod(mode)
     if acl:
-        subprocess.run(["setfacl", "-m", acl, path], check=True)
+        subprocess.run(["setfacl", "-m", acl, *paths], check=True)
 
 
 def tree(root: Path) -> None:
     """Make directories and files of three users, each directory with all files."""
-    root.chmod(0o755)
-    for name, rights in DIRECTORIES.items():
-        directory = root / name
-        directory.mkdir()
-        for each, of in FILES.items():
-            file = directory / each
-            file.write_text(f"{name} {each}\n")
-            os.setxattr(file, "user.mine", b"y")
-            _made(file, *of)
-        _made(directory, *rights)
+    root.mkdir(parents=True)
+    for each in (root, root.parent):
+        each.chmod(0o755)
+    for name in DIRECTORIES:
+        (root / name).mkdir()
+        for each in FILES:
+            (root / name / each).write_text(f"{name} {each}\n")
+            os.setxattr(root / name / each, "user.mine", b"y")
+    for each, of in FILES.items():
+        _given([root / name / each for name in DIRECTORIES], *of)
+    for name, of in DIRECTORIES.items():
+        _given([root / name], *of)
 
 
 def tried(user: str, directory: Path, calls: list[str]) -> list[tuple[str, str, str, object]]:
@@ -123,17 +126,23 @@ def tried(user: str, directory: Path, calls: list[str]) -> list[tuple[str, str, 
     return [(where, file, call, outcome) for where, file, call, outcome in json.loads(done.out)]
 
 
-@pytest.fixture
-def others(mounted: Mounts, tmp_path: Path) -> Mount:
-    for name in ("work", "plain", "oracle"):
-        (tmp_path / name).mkdir()
-        tree(tmp_path / name)
-    for each in (tmp_path, *tmp_path.parents):
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the folders are. In those that are changed, each user has a tree of its own, and so has a test."""
+    root = tmp_path_factory.mktemp("others")
+    for name in (*(f"{top}/{user}" for top in ("work", "oracle") for user in USERS), "work/more", "plain"):
+        tree(root / name)
+    for each in (root, *root.parents):
         if each.stat().st_mode & 0o001 == 0:
             each.chmod(each.stat().st_mode | 0o011)
-    return mounted(
-        folder("work", tmp_path / "work", capabilities=WRITE),
-        folder("plain", tmp_path / "plain"),
+    return root
+
+
+@pytest.fixture(scope="module")
+def others(root: Path, module_mounted: Mounts) -> Mount:
+    return module_mounted(
+        folder("work", root / "work", capabilities=WRITE),
+        folder("plain", root / "plain"),
         tables={"mount": {"allow_other": True}},
     )
 
@@ -147,32 +156,30 @@ def rights(root: Path) -> dict[str, str]:
 
 @pytest.mark.semantics("S8.1", "S28.2")
 @pytest.mark.parametrize("user", USERS)
-def test_a_written_folder_lets_each_user_do_what_the_folder_itself_does(
-    others: Mount, tmp_path: Path, user: str
-) -> None:
+def test_a_written_folder_lets_each_user_do_what_the_folder_itself_does(others: Mount, root: Path, user: str) -> None:
     for calls in (READS, CHANGES):
-        expected = tried(user, tmp_path / "oracle", calls)
-        assert tried(user, others / WRITTEN, calls) == expected
-    assert rights(tmp_path / "work") == rights(tmp_path / "oracle")
+        expected = tried(user, root / "oracle" / user, calls)
+        assert tried(user, others / WRITTEN / user, calls) == expected
+    assert rights(root / "work" / user) == rights(root / "oracle" / user)
 
 
 @pytest.mark.semantics("S8.1", "S28.2")
-def test_a_read_only_folder_lets_each_user_read_what_the_folder_itself_does(others: Mount, tmp_path: Path) -> None:
+def test_a_read_only_folder_lets_each_user_read_what_the_folder_itself_does(others: Mount, root: Path) -> None:
     reads = ["read", "attributes"]
-    before = rights(tmp_path / "plain")
+    before = rights(root / "plain")
     for user in USERS:
-        assert tried(user, others / READ, reads) == tried(user, tmp_path / "oracle", reads)
+        assert tried(user, others / READ, reads) == tried(user, root / "plain", reads)
         tried(user, others / READ, CHANGES)
     script = f"cd {others / READ}; echo x > open/all; rm open/all; mkdir x; chmod 0 open"
     tried_by_root = run("sh", "-c", script, status=None)
     assert tried_by_root.err.count(b"Read-only file system") == 4
-    assert rights(tmp_path / "plain") == before
+    assert rights(root / "plain") == before
 
 
 @pytest.mark.semantics("S28.2")
-def test_searches_and_texts_of_folders_are_not_for_others(others: Mount, tmp_path: Path) -> None:
-    (tmp_path / "plain/open/page.html").write_text("<p>a secret of alice</p>")
-    (tmp_path / "plain/open/page.html").chmod(0o600)
+def test_searches_and_texts_of_folders_are_not_for_others(others: Mount, root: Path) -> None:
+    (root / "plain/open/page.html").write_text("<p>a secret of alice</p>")
+    (root / "plain/open/page.html").chmod(0o600)
     nobody = ["setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups"]
     for made in (".search/alice", f"{READ}/.search/alice", f"{READ}/open/.search/alice", f"{READ}/open/page.html.md"):
         assert run("ls", others / made, status=None).status == 0, made
@@ -180,10 +187,10 @@ def test_searches_and_texts_of_folders_are_not_for_others(others: Mount, tmp_pat
     assert run(*nobody, "cat", others / f"{READ}/open/all").out == b"open all\n"
 
 
-def test_a_file_that_was_made_after_its_name_was_free_is_not_opened_unasked(others: Mount, tmp_path: Path) -> None:
+def test_a_file_that_was_made_after_its_name_was_free_is_not_opened_unasked(others: Mount, root: Path) -> None:
     """The kernel caches that a name is free, and asks for no permission where it creates a file."""
     for number in range(5):
-        name = f"sticky/new{number}"
+        name = f"more/sticky/new{number}"
         script = f"import os,sys; os.path.exists({name!r}); print(flush=True); sys.stdin.read(1); " + (
             f"os.read(os.open({name!r}, os.O_RDWR | os.O_CREAT), 9)"
         )
@@ -193,31 +200,31 @@ def test_a_file_that_was_made_after_its_name_was_free_is_not_opened_unasked(othe
         )  # fmt: skip
         assert bob.stdout is not None
         bob.stdout.read(1)
-        secret = tmp_path / "work" / name
+        secret = root / "work" / name
         secret.touch(0o600)
         secret.write_text("secret")
         _, said = bob.communicate(b"x", timeout=20)
         assert b"PermissionError" in said
 
 
-def test_a_file_that_was_closed_to_others_just_now_is_closed_at_once(others: Mount, tmp_path: Path) -> None:
+def test_a_file_that_was_closed_to_others_just_now_is_closed_at_once(others: Mount, root: Path) -> None:
     bob = ["setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups"]
-    file = others / WRITTEN / "open/all"
+    file, itself = others / WRITTEN / "more/open/all", root / "work/more/open/all"
     for _ in range(3):
         assert run(*bob, "cat", file).status == 0
-        (tmp_path / "work/open/all").chmod(0o600)
+        itself.chmod(0o600)
         assert run(*bob, "cat", file, status=None).status == 1
-        subprocess.run(["setfacl", "-m", f"u:{BOB}:r", tmp_path / "work/open/all"], check=True)
+        subprocess.run(["setfacl", "-m", f"u:{BOB}:r", itself], check=True)
         assert run(*bob, "cat", file).status == 0
-        subprocess.run(["setfacl", "-b", tmp_path / "work/open/all"], check=True)
-        (tmp_path / "work/open/all").chmod(0o644)
+        subprocess.run(["setfacl", "-b", itself], check=True)
+        itself.chmod(0o644)
 
 
 @pytest.mark.semantics("S28.3")
 @pytest.mark.parametrize("way", [">", ">>", "1<>", "dd"])
-def test_other_bytes_do_not_run_with_the_owners_rights(others: Mount, tmp_path: Path, way: str) -> None:
+def test_other_bytes_do_not_run_with_the_owners_rights(others: Mount, root: Path, way: str) -> None:
     """As write(2) of a user without the privilege CAP_FSETID does on a local disk."""
-    program = tmp_path / "work/open/program"
+    program = root / "work/more/open/program"
     shutil.copy("/bin/true", program)
     os.chown(program, ALICE, TEAM)
     program.chmod(0o6777)
@@ -226,7 +233,7 @@ def test_other_bytes_do_not_run_with_the_owners_rights(others: Mount, tmp_path: 
     )
     bob = ["setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups"]
     before = program.read_bytes()
-    run(*bob, "sh", "-c", f"cd {others / WRITTEN}/open; {command}")
+    run(*bob, "sh", "-c", f"cd {others / WRITTEN}/more/open; {command}")
     assert program.read_bytes() != before
     assert stat.S_IMODE(program.stat().st_mode) == 0o777
     assert time.time() - program.stat().st_mtime < 60

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 from fakes import World, settled, until
-from writable import Program, StagingTree
+from writable import Program, StagingTree, program_on
 
 from bbfs.model.errors import BbfsError, Conflict, NoSpace, Unreachable
 from bbfs.resources.writing.temporary import is_temporary, is_unfinished
@@ -20,11 +20,9 @@ LARGE, OTHER = os.urandom(STAGED_FROM + 1), os.urandom(STAGED_FROM + 2)
 
 @pytest.fixture
 async def tree() -> AsyncIterator[tuple[StagingTree, Program, World]]:
-    source = StagingTree()
-    source.contents = {URI: b"first", "file:./d/b.txt": b"second"}
-    async with trio.open_nursery() as nursery, World(nursery, source, memory=64 << 20) as world:
-        yield source, Program(world), world
-        nursery.cancel_scope.cancel()
+    source = StagingTree(contents={URI: b"first", "file:./d/b.txt": b"second"})
+    async with program_on(source, memory=64 << 20) as (program, world):
+        yield source, program, world
 
 
 Tree = tuple[StagingTree, Program, World]
@@ -105,7 +103,7 @@ async def test_a_source_that_stages_nothing_costs_the_close_no_error(tree: Tree)
 
 @pytest.mark.parametrize("error", [Conflict("theirs"), Unreachable("down")])
 async def test_a_rename_that_fails_leaves_a_pending_write_alone(tree: Tree, error: BbfsError) -> None:
-    source, program, world = tree
+    source, program, _ = tree
     assert await program.cat(f"{TREE}/a.txt") == b"first"
     await program.save(f"{TREE}/a.tmp", LARGE)
     if isinstance(error, Conflict):
@@ -115,8 +113,7 @@ async def test_a_rename_that_fails_leaves_a_pending_write_alone(tree: Tree, erro
     with pytest.raises(type(error)):
         await program.rename(f"{TREE}/a.tmp", f"{TREE}/a.txt")
     await until(lambda: not source.places)
-    [item] = world.manager.writer.pending.items()
-    assert world.manager.writer.pending.content_path(item).read_bytes() == LARGE
+    assert program.kept() == [LARGE]
 
 
 async def test_a_rename_waits_for_what_is_being_staged_and_a_removal_does_not(tree: Tree) -> None:
@@ -138,13 +135,12 @@ async def test_a_rename_waits_for_what_is_being_staged_and_a_removal_does_not(tr
 
 
 async def test_the_end_of_the_mount_leaves_nothing_at_the_source(tree: Tree) -> None:
-    source, program, world = tree
+    source, program, _ = tree
     await program.save(f"{TREE}/a.part", LARGE)
     assert len(source.places) == 1
     await program.files.core.drafts.keep_left()
     assert source.places == {}
-    [item] = world.manager.writer.pending.items()
-    assert world.manager.writer.pending.content_path(item).read_bytes() == LARGE
+    assert program.kept() == [LARGE]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import trio
 from dav_store import DavStore
 from fakes import World
 from sftp_server import PASSWORD, USER, sftp_server
-from writable import Program, WritableFlat, writable
+from writable import Program, WritableFlat, program_on, writable
 
 from bbfs.model.errors import BbfsError, Conflict, Outdated, Unreachable
 from bbfs.model.values import Content, DataSource, Policy, ResourceMetadata
@@ -23,8 +23,9 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.handler import StorageHandler
 
 pytestmark = pytest.mark.semantics("S32")
-ROUNDS = int(os.environ.get("BBFS_ROUNDS", "30"))
+ROUNDS = int(os.environ.get("BBFS_ROUNDS", "12"))
 FILE = "d/a.txt"
+NOTE = "mcp-server+docs/test/a.txt"
 
 
 @asynccontextmanager
@@ -33,9 +34,8 @@ async def serving(source: DataSource) -> AsyncIterator[tuple[Program, World]]:
     handler = StorageHandler(source, Services())
     with trio.fail_after(120):
         try:
-            async with trio.open_nursery() as nursery, World(nursery, handler) as world:
-                yield Program(world), world
-                nursery.cancel_scope.cancel()
+            async with program_on(handler) as made:
+                yield made
         finally:
             with trio.CancelScope(shield=True):
                 await handler.aclose()
@@ -59,6 +59,15 @@ async def held(program: Program, path: str, data: bytes, flags: int = os.O_TRUNC
     handle = await program.begin(path, os.O_RDWR | flags)
     await program.writes.write(handle, 0, data)
     await program.writes.flush(handle)
+    return handle
+
+
+async def lost(program: Program, path: str) -> int:
+    """Open a file, write, and hand it over to a source whose answer is lost: the file stays open."""
+    handle = await program.begin(path, os.O_RDWR)
+    await program.writes.write(handle, 0, b"mine!")
+    with pytest.raises(Unreachable):
+        await program.writes.flush(handle)
     return handle
 
 
@@ -331,10 +340,7 @@ async def test_the_names_after_a_lost_answer_are_those_of_the_source(method: str
 async def test_a_save_after_one_whose_answer_was_lost_replaces_that_one() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
     async with mounted(store) as (program, world, path):
-        handle = await program.begin(path, os.O_RDWR)
-        await program.writes.write(handle, 0, b"mine!")
-        with pytest.raises(Unreachable):
-            await program.writes.flush(handle)
+        handle = await lost(program, path)
         assert store.files == {FILE: b"mine!"}
         await program.writes.write(handle, 0, b"later")
         await program.close(handle)
@@ -345,10 +351,7 @@ async def test_a_save_after_one_whose_answer_was_lost_replaces_that_one() -> Non
 async def test_a_save_after_one_whose_answer_was_lost_spares_what_others_made_of_it() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
     async with mounted(store) as (program, _, path):
-        handle = await program.begin(path, os.O_RDWR)
-        await program.writes.write(handle, 0, b"mine!")
-        with pytest.raises(Unreachable):
-            await program.writes.flush(handle)
+        handle = await lost(program, path)
         store.append(FILE, b" theirs")
         await program.writes.write(handle, 0, b"later")
         with pytest.raises(Conflict, match="somebody else"):
@@ -378,10 +381,7 @@ async def test_a_save_that_is_older_than_one_whose_answer_was_lost_is_a_conflict
 async def test_a_look_that_fails_after_a_lost_answer_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     store = DavStore({FILE: b"first"}, states_etag=True, loses=["PUT"])
     async with mounted(store) as (program, _, path):
-        handle = await program.begin(path, os.O_RDWR | os.O_TRUNC)
-        await program.writes.write(handle, 0, b"mine!")
-        with pytest.raises(Unreachable):
-            await program.writes.flush(handle)
+        handle = await lost(program, path)
 
         async def down(*_: object) -> None:
             raise Unreachable("down")
@@ -490,56 +490,45 @@ class Counting(Tool):
 @pytest.mark.semantics("S32.16")
 @pytest.mark.parametrize("kind", [Appending, Forgetting, Short, ShortWithVersion])
 async def test_a_tool_that_is_no_put_fails_the_save(kind: type[Tool]) -> None:
-    source = kind()
-    source.contents = {"test://a.txt": b"first"}
-    async with trio.open_nursery() as nursery, World(nursery, source) as world:
+    async with program_on(kind(contents={"test://a.txt": b"first"})) as (program, _):
         with pytest.raises(BbfsError, match="other bytes than it was given") as failed:
-            await Program(world).save("mcp-server+docs/test/a.txt", b"mine")
+            await program.save(NOTE, b"mine")
         assert failed.type is BbfsError
-        [item] = world.manager.writer.pending.items()
-        assert world.manager.writer.pending.content_path(item).read_bytes() == b"mine"
-        nursery.cancel_scope.cancel()
+        assert program.kept() == [b"mine"]
 
 
 async def test_a_tool_that_is_a_put_is_read_back_once() -> None:
-    source = Tool()
-    source.contents = {"test://a.txt": b"first"}
-    async with trio.open_nursery() as nursery, World(nursery, source) as world:
-        program = Program(world)
-        await program.cat("mcp-server+docs/test/a.txt")
+    source = Tool(contents={"test://a.txt": b"first"})
+    async with program_on(source) as (program, _):
+        await program.cat(NOTE)
         before = len(source.loaded)
-        await program.save("mcp-server+docs/test/a.txt", b"mine")
-        assert await program.cat("mcp-server+docs/test/a.txt") == b"mine"
+        await program.save(NOTE, b"mine")
+        assert await program.cat(NOTE) == b"mine"
         assert len(source.loaded) - before == 2, "to compare before, and after"
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S32.16")
 @pytest.mark.parametrize(("data", "looks"), [(b"mine", 0), ("für".encode(), 1)])
 async def test_only_another_size_than_that_of_the_content_has_a_tool_read_back(data: bytes, looks: int) -> None:
-    source = Counting()
-    source.contents = {"test://a.txt": b"first"}
-    async with trio.open_nursery() as nursery, World(nursery, source) as world:
-        program = Program(world)
-        await program.cat("mcp-server+docs/test/a.txt")
+    source = Counting(contents={"test://a.txt": b"first"})
+    async with program_on(source) as (program, world):
+        await program.cat(NOTE)
         before = len(source.loaded)
-        await program.save("mcp-server+docs/test/a.txt", data)
+        await program.save(NOTE, data)
         assert len(source.loaded) - before == 1 + looks, "to compare before, and perhaps after"
-        assert (await world.kernel.stat("mcp-server+docs/test/a.txt")).size == len(data)
-        assert await program.cat("mcp-server+docs/test/a.txt") == data
-        nursery.cancel_scope.cancel()
+        assert (await world.kernel.stat(NOTE)).size == len(data)
+        assert await program.cat(NOTE) == data
 
 
 @pytest.mark.semantics("S32.16")
 async def test_verify_finds_other_bytes_of_the_same_size() -> None:
     store = DavStore({FILE: b"first"}, states_etag=True)
-    async with mounted(store, verify=True) as (program, world, path):
+    async with mounted(store, verify=True) as (program, _, path):
         await program.save(path, b"mine")
         store.keeps = bytes.upper
         with pytest.raises(BbfsError, match="other bytes than it was given"):
             await program.save(path, b"other")
-        [item] = world.manager.writer.pending.items()
-        assert world.manager.writer.pending.content_path(item).read_bytes() == b"other"
+        assert program.kept() == [b"other"]
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -550,9 +539,8 @@ async def test_a_content_that_a_server_takes_and_does_not_have_is_no_missing_fil
         del store.files[path]
 
     store.after = lose
-    async with mounted(store) as (program, world, path):
+    async with mounted(store) as (program, _, path):
         with pytest.raises(BbfsError, match="took it") as caught:
             await program.save(path, b"mine!")
         assert type(caught.value) is BbfsError, "close(2) has no ENOENT"
-        [kept] = world.manager.writer.pending.items()
-        assert world.manager.writer.pending.content_path(kept).read_bytes() == b"mine!"
+        assert program.kept() == [b"mine!"]
