@@ -16,9 +16,9 @@ QUICK: dict[tuple[str, str], Suite] = {
     ("calls", "folder"): calls.run,
     ("calls", "memory"): calls.run,
     ("calls", "scratch over memory"): calls.run,
-    ("exercise", "folder"): partial(exercise.exercise, operations=4000),
-    ("exercise", "memory"): partial(exercise.exercise, operations=2000),
-    ("exercise", "SFTP"): partial(exercise.exercise, operations=800),
+    ("exercise", "folder"): partial(exercise.exercise, operations=2000),
+    ("exercise", "memory"): partial(exercise.exercise, operations=1000),
+    ("exercise", "SFTP"): partial(exercise.exercise, operations=400),
     ("copies", "scratch over memory"): partial(copies.run_scripts, quick=True),
 }
 

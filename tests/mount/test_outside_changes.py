@@ -109,7 +109,7 @@ def test_what_a_program_of_the_mount_has_changed_shows_in_the_next_listing(mount
     place, there = made(mount, root, "own")
     keep(there, place)
     script = f"""set -e
-for size in $(seq 1 40); do
+for size in $(seq 1 20); do
     printf x >> d/a; {SHOW} | grep -q "^d/a f [0-9]* $((size + 3)) "
     ln d/b e/hard; printf x >> e/hard; {SHOW} | grep -q "^d/b f [0-9]* $((size + 3)) "; rm e/hard
     mv b x; test -e x; test ! -e b; {SHOW} | grep -q "^x f"; mv x b; {SHOW} | grep -q "^b f"
@@ -195,7 +195,7 @@ def test_random_changes_from_both_sides_show_on_the_mount(mount: Mount, root: Pa
     def path() -> str:
         return "/".join(choose.choice("abde") for _ in range(choose.choice((1, 2, 2, 3))))
 
-    for _ in range(40):
+    for _ in range(20):
         for side in (there, place):
             steps = [
                 choose.choice(
