@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ImageContent, TextContent
 from PIL import Image
+from programs import printed_url
 from repository import SERVERS
 from served import BOUND, FILES, PNG
 
@@ -276,13 +276,8 @@ async def test_many_are_answered_in_order(service: Callable[..., Any], local: Pa
 @pytest.fixture
 def guarded() -> Iterator[dict[str, Any]]:
     """A server over HTTP that wants a token, which nobody has."""
-    line = forked(SERVERS / "resources.py", "--transport", "http", "--token", "secret")
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield {"name": "guarded", "mcpConfig": {"url": server.stdout.readline().strip()}}
-        finally:
-            server.kill()
+    with printed_url(*forked(SERVERS / "resources.py", "--transport", "http", "--token", "secret")) as url:
+        yield {"name": "guarded", "mcpConfig": {"url": url}}
 
 
 async def test_a_server_that_refuses_is_access_denied(service: Callable[..., Any], guarded: dict[str, Any]) -> None:

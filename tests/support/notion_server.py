@@ -1,7 +1,6 @@
 """The local Notion server of `tests/support/servers/notion.py` as a process that a test talks to."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+from programs import printed_url
 from repository import SERVERS
 
 PROGRAM = SERVERS / "notion.py"
@@ -58,10 +58,5 @@ class NotionServer:
 def notion_server(answer_size: int = 3) -> Iterator[NotionServer]:
     """A server whose answers have at most so many objects."""
     line = [sys.executable, "-I", "-S", str(PROGRAM), str(answer_size)]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield NotionServer(process.stdout.readline().strip())
-    finally:
-        process.kill()
-        process.communicate(timeout=BOUND)
+    with printed_url(*line) as url:
+        yield NotionServer(url)

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -262,6 +262,17 @@ def started_server(*line: str | Path, errors: int | None = None) -> tuple[subpro
     url = process.stdout.readline().decode().strip()
     assert url
     return process, url
+
+
+@contextmanager
+def printed_url(*line: str | Path, errors: int | None = subprocess.DEVNULL) -> Iterator[str]:
+    """Run a server until the end of the block. Yield the URL that it prints."""
+    process, url = started_server(*line, errors=errors)
+    try:
+        yield url
+    finally:
+        process.kill()
+        process.communicate(timeout=SERVER_START)
 
 
 def free_port() -> int:

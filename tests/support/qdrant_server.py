@@ -1,12 +1,12 @@
 """The Qdrant of `tests/support/servers/qdrant.py` as a process that a test talks to."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.request import Request, urlopen
 
+from programs import printed_url
 from repository import SERVERS, TESTS
 from vectors import DIMENSIONS, NOTES, embedded
 
@@ -44,14 +44,7 @@ def numbers(text: str) -> list[float]:
 
 @contextmanager
 def qdrant_server() -> Iterator[QdrantServer]:
-    process = subprocess.Popen(
-        [PYTHON, SERVERS / "qdrant.py"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert process.stdout is not None
-        running = QdrantServer(process.stdout.readline().strip())
+    with printed_url(PYTHON, SERVERS / "qdrant.py") as url:
+        running = QdrantServer(url)
         running.notes()
         yield running
-    finally:
-        process.kill()
-        process.communicate(timeout=BOUND)

@@ -96,7 +96,7 @@ def short() -> Policy:
 
 @pytest.fixture
 def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
-    """Runs a server of `tests/support/servers` that prints its URL: `async with serve("odd_http.py", "reset") as url`.
+    """Runs a server of `tests/support/servers` that prints its URL: `async with serve("streams.py") as url`.
 
     output: gets the words that it prints after that.
     """

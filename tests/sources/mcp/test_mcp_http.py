@@ -1,7 +1,8 @@
 """Servers over Streamable HTTP and SSE: both eras, and each way in which an exchange goes wrong."""
 
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import trio
 from odd_servers import until
+from programs import printed_url
+from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
 from bbfs.model.values import Loaded, McpServer, Policy
@@ -29,6 +32,13 @@ def text(loaded: Loaded) -> str:
 
 def http(url: str, **headers: str) -> McpServer:
     return McpServer("sse" if url.endswith("/sse") else "http", url=url, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def unruly() -> Iterator[str]:
+    """The URL of the odd servers, to which the name of an oddity is added."""
+    with printed_url(sys.executable, "-E", "-S", SERVERS / "unruly_http.py") as url:
+        yield url
 
 
 @pytest.mark.parametrize(
@@ -101,74 +111,69 @@ async def test_login(manager: MCPManager, serve: Serve, transport: str) -> None:
 
 @pytest.mark.semantics("S23")
 @pytest.mark.parametrize(
-    ("oddity", "argument", "error", "message"),
+    ("oddity", "error", "message"),
     [
-        ("status", 401, LoginRequired, "HTTP 401"),
-        ("status", 403, Denied, "HTTP 403"),
-        ("status", 429, Unreachable, "HTTP 429"),
-        ("status", 500, Unreachable, "HTTP 500"),
-        ("status", 503, Unreachable, "HTTP 503"),
-        ("reset", "", Unreachable, "connection lost"),
-        ("cut", "", Unreachable, "connection lost"),
-        ("html", "", ProtocolViolation, "text/html"),
-        ("not-json", "", ProtocolViolation, "JSON"),
-        ("event-cut", "", Unreachable, "event stream ended"),
-        ("elsewhere", "", Unreachable, "redirect"),
+        ("status/401", LoginRequired, "HTTP 401"),
+        ("status/403", Denied, "HTTP 403"),
+        ("status/503", Unreachable, "HTTP 503"),
+        ("reset", Unreachable, "connection lost"),
+        ("cut", Unreachable, "connection lost"),
+        ("html", ProtocolViolation, "text/html"),
+        ("not-json", ProtocolViolation, "JSON"),
+        ("event-cut", Unreachable, "event stream ended"),
+        ("elsewhere", Unreachable, "redirect"),
     ],
 )
 async def test_faults_of_one_exchange(
-    manager: MCPManager, serve: Serve, oddity: str, argument: object, error: type[BbfsError], message: str
+    manager: MCPManager, unruly: str, oddity: str, error: type[BbfsError], message: str
 ) -> None:
-    async with serve("odd_http.py", oddity, argument) as url:
-        manager.add("web", http(url), PATIENT)
-        await manager.list_resources("web")
-        with trio.fail_after(60), pytest.raises(error, match=message) as caught:
-            await manager.load_resource("web", "odd://a")
-        assert type(caught.value) is error
-        assert "token" not in str(caught.value)
-        assert text(await manager.load_resource("web", "odd://b")) == PLAIN
+    manager.add("web", http(f"{unruly}/{oddity}"), PATIENT)
+    await manager.list_resources("web")
+    with trio.fail_after(60), pytest.raises(error, match=message) as caught:
+        await manager.load_resource("web", "odd://a")
+    assert type(caught.value) is error
+    assert "token" not in str(caught.value)
+    assert text(await manager.load_resource("web", "odd://b")) == PLAIN
 
 
 @pytest.mark.semantics("S24.5")
 async def test_stream_that_ends_before_the_answer_is_resumed(manager: MCPManager, serve: Serve) -> None:
     output: list[str] = []
-    async with serve("odd_http.py", "event-resumed", output=output) as url:
-        manager.add("web", http(url), PATIENT)
+    async with serve("unruly_http.py", output=output) as url:
+        manager.add("web", http(f"{url}/event-resumed"), PATIENT)
         with trio.fail_after(60):
             assert text(await manager.load_resource("web", "odd://a")) == "resumed\n"
         await until(lambda: [said for said in output if said.startswith("GET")] == ["GET/first", "GET/second"])
 
 
-async def test_fault_of_one_exchange_leaves_others_alone(manager: MCPManager, serve: Serve) -> None:
-    async with serve("odd_http.py", "reset") as url:
-        manager.add("web", http(url), PATIENT)
-        await manager.list_resources("web")
-        results: list[str] = []
+async def test_fault_of_one_exchange_leaves_others_alone(manager: MCPManager, unruly: str) -> None:
+    manager.add("web", http(f"{unruly}/reset"), PATIENT)
+    await manager.list_resources("web")
+    results: list[str] = []
 
-        async def read() -> None:
-            results.append(text(await manager.load_resource("web", "odd://b")))
+    async def read() -> None:
+        results.append(text(await manager.load_resource("web", "odd://b")))
 
-        async def fail() -> None:
-            with pytest.raises(Unreachable):
-                await manager.load_resource("web", "odd://a")
+    async def fail() -> None:
+        with pytest.raises(Unreachable):
+            await manager.load_resource("web", "odd://a")
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(8):
-                nursery.start_soon(read)
-                nursery.start_soon(fail)
-        assert results == [PLAIN] * 8
-        assert manager.connection("web").state.state == "up"
+    async with trio.open_nursery() as nursery:
+        for _ in range(8):
+            nursery.start_soon(read)
+            nursery.start_soon(fail)
+    assert results == [PLAIN] * 8
+    assert manager.connection("web").state.state == "up"
 
 
 @pytest.mark.semantics("S23")
-async def test_too_large_an_answer(nursery: trio.Nursery, serve: Serve) -> None:
+async def test_too_large_an_answer(nursery: trio.Nursery, serve: Serve, unruly: str) -> None:
     manager = MCPManager(max_message=1 << 20)
     await nursery.start(lambda task_status: manager.run(task_status=task_status))
-    async with serve("odd_http.py", "huge", 2 << 20) as url:
-        manager.add("web", http(url), PATIENT)
-        with pytest.raises(ProtocolViolation, match="more than 1048576 bytes"):
-            await manager.load_resource("web", "odd://a")
-        assert text(await manager.load_resource("web", "odd://b")) == PLAIN
+    manager.add("web", http(f"{unruly}/huge/{2 << 20}"), PATIENT)
+    with pytest.raises(ProtocolViolation, match="more than 1048576 bytes"):
+        await manager.load_resource("web", "odd://a")
+    assert text(await manager.load_resource("web", "odd://b")) == PLAIN
     async with serve("resources.py", "--transport", "http", "--large", 2 << 20) as url:
         manager.add("events", http(url), PATIENT)
         with pytest.raises(ProtocolViolation, match="1048576"):
@@ -177,25 +182,23 @@ async def test_too_large_an_answer(nursery: trio.Nursery, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("oddity", ["reset-once", "forgets"])
-async def test_passing_fault_is_not_noticed(manager: MCPManager, serve: Serve, oddity: str) -> None:
+async def test_passing_fault_is_not_noticed(manager: MCPManager, unruly: str, oddity: str) -> None:
     """A connection reset once, and a server that has forgotten the session, as after its restart."""
-    async with serve("odd_http.py", oddity) as url:
-        manager.add("web", http(url), PATIENT)
-        assert text(await manager.load_resource("web", "odd://a")) == "content of odd://a\n"
-        assert manager.connection("web").state.state == "up"
+    manager.add("web", http(f"{unruly}/{oddity}"), PATIENT)
+    assert text(await manager.load_resource("web", "odd://a")) == "content of odd://a\n"
+    assert manager.connection("web").state.state == "up"
 
 
 @pytest.mark.semantics("S30")
 async def test_secrets_stay_out_of_messages_and_logs(
-    manager: MCPManager, serve: Serve, caplog: pytest.LogCaptureFixture
+    manager: MCPManager, unruly: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "bbfs")
     caplog.set_level(logging.INFO)
-    async with serve("odd_http.py", "error-body") as url:
-        secret = url.replace("http://", "http://joe:hush-user@") + "?key=hush-query"
-        manager.add("web", http(secret, authorization="Bearer hush-token"), PATIENT)
-        with pytest.raises(Unreachable, match=r"cannot use ") as caught:
-            await manager.load_resource("web", "odd://a")
+    secret = unruly.replace("http://", "http://joe:hush-user@") + "/error-body?key=hush-query"
+    manager.add("web", http(secret, authorization="Bearer hush-token"), PATIENT)
+    with pytest.raises(Unreachable, match=r"cannot use ") as caught:
+        await manager.load_resource("web", "odd://a")
     shown = f"{caught.value!r} {manager.connection('web').state} {caplog.text}"
     assert "hush" not in shown
 
@@ -245,11 +248,11 @@ async def test_an_event_stream_that_ends_ends_the_connection(manager: MCPManager
 
 async def test_session_is_ended_at_the_end(serve: Serve) -> None:
     output: list[str] = []
-    async with serve("odd_http.py", "none", output=output) as url:
+    async with serve("unruly_http.py", output=output) as url:
         manager = MCPManager()
         async with trio.open_nursery() as nursery:
             await nursery.start(lambda task_status: manager.run(task_status=task_status))
-            manager.add("web", http(url), PATIENT)
+            manager.add("web", http(f"{url}/none"), PATIENT)
             await manager.list_resources("web")
             nursery.cancel_scope.cancel()
         await until(lambda: "DELETE" in output)

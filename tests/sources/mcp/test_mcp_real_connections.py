@@ -48,8 +48,8 @@ async def test_idle_server_process_is_ended(manager: MCPManager, odd: MakeOdd) -
 
 async def test_idle_session_over_http_is_deleted(manager: MCPManager, serve: Serve) -> None:
     output: list[str] = []
-    async with serve("odd_http.py", "none", output=output) as url:
-        manager.add("web", McpServer("http", url=url, idle_timeout=0.3), PATIENT)
+    async with serve("unruly_http.py", output=output) as url:
+        manager.add("web", McpServer("http", url=f"{url}/none", idle_timeout=0.3), PATIENT)
         await manager.list_resources("web")
         await until(lambda: "DELETE" in output and manager.connection("web").state.state == "idle")
         await manager.list_resources("web")

@@ -1,18 +1,24 @@
 """Odd servers over Streamable HTTP, one a path, in one process: `python unruly_http.py` prints the URL they begin with.
 
-`URL/ODDITY` lists `odd://a`, `odd://b` and `odd://c`, each with its URI as content, and does at a read of `odd://a`
-what the function of that name says. It needs nothing but the standard library, has no sessions, and knows the handshake
-era only.
+`URL/ODDITY[/ARGUMENT]` lists `odd://a`, `odd://b` and `odd://c`, each with its URI as content, and does at a read of
+`odd://a` what the function of that name says. It needs nothing but the standard library and knows the handshake era
+only. It prints a line for each `initialize`, each `DELETE` and each stream that is resumed: `GET/LAST-EVENT-ID`.
 """
 
 import gzip
 import json
+import socket
+import struct
 import sys
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import uuid4
+
+from streams import say
 
 URIS = ("odd://a", "odd://b", "odd://c")
 JSON = "application/json"
@@ -21,17 +27,39 @@ oddities: dict[str, Callable[["Handler", Any], None]] = {}
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def do_GET(self) -> None:
-        self.reply(405, b"")
+        if (last := self.headers.get("last-event-id")) is None:
+            return self.reply(405, b"")
+        say(f"GET/{last}")
+        events = b"retry: 1\nid: second\ndata:\n\n"
+        if last == "second":
+            events = b"id: third\ndata: " + self.server.resumed + b"\n\n"
+        return self.reply(200, events, "text/event-stream")
+
+    def do_DELETE(self) -> None:
+        say("DELETE")
+        self.server.sessions.pop(self.headers["mcp-session-id"], None)
+        self.reply(200, b"")
 
     def do_POST(self) -> None:
+        _, name, *arguments = self.path.partition("?")[0].split("/")
+        self.argument = "".join(arguments)
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if request["method"] == "resources/read" and request["params"]["uri"] == "odd://a":
-            oddities[self.path.removeprefix("/")](self, request)
+        if request["method"] == "initialize":
+            say("initialize")
+            session = uuid4().hex
+            self.server.sessions[session] = self.path
+            self.reply(200, self.answer(request), JSON, mcp_session_id=session)
+        elif self.headers["mcp-session-id"] not in self.server.sessions:
+            self.reply(404, self.refusal(request, -32600, "Session not found"), JSON)
+        elif request["method"] == "resources/read" and request["params"]["uri"] == "odd://a":
+            self.server.reads[self.path] += 1
+            oddities[name](self, request)
         elif "id" not in request:
             self.reply(202, b"")
         else:
@@ -52,9 +80,12 @@ class Handler(BaseHTTPRequestHandler):
                 uri = request["params"]["uri"]
                 result = {"contents": [{"uri": uri, "text": f"content of {uri}\n"}]}
             case _:
-                error = {"code": -32601, "message": "Method not found"}
-                return json.dumps({"jsonrpc": "2.0", "id": request.get("id"), "error": error}).encode()
+                return self.refusal(request, -32601, "Method not found")
         return json.dumps({"jsonrpc": "2.0", "id": request.get("id"), "result": result}).encode()
+
+    def refusal(self, request: Any, code: int, message: str) -> bytes:
+        error = {"code": code, "message": message}
+        return json.dumps({"jsonrpc": "2.0", "id": request.get("id"), "error": error}).encode()
 
     def reply(self, status: int, body: bytes, content_type: str | None = "text/plain", **headers: str) -> None:
         self.begin(status, content_type, content_length=str(len(body)), **headers)
@@ -104,6 +135,74 @@ def accepted(handler: Handler, request: Any) -> None:
 @oddity
 def no_content(handler: Handler, request: Any) -> None:
     handler.begin(204, None)
+
+
+@oddity
+def status(handler: Handler, request: Any) -> None:
+    """The HTTP status of the argument."""
+    handler.reply(int(handler.argument), b"no")
+
+
+@oddity
+def error_body(handler: Handler, request: Any) -> None:
+    """An error that repeats the header `authorization`."""
+    error = handler.refusal(request, -32603, f"cannot use {handler.headers['authorization']}")
+    handler.reply(500, error, JSON)
+
+
+@oddity
+def reset(handler: Handler, request: Any) -> None:
+    # Linger 0 makes `close` send RST.
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.close_connection = True
+    handler.connection.close()
+
+
+@oddity
+def reset_once(handler: Handler, request: Any) -> None:
+    (reset if handler.server.reads[handler.path] == 1 else none)(handler, request)
+
+
+@oddity
+def forgets(handler: Handler, request: Any) -> None:
+    """Has forgotten its sessions at the first read, as after a restart."""
+    if handler.server.reads[handler.path] > 1:
+        return none(handler, request)
+    handler.server.sessions = {key: path for key, path in handler.server.sessions.items() if path != handler.path}
+    return handler.reply(404, handler.refusal(request, -32600, "Session not found"), JSON)
+
+
+@oddity
+def cut(handler: Handler, request: Any) -> None:
+    """Ends the connection in the middle of the body."""
+    handler.begin(200, JSON, content_length="1000")
+    handler.wfile.write(b'{"jsonrpc": "2.0", ')
+    handler.close_connection = True
+
+
+@oddity
+def not_json(handler: Handler, request: Any) -> None:
+    handler.reply(200, b"<html>please log in</html>", JSON)
+
+
+@oddity
+def huge(handler: Handler, request: Any) -> None:
+    """As many bytes as the argument says."""
+    result = {"contents": [{"uri": "odd://a", "text": "x" * int(handler.argument)}]}
+    handler.reply(200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode(), JSON)
+
+
+@oddity
+def event_cut(handler: Handler, request: Any) -> None:
+    """An event stream that ends without an answer."""
+    handler.reply(200, b": nothing comes\n\n", "text/event-stream")
+
+
+@oddity
+def event_resumed(handler: Handler, request: Any) -> None:
+    """The same, twice, and the answer after that to a GET with the id of the last event."""
+    handler.server.resumed = handler.answer(request).replace(b"content of odd://a", b"resumed")
+    handler.reply(200, b"id: first\ndata:\n\nretry: 1\n\n", "text/event-stream")
 
 
 @oddity
@@ -252,12 +351,18 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256  # of the usual 5 connections some of fifty clients at once are lost, or wait for seconds
 
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.sessions: dict[str, str] = {}  # and the path of each
+        self.reads = Counter[str]()
+        self.resumed = b""
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that go in the middle are what this is for."""
 
 
 def main() -> None:
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with Server() as server:
         print(f"http://127.0.0.1:{server.server_port}", flush=True)
         server.serve_forever()
 
