@@ -302,17 +302,6 @@ async def test_what_is_cached_is_served_and_marked_stale(nursery: trio.Nursery, 
         assert await world.kernel.xattr(ROOT + "a", "user.bbfs.cache") == "fresh"
 
 
-@pytest.mark.semantics("S20")
-async def test_what_is_cached_is_served_to_load_resource_too(nursery: trio.Nursery) -> None:
-    source = flat(a=b"kept")
-    async with World(nursery, source) as world:
-        await load(world)
-        source.down = Unreachable("gone")
-        world.clock.advance(50.0)
-        item = await world.manager.by_uri.load("mcp-server+docs+x://a")
-        assert [everything(part.content) for part in item.parts] == [b"kept"]
-
-
 @pytest.mark.semantics("S20", "S18")
 async def test_an_update_of_a_source_that_went_down_is_served_stale_within_the_bound(nursery: trio.Nursery) -> None:
     source = FlatSource(data_source(content_ttl=10.0, max_stale=100.0), contents={"x://a": b"kept"})

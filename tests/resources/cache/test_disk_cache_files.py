@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from glob import glob
 from pathlib import Path
 from unittest.mock import Mock
@@ -27,6 +26,7 @@ from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
 ALL = 1 << 40
+Opens = Callable[..., DiskCache]
 
 
 def entry(uri: str, *contents: bytes, source: str = "s 1", at: float = 1.0, stale: bool = False) -> tuple[Key, Cached]:
@@ -46,15 +46,15 @@ def small(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def opens(small: int) -> Callable[..., DiskCache]:
-    return partial(DiskCache, small=small)
+def opens(directory: Path, small: int) -> Iterator[Opens]:
+    """A maker of caches of so many bytes in the same directory, which are closed at the end."""
+    with ExitStack() as opened:
+        yield lambda size=1 << 20, *more: opened.enter_context(closing(DiskCache(directory, size, *more, small=small)))
 
 
 @pytest.fixture
-def disk(directory: Path, opens: Callable[..., DiskCache]) -> Iterator[DiskCache]:
-    opened = opens(directory, 1 << 20)
-    yield opened
-    opened.close()
+def disk(opens: Opens) -> DiskCache:
+    return opens()
 
 
 @contextmanager
@@ -189,7 +189,9 @@ def test_damage_is_never_served_and_what_was_damaged_can_be_put_again(
     assert read(disk, "b") == [b"whole"]
 
 
-def test_a_large_content_is_read_from_its_file_even_after_it_was_removed(disk: DiskCache, directory: Path) -> None:
+async def test_a_large_content_is_read_from_its_file_even_after_it_was_removed(
+    disk: DiskCache, directory: Path
+) -> None:
     data = bytes(range(256)) * 1000
     disk.put([entry("a", data)])
     found = disk.read("s 1", "a", len(data) - 1)
@@ -201,21 +203,12 @@ def test_a_large_content_is_read_from_its_file_even_after_it_was_removed(disk: D
     assert (content.size, content.version) == (len(data), digest_of(data))
     for offset, length in ((0, 10), (1000, 300), (len(data) - 5, 100), (len(data), 1), (len(data) + 9, 1)):
         assert content.read(offset, length) == data[offset : offset + length]
+        assert await content.read_waiting(offset, length) == data[offset : offset + length]
 
 
-async def test_a_large_content_is_read_by_waiting_as_well(disk: DiskCache) -> None:
-    data = bytes(range(256)) * 1000
-    disk.put([entry("a", data)])
-    found = disk.read("s 1", "a", 0)
-    assert found is not None
-    assert await found.parts[0].content.read_waiting(70_000, 1 << 20) == data[70_000:]
-
-
-def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(
-    directory: Path, opens: Callable[..., DiskCache]
-) -> None:
+def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(directory: Path, opens: Opens) -> None:
     clock = iter(range(1_000_000))
-    disk = opens(directory, 100 * charge(1), clock=lambda: float(next(clock)))
+    disk = opens(100 * charge(1), lambda: float(next(clock)))
     for number in range(100):
         disk.put([entry(f"{number}", b"%d" % number)])
     assert read(disk, "3") == [b"3"]
@@ -227,30 +220,27 @@ def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(
     assert read(disk, "3") == [b"3"]
     assert read(disk, "4") is None
     assert read(disk, "139") == [b"139"]
-    disk.close()
 
 
-def test_what_alone_is_over_the_bound_is_not_kept(directory: Path, opens: Callable[..., DiskCache]) -> None:
-    disk = opens(directory, 10_000)
+def test_what_alone_is_over_the_bound_is_not_kept(opens: Opens) -> None:
+    disk = opens(10_000)
     disk.put([entry("small", b"small")])
     assert not disk.put([entry("large", b"x" * 20_000)])
     assert (read(disk, "large"), read(disk, "small")) == (None, [b"small"])
-    disk.close()
 
 
-def test_a_smaller_bound_holds_from_the_next_start_on(directory: Path, opens: Callable[..., DiskCache]) -> None:
-    disk = opens(directory, 1 << 20)
+def test_a_smaller_bound_holds_from_the_next_start_on(directory: Path, opens: Opens) -> None:
+    disk = opens()
     disk.put([entry(str(number), b"%d" % number) for number in range(50)])
     disk.close()
-    disk = opens(directory, 10 * charge(1))
+    disk = opens(10 * charge(1))
     disk.tidy()
     assert len(kept(directory)) <= 10
-    disk.close()
 
 
-def test_the_times_of_old_writes_are_not_kept_for_ever(directory: Path, opens: Callable[..., DiskCache]) -> None:
+def test_the_times_of_old_writes_are_not_kept_for_ever(opens: Opens) -> None:
     now = 1_700_000_000.0
-    disk = opens(directory, 1 << 20, lambda: now)
+    disk = opens(1 << 20, lambda: now)
     written = [(("s", f"{number}"), Cached((), now + number, 0.0)) for number in range(1000)]
     disk.put([*written, entry("a", b"read", at=now)])
     now += MARK_KEPT + 600
@@ -258,13 +248,12 @@ def test_the_times_of_old_writes_are_not_kept_for_ever(directory: Path, opens: C
     left = {uri for uri in map(str, range(1000)) if disk.read("s", uri, 0) is not None}
     assert left == set(map(str, range(600, 1000)))
     assert read(disk, "a") == [b"read"]
-    disk.close()
 
 
 def test_a_crash_in_the_middle_leaves_nothing_that_is_served_or_stays(
-    directory: Path, opens: Callable[..., DiskCache], small: int, monkeypatch: pytest.MonkeyPatch
+    directory: Path, opens: Opens, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = opens(directory, 1 << 20)
+    disk = opens()
     disk.put([entry("a", b"old")])
 
     class Crash(BaseException):
@@ -289,13 +278,12 @@ def test_a_crash_in_the_middle_leaves_nothing_that_is_served_or_stays(
         (directory / digest[:2] / digest).unlink()
     disk.close()
 
-    disk = opens(directory, 1 << 20)
+    disk = opens()
     assert read(disk, "a") == [b"old"]
     disk.tidy()
     assert set(kept(directory)) == {digest_of(b"old")}
     assert [path.name for path in (directory / "new").iterdir()] == ["456-0"]
     assert disk.usage()[0] == charge(3)
-    disk.close()
 
 
 def test_a_full_disk_costs_the_cache_and_is_said_once(
@@ -319,9 +307,9 @@ def test_a_full_disk_costs_the_cache_and_is_said_once(
 
 
 def test_a_full_disk_can_be_cleared_and_pins_stay(
-    directory: Path, opens: Callable[..., DiskCache], monkeypatch: pytest.MonkeyPatch
+    directory: Path, opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, other = opens(directory, 1 << 20), opens(directory, 1 << 20)
+    disk, other = opens(), opens()
     disk.put([entry("a", b"a"), entry("b", b"b" * 5000)])
     disk.asked(lambda index: index.note_path("s 1", "[]", 1.0), None)
 
@@ -338,18 +326,14 @@ def test_a_full_disk_can_be_cleared_and_pins_stay(
     assert not other.put([entry("c", b"c")])  # in the index that was removed: it opens the other one now
     assert other.put([entry("c", b"c")])
     assert read(disk, "c") == [b"c"]
-    disk.close()
-    other.close()
 
 
 @pytest.mark.parametrize(
     "damage",
     ["uri = 'b'", "uri = 'b', position = 1", "source = 's 2'", "digest = :other", "mime_type = 'text/html'"],
 )
-def test_a_damaged_row_gives_its_content_to_no_other_resource(
-    directory: Path, opens: Callable[..., DiskCache], damage: str
-) -> None:
-    disk = opens(directory, 1 << 20)
+def test_a_damaged_row_gives_its_content_to_no_other_resource(directory: Path, opens: Opens, damage: str) -> None:
+    disk = opens()
     disk.put([entry("a", b"of a", b"of a, too"), entry("b", b"of b"), entry("b", b"of b", source="s 2")])
     with closing(sqlite3.connect(directory / "index.sqlite")) as db, db:
         where = "source = 's 1' AND uri = 'a' AND position = 0"
@@ -357,24 +341,20 @@ def test_a_damaged_row_gives_its_content_to_no_other_resource(
         db.execute(f"UPDATE part SET {damage} WHERE {where}", {"other": digest_of(b"of b")} if ":" in damage else {})
     for uri, source in (("a", "s 1"), ("b", "s 1"), ("a", "s 2"), ("b", "s 2")):
         assert not read(disk, uri, source)
-    disk.close()
 
 
-def test_a_damaged_index_is_begun_anew(
-    directory: Path, opens: Callable[..., DiskCache], caplog: pytest.LogCaptureFixture
-) -> None:
-    disk = opens(directory, 1 << 20)
+def test_a_damaged_index_is_begun_anew(directory: Path, opens: Opens, caplog: pytest.LogCaptureFixture) -> None:
+    disk = opens()
     disk.put([entry("a", b"1")])
     disk.close()
     for companion in ("-wal", "-shm"):
         (directory / f"index.sqlite{companion}").unlink(missing_ok=True)
     (directory / "index.sqlite").write_bytes(b"no database" * 1000)
-    disk = opens(directory, 1 << 20)
+    disk = opens()
     assert "set aside" in caplog.text
     assert read(disk, "a") is None
     disk.put([entry("a", b"2")])
     assert read(disk, "a") == [b"2"]
-    disk.close()
 
 
 @pytest.mark.parametrize(
@@ -386,14 +366,14 @@ def test_a_damaged_index_is_begun_anew(
     ids=["row", "schema"],
 )
 def test_text_of_the_index_that_is_not_utf8_is_damage(
-    directory: Path, opens: Callable[..., DiskCache], caplog: pytest.LogCaptureFixture, damage: str
+    directory: Path, opens: Opens, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    with closing(opens(directory, 1 << 20)) as disk:
+    with closing(opens()) as disk:
         disk.put([entry("a", b"1")])
     with index_of(directory) as db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute(damage)
-    with closing(opens(directory, 1 << 20)) as disk:
+    with closing(opens()) as disk:
         assert read(disk, "a") is None
         assert "set aside" in caplog.text
         assert disk.put([entry("a", b"2")])
@@ -423,10 +403,10 @@ def test_a_directory_that_was_removed_is_begun_anew(
 
 
 def test_another_that_holds_the_index_for_long_costs_a_miss(
-    directory: Path, opens: Callable[..., DiskCache], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    directory: Path, opens: Opens, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.01)
-    disk = opens(directory, 1 << 20)
+    disk = opens()
     disk.put([entry("a", b"1")])
     other = sqlite3.connect(directory / "index.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -436,20 +416,18 @@ def test_another_that_holds_the_index_for_long_costs_a_miss(
     other.execute("ROLLBACK")
     other.close()
     assert disk.put([entry("b", b"2")])
-    disk.close()
 
 
-def test_the_directory_is_the_users_own_even_if_it_was_not(directory: Path, opens: Callable[..., DiskCache]) -> None:
+def test_the_directory_is_the_users_own_even_if_it_was_not(directory: Path, opens: Opens) -> None:
     directory.mkdir(mode=0o755)
-    disk = opens(directory, 1 << 20)
+    disk = opens()
     disk.put([entry("a", b"1")])
     assert {path.stat().st_mode & 0o777 for path in (directory, *directory.glob("??"))} == {0o700}
     assert {path.stat().st_mode & 0o777 for path in (*directory.glob("??/*"), *directory.glob("index*"))} == {0o600}
-    disk.close()
 
 
-def test_a_closed_cache_does_nothing(directory: Path, opens: Callable[..., DiskCache]) -> None:
-    disk = opens(directory, 1 << 20)
+def test_a_closed_cache_does_nothing(opens: Opens) -> None:
+    disk = opens()
     disk.put([entry("a", b"1")])
     disk.close()
     disk.close()
@@ -542,7 +520,7 @@ print(hits)
 
 
 def test_processes_share_the_contents_and_none_loses_what_another_keeps(
-    directory: Path, opens: Callable[..., DiskCache], small: int
+    directory: Path, opens: Opens, small: int
 ) -> None:
     workers = [
         subprocess.Popen(
@@ -556,7 +534,7 @@ def test_processes_share_the_contents_and_none_loses_what_another_keeps(
         out, err = worker.communicate(timeout=60)
         assert (worker.returncode, err) == (0, b"")
         assert int(out) > 0
-    disk = opens(directory, 40 * charge(1))
+    disk = opens(40 * charge(1))
     there = kept(directory)
     with sqlite3.connect(directory / "index.sqlite") as db:
         indexed = dict(db.execute("SELECT digest, size FROM content"))
@@ -565,14 +543,11 @@ def test_processes_share_the_contents_and_none_loses_what_another_keeps(
     assert there == indexed
     assert held == set(indexed)
     assert disk.usage()[0] == sum(map(charge, indexed.values())) <= 40 * charge(1)
-    disk.close()
 
 
-def test_a_process_that_is_killed_while_it_writes_harms_nobody(
-    directory: Path, opens: Callable[..., DiskCache], small: int
-) -> None:
+def test_a_process_that_is_killed_while_it_writes_harms_nobody(directory: Path, opens: Opens, small: int) -> None:
     script = _WORKER.replace("range(250)", "range(10**9)")
-    opens(directory, 1 << 20).close()
+    opens().close()
     for seed in range(4):
         worker = subprocess.Popen([sys.executable, "-c", script, str(directory), str(seed), str(small)])
         deadline = time.monotonic() + 20
@@ -581,7 +556,7 @@ def test_a_process_that_is_killed_while_it_writes_harms_nobody(
             time.sleep(0.005)
         worker.kill()
         worker.wait(10)
-    disk = opens(directory, 1 << 20)
+    disk = opens()
     disk.tidy()
     found = [read(disk, str(number), "s") for number in range(80)]
     assert any(found)
@@ -591,4 +566,3 @@ def test_a_process_that_is_killed_while_it_writes_harms_nobody(
         indexed = dict(db.execute("SELECT digest, size FROM content"))
     db.close()
     assert kept(directory) == indexed
-    disk.close()
