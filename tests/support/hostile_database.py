@@ -51,7 +51,7 @@ def column_file(path: Path) -> Path:
 
 def many_tables(path: Path, tables: int, columns: int) -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
-        names = ", ".join(f"column_{number}" for number in range(columns))
+        names = ", ".join(f"column_{number:0100}" for number in range(columns))
         connection.execute("BEGIN")
         for number in range(tables):
             connection.execute(f"CREATE TABLE t{number} ({names})")

@@ -1,7 +1,7 @@
 """The conformance suite over databases: SQLite, PostgreSQL, and one that only SQLAlchemy knows."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import ClassVar
@@ -163,18 +163,39 @@ def conformance_database(postgres: PostgresServer) -> str:
     return postgres.create("conformance", (*STATEMENTS, *TSVECTOR))
 
 
-class TestPostgresAsAnyDialect(TestPostgres):
+class _PostgresAsAnyDialect(TestPostgres):
     """PostgreSQL again, by what SQLAlchemy alone knows of it."""
 
     known: ClassVar = listed_of("postgres", "public")
 
-    @pytest.fixture(autouse=True)
-    def _generic(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def make(source: DataSource, url: str, memory: int) -> Access:
-            url = url.replace("postgresql:", "postgresql+psycopg:")
-            return servers.generic("url", url, source.auth["password"], source.policy, memory)
 
-        monkeypatch.setattr(handler, "access_of", make)
+@pytest.mark.parametrize(
+    "test",
+    [
+        _PostgresAsAnyDialect.test_it_lists_what_is_there,
+        _PostgresAsAnyDialect.test_whatever_is_listed_loads_with_the_size_it_gives,
+        _PostgresAsAnyDialect.test_what_is_known_loads_with_its_bytes,
+        _PostgresAsAnyDialect.test_what_is_not_there_is_not_found,
+        _PostgresAsAnyDialect.test_hostile_uris_get_an_error_of_bbfs_and_nothing_else,
+    ],
+)
+async def test_postgres_is_any_dialect_to_sqlalchemy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    postgres: PostgresServer,
+    conformance_database: str,
+    test: Callable[[TestPostgres, Path], Awaitable[None]],
+) -> None:
+    """The statements of each file on a server; the rest of the suite goes the way of `TestAnyDialect`."""
+
+    def make(source: DataSource, url: str, memory: int) -> Access:
+        url = url.replace("postgresql:", "postgresql+psycopg:")
+        return servers.generic("url", url, source.auth["password"], source.policy, memory)
+
+    monkeypatch.setattr(handler, "access_of", make)
+    over = _PostgresAsAnyDialect()
+    over.server, over.database = postgres, conformance_database
+    await test(over, tmp_path)
 
 
 class TestAnyDialect(SourceConformance):

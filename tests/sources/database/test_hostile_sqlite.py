@@ -104,7 +104,7 @@ async def test_many_tables_are_listed_or_too_many(tmp_path: Path) -> None:
     path = many_tables(tmp_path / "a.db", 1000, 20)
     async with handler(source_of(f"sqlite:///{path}")) as made:
         assert len((await made.list_directory(("main",))).resources) == 1000
-    path = many_tables(tmp_path / "b.db", 500, 1900)
+    path = many_tables(tmp_path / "b.db", 500, 400)
     async with handler(source_of(f"sqlite:///{path}")) as made:
         with pytest.raises(TooLarge):
             await made.list_directory(("main",))

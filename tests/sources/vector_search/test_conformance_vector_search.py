@@ -1,7 +1,7 @@
 """The conformance suite over sources of vectors."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -33,11 +33,6 @@ def source_of(url: str, **config: object) -> DataSource:
     )
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return static_model(tmp_path_factory.mktemp("model") / "words")
-
-
 class TestSqlite(SourceConformance):
     known: ClassVar = {
         **{f"sqlite://notes/point/{note[0]}.json": point(*note) for note in NOTES},
@@ -64,22 +59,28 @@ class TestSqlite(SourceConformance):
             await made.aclose()
 
 
-class TestSqliteByMeaning(TestSqlite):
+class _ByMeaning(TestSqlite):
     """With a static model: words that no note has find what means the same."""
 
-    known: ClassVar = {uri: data for uri, data in TestSqlite.known.items() if "point" in uri}
     searched: ClassVar = ("expired", "sqlite://notes/point/1.json")
 
-    @pytest.fixture(autouse=True)
-    def _with_model(self, model: Path) -> None:
-        self.model = model
+    def __init__(self, model: Path) -> None:
+        self._model = model
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
         url = notes_file(directory / "v.db")
-        made = VectorSearchHandler(source_of(url, embeddings={"folder": str(self.model)}), Services())
+        made = VectorSearchHandler(source_of(url, embeddings={"folder": str(self._model)}), Services())
         try:
             await made.search("x", 1)  # the model is loaded at its first use
             yield made
         finally:
             await made.aclose()
+
+
+@pytest.mark.parametrize(
+    "test", [_ByMeaning.test_a_search_ranks_resources_that_load, _ByMeaning.test_nothing_in_a_query_is_syntax]
+)
+async def test_a_search_by_meaning(tmp_path: Path, test: Callable[[_ByMeaning, Path], Awaitable[None]]) -> None:
+    """Only searches ask the model, which takes half a second to load."""
+    await test(_ByMeaning(static_model(tmp_path / "words")), tmp_path)
