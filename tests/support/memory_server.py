@@ -1,7 +1,7 @@
 """An MCP server inside the test's own event loop, so that tests can use a clock that jumps."""
 
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ import mcp_types as types
 import trio
 
 from bbfs.model.errors import BbfsError, Unreachable
+from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.transport.messages import Inbox
 
 _VERSIONS = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "memory", "version": "1"}}
@@ -142,3 +143,7 @@ class MemoryServer:
             case "resources/read":
                 return {"contents": [{"uri": params["uri"], "text": "text"}], **complete}
         return types.ErrorData(code=types.METHOD_NOT_FOUND, message=method)
+
+
+Linked = Callable[..., Awaitable[tuple[MemoryServer, MCPManager]]]
+"""The fixture of that name: a server, and a manager that leads to it."""

@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,13 @@ from subprocess import DEVNULL, PIPE
 import pytest
 import trio
 from forked_daemon import forked
-from memory_server import MemoryServer
+from memory_server import Linked, MemoryServer
 from odd_servers import ManualClock, Odd
 from programs import descriptors_of
 from repository import SERVERS
 from trees_server import open_trees
 
+from bbfs.model.errors import BbfsError
 from bbfs.model.values import McpServer, Policy
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources.mcp.client.manager import MCPManager
@@ -64,28 +65,26 @@ async def manager(nursery: trio.Nursery, clock: ManualClock) -> MCPManager:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryServer]:
-    """A maker of the server that all connections over stdio lead to."""
+async def linked(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> Linked:
+    """Makes a server and runs a manager with it as the source `memory`. options: of `McpServer`."""
 
-    def make(*, modern: bool = False, **capabilities: bool) -> MemoryServer:
-        server = MemoryServer(modern=modern, **capabilities)
+    async def make(
+        *,
+        modern: bool = False,
+        subscribe: bool = False,
+        listed: bool = False,
+        obstacle: BbfsError | None = None,
+        timeout: float = 30,
+        **options: object,
+    ) -> tuple[MemoryServer, MCPManager]:
+        server, manager = MemoryServer(modern=modern, subscribe=subscribe, listChanged=listed), MCPManager()
+        server.obstacle = obstacle
         monkeypatch.setattr("bbfs.sources.mcp.client.connection.Stdio", server)
-        return server
-
-    return make
-
-
-@pytest.fixture
-async def start(nursery: trio.Nursery) -> Callable[..., Awaitable[MCPManager]]:
-    """Runs a manager that knows a source `memory` with these options of `McpServer`."""
-
-    async def run(timeout: float = 30, **options: object) -> MCPManager:
-        manager = MCPManager()
         manager.add("memory", McpServer("stdio", command="memory", **options), Policy(timeout=timeout))  # pyright: ignore[reportArgumentType]
         await nursery.start(lambda task_status: manager.run(task_status=task_status))
-        return manager
+        return server, manager
 
-    return run
+    return make
 
 
 @pytest.fixture

@@ -2,21 +2,18 @@
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
 
 import mcp_types as types
 import pytest
 import trio
 import trio.testing
-from memory_server import MemoryServer
+from memory_server import Linked, MemoryServer
 from trio.testing import MockClock
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, Unreachable
 from bbfs.model.values import Change
 from bbfs.sources.mcp.client.manager import MCPManager
 
-Start = Callable[..., Awaitable[MCPManager]]
-Make = Callable[..., MemoryServer]
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 LISTED = ["memory://a"]
 MISSED = Change("memory", "missed")
@@ -35,19 +32,15 @@ async def listed(manager: MCPManager) -> list[str]:
 # -- start -------------------------------------------------------------------------------------------------------------
 
 
-async def test_lazy_server_is_not_started_without_a_request(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory()
-    manager = await start()
+async def test_lazy_server_is_not_started_without_a_request(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked()
     await trio.sleep(1000)
     assert (server.tries, manager.connection("memory").state.state) == (0, "idle")
 
 
 @pytest.mark.semantics("S24")
-async def test_eager_server_is_started_and_kept(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory()
-    manager = await start(start="eager", idle_timeout=60.0)
+async def test_eager_server_is_started_and_kept(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(start="eager", idle_timeout=60.0)
     await trio.sleep(0.1)
     assert manager.connection("memory").state.state == "up"
     await trio.sleep(3600)
@@ -60,12 +53,8 @@ async def test_eager_server_is_started_and_kept(memory: Make, start: Start, auto
 
 
 @pytest.mark.semantics("S24.1")
-async def test_eager_server_that_is_dead_is_tried_less_and_less(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory()
-    server.obstacle = Unreachable("not yet")
-    manager = await start(start="eager")
+async def test_eager_server_that_is_dead_is_tried_less_and_less(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(obstacle=Unreachable("not yet"), start="eager")
     tries: list[int] = []
     for _ in range(10):
         await trio.sleep(60)
@@ -87,11 +76,10 @@ REFUSED = types.ErrorData(
 
 @pytest.mark.semantics("S24.4")
 async def test_version_that_a_server_refuses_and_names_is_offered_again(
-    memory: Make, start: Start, autojump_clock: MockClock
+    linked: Linked, autojump_clock: MockClock
 ) -> None:
-    server = memory(modern=True)
+    server, manager = await linked(modern=True)
     server.results["server/discover"] = [REFUSED, None, None]
-    manager = await start()
     assert await listed(manager) == LISTED
     assert server.methods("server/discover", "initialize") == ["server/discover"] * 2
     server.results["resources/list"] = [REFUSED, None]
@@ -100,22 +88,18 @@ async def test_version_that_a_server_refuses_and_names_is_offered_again(
 
 
 @pytest.mark.semantics("S24.4")
-async def test_modern_server_that_is_slow_at_first_is_not_given_up(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory(modern=True)
+async def test_modern_server_that_is_slow_at_first_is_not_given_up(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True)
     server.delays["server/discover"] = 12
     server.results["initialize"] = types.ErrorData(code=-32020, message="Missing MCP-Protocol-Version header")
-    manager = await start()
     assert await listed(manager) == LISTED
     assert server.methods("server/discover", "initialize") == ["server/discover", "initialize", "server/discover"]
 
 
 async def test_server_that_works_between_crashes_is_started_again_soon(
-    memory: Make, start: Start, autojump_clock: MockClock
+    linked: Linked, autojump_clock: MockClock
 ) -> None:
-    server = memory()
-    manager = await start()
+    server, manager = await linked()
     for crash in range(20):
         assert await listed(manager) == LISTED
         server.crash()
@@ -126,11 +110,8 @@ async def test_server_that_works_between_crashes_is_started_again_soon(
 
 
 @pytest.mark.semantics("S24")
-async def test_server_that_never_works_is_started_less_and_less(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory()
-    manager = await start(start="eager")
+async def test_server_that_never_works_is_started_less_and_less(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(start="eager")
     for _ in range(2000):
         if server.connected:
             server.crash()
@@ -142,9 +123,8 @@ async def test_server_that_never_works_is_started_less_and_less(
 # -- idleness ----------------------------------------------------------------------------------------------------------
 
 
-async def test_idle_connection_is_ended_and_made_again(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory()
-    manager = await start(idle_timeout=100.0)
+async def test_idle_connection_is_ended_and_made_again(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(idle_timeout=100.0)
     events = heard(manager)
     assert await listed(manager) == LISTED
     await trio.sleep(99)
@@ -162,40 +142,34 @@ async def test_idle_connection_is_ended_and_made_again(memory: Make, start: Star
     assert events == [], "a server that tells of nothing has told of nothing meanwhile"
 
 
-async def test_idle_timeout_of_zero_is_never(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory()
-    manager = await start(idle_timeout=0.0)
+async def test_idle_timeout_of_zero_is_never(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(idle_timeout=0.0)
     await listed(manager)
     await trio.sleep(80_000)
     assert (server.tries, server.connected) == (1, 1)
 
 
-async def test_long_request_is_not_idle(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory()
+async def test_long_request_is_not_idle(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(idle_timeout=100.0, timeout=2000)
     server.delays["resources/read"] = 1000
-    manager = await start(idle_timeout=100.0, timeout=2000)
     assert (await manager.load_resource("memory", "memory://a")).parts
     assert server.tries == 1
 
 
 @ERAS
 async def test_connection_with_a_subscription_is_not_idle(
-    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+    linked: Linked, autojump_clock: MockClock, modern: bool
 ) -> None:
-    server = memory(modern=modern, subscribe=True)
-    manager = await start(idle_timeout=100.0)
+    server, manager = await linked(modern=modern, subscribe=True, idle_timeout=100.0)
     manager.connection("memory").interests.add("memory://a")
     await listed(manager)
     await trio.sleep(1000)
     assert (server.tries, server.connected) == (1, 1)
 
 
-async def test_refused_subscriptions_do_not_keep_a_connection(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory(subscribe=True)
+async def test_refused_subscriptions_do_not_keep_a_connection(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(subscribe=True, idle_timeout=100.0)
     server.results["resources/subscribe"] = types.ErrorData(code=types.INVALID_PARAMS, message="no")
-    manager = await start(idle_timeout=100.0)
     manager.connection("memory").interests.add("memory://a")
     await listed(manager)
     await trio.sleep(101)
@@ -204,9 +178,8 @@ async def test_refused_subscriptions_do_not_keep_a_connection(
 
 
 @pytest.mark.semantics("S18")
-async def test_changes_may_be_missed_while_idle(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(listChanged=True)
-    manager = await start(idle_timeout=100.0)
+async def test_changes_may_be_missed_while_idle(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(listed=True, idle_timeout=100.0)
     events = heard(manager)
     await listed(manager)
     await trio.sleep(101)
@@ -219,11 +192,8 @@ async def test_changes_may_be_missed_while_idle(memory: Make, start: Start, auto
 
 
 @pytest.mark.parametrize(("modern", "method"), [(False, "ping"), (True, "server/discover")])
-async def test_silent_server_is_pinged(
-    memory: Make, start: Start, autojump_clock: MockClock, modern: bool, method: str
-) -> None:
-    server = memory(modern=modern)
-    manager = await start(idle_timeout=0.0)
+async def test_silent_server_is_pinged(linked: Linked, autojump_clock: MockClock, modern: bool, method: str) -> None:
+    server, manager = await linked(modern=modern, idle_timeout=0.0)
     await listed(manager)
     before = len(server.sent)
     await trio.sleep(301)
@@ -231,9 +201,8 @@ async def test_silent_server_is_pinged(
     assert (manager.connection("memory").counts["list"], manager.connection("memory").counts["read"]) == (1, 0)
 
 
-async def test_server_that_talks_is_not_pinged(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory()
-    manager = await start(idle_timeout=0.0)
+async def test_server_that_talks_is_not_pinged(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(idle_timeout=0.0)
     await listed(manager)
     for _ in range(20):
         await trio.sleep(20)
@@ -242,11 +211,8 @@ async def test_server_that_talks_is_not_pinged(memory: Make, start: Start, autoj
 
 
 @ERAS
-async def test_refusal_of_a_ping_is_an_answer(
-    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
-) -> None:
-    server = memory(modern=modern)
-    manager = await start(idle_timeout=0.0)
+async def test_refusal_of_a_ping_is_an_answer(linked: Linked, autojump_clock: MockClock, modern: bool) -> None:
+    server, manager = await linked(modern=modern, idle_timeout=0.0)
     await listed(manager)
     refusal = types.ErrorData(code=types.METHOD_NOT_FOUND, message="no such method")
     server.results |= {"ping": refusal, "server/discover": refusal}
@@ -255,9 +221,8 @@ async def test_refusal_of_a_ping_is_an_answer(
 
 
 @pytest.mark.semantics("S24.2")
-async def test_server_that_answers_nothing_is_given_up(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory()
-    manager = await start()
+async def test_server_that_answers_nothing_is_given_up(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked()
     await listed(manager)
     server.thawed = trio.Event()
     await trio.sleep(59)
@@ -271,11 +236,8 @@ async def test_server_that_answers_nothing_is_given_up(memory: Make, start: Star
 
 
 @pytest.mark.semantics("S24.2")
-async def test_requests_that_keep_coming_do_not_keep_a_hung_server(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory()
-    manager = await start()
+async def test_requests_that_keep_coming_do_not_keep_a_hung_server(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked()
     await listed(manager)
     server.thawed = trio.Event()
     lost: list[float] = []
@@ -297,10 +259,9 @@ async def test_requests_that_keep_coming_do_not_keep_a_hung_server(
 
 
 async def test_request_on_a_given_up_connection_fails_or_is_tried_again(
-    memory: Make, start: Start, autojump_clock: MockClock
+    linked: Linked, autojump_clock: MockClock
 ) -> None:
-    server = memory()
-    manager = await start()
+    server, manager = await linked()
     await listed(manager)
     server.thawed = trio.Event()
     await trio.sleep(40)  # the ping is under way
@@ -311,11 +272,10 @@ async def test_request_on_a_given_up_connection_fails_or_is_tried_again(
     assert trio.current_time() - started < 30, "it does not wait for its own deadline"
 
 
-async def test_server_that_is_busy_is_not_given_up(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+async def test_server_that_is_busy_is_not_given_up(linked: Linked, autojump_clock: MockClock) -> None:
     """It does one thing after the other: the ping waits behind a long read."""
-    server = memory()
+    server, manager = await linked(timeout=30)
     server.delays["resources/read"] = 250
-    manager = await start(timeout=30)
     assert (await manager.load_resource("memory", "memory://a")).parts
     assert (server.tries, manager.connection("memory").state.state) == (1, "up")
     await trio.sleep(200)
@@ -325,9 +285,8 @@ async def test_server_that_is_busy_is_not_given_up(memory: Make, start: Start, a
 # -- what the server asks ----------------------------------------------------------------------------------------------
 
 
-async def test_roots_are_told_where_configured(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory()
-    manager = await start(roots=("/home/me/notes", "/srv/a b"))
+async def test_roots_are_told_where_configured(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(roots=("/home/me/notes", "/srv/a b"))
     await listed(manager)
     _, params = next(sent for sent in server.sent if sent[0] == "initialize")
     assert params["capabilities"] == {"roots": {}}
@@ -342,11 +301,10 @@ async def test_roots_are_told_where_configured(memory: Make, start: Start, autoj
 
 
 async def test_what_bbfs_cannot_do_is_refused_and_logged_once(
-    memory: Make, start: Start, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    linked: Linked, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "bbfs")
-    server = memory()
-    manager = await start()
+    server, manager = await linked()
     await listed(manager)
     _, params = next(sent for sent in server.sent if sent[0] == "initialize")
     assert params["capabilities"] == {}
@@ -369,11 +327,8 @@ async def test_what_bbfs_cannot_do_is_refused_and_logged_once(
     assert sum("sampling/createMessage" in line and "no language model" in line for line in lines) == 1
 
 
-async def test_malformed_request_of_a_server_gets_an_error(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory()
-    manager = await start(roots=("/srv",))
+async def test_malformed_request_of_a_server_gets_an_error(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(roots=("/srv",))
     await listed(manager)
     server.ask("roots/list", _meta=7)
     await trio.testing.wait_all_tasks_blocked()
@@ -390,10 +345,9 @@ def asks_for(state: str | None = None, **requests: str) -> dict[str, object]:
     return result | ({"inputRequests": inputs} if inputs else {}) | ({"requestState": state} if state else {})
 
 
-async def test_input_that_bbfs_has_is_given(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(modern=True)
+async def test_input_that_bbfs_has_is_given(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True, roots=("/srv",))
     server.results["resources/read"] = [asks_for("s1", where="roots/list"), asks_for("s2"), None]
-    manager = await start(roots=("/srv",))
     assert (await manager.load_resource("memory", "memory://a")).parts
     first, second, third = (params for method, params in server.sent if method == "resources/read")
     assert first["_meta"]["io.modelcontextprotocol/clientCapabilities"]["roots"] == {}
@@ -416,21 +370,19 @@ async def test_input_that_bbfs_has_is_given(memory: Make, start: Start, autojump
 )
 @pytest.mark.semantics("S23")
 async def test_input_that_bbfs_has_not_is_an_error(
-    memory: Make, start: Start, autojump_clock: MockClock, roots: tuple[str, ...], requests: dict[str, str], reason: str
+    linked: Linked, autojump_clock: MockClock, roots: tuple[str, ...], requests: dict[str, str], reason: str
 ) -> None:
-    server = memory(modern=True)
+    server, manager = await linked(modern=True, roots=roots)
     server.results["resources/read"] = asks_for(**requests)
-    manager = await start(roots=roots)
     with pytest.raises(NotSupported, match=reason):
         await manager.load_resource("memory", "memory://a")
     assert len(server.methods("resources/read")) == 1
     assert manager.connection("memory").state.state == "up"
 
 
-async def test_server_that_asks_for_input_without_end(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(modern=True)
+async def test_server_that_asks_for_input_without_end(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True)
     server.results["resources/read"] = asks_for("again")
-    manager = await start()
     with pytest.raises(NotSupported, match="still asks"):
         await manager.load_resource("memory", "memory://a")
     assert len(server.methods("resources/read")) == 11
@@ -451,10 +403,9 @@ def subscribed(server: MemoryServer) -> list[list[str]]:
 @ERAS
 @pytest.mark.semantics("S18.7")
 async def test_a_walk_through_thousands_of_resources_is_a_handful_of_subscriptions(
-    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+    linked: Linked, autojump_clock: MockClock, modern: bool
 ) -> None:
-    server = memory(modern=modern, subscribe=True)
-    manager = await start()
+    server, manager = await linked(modern=modern, subscribe=True)
     await listed(manager)
     uris = [f"memory://{number}" for number in range(2000)]
     for uri in uris:  # in 20 seconds
@@ -474,11 +425,10 @@ async def test_a_walk_through_thousands_of_resources_is_a_handful_of_subscriptio
 @ERAS
 @pytest.mark.semantics("S18.6", "S18.7")
 async def test_the_first_read_after_a_calm_second_comes_after_its_subscription_and_others_do_not_wait(
-    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+    linked: Linked, autojump_clock: MockClock, modern: bool
 ) -> None:
-    server = memory(modern=modern, subscribe=True)
+    server, manager = await linked(modern=modern, subscribe=True)
     server.delays = {"resources/subscribe": 0.05, "subscriptions/listen": 0.05}
-    manager = await start()
     events = heard(manager)
     await listed(manager)
     await trio.sleep(2)
@@ -500,10 +450,9 @@ async def test_the_first_read_after_a_calm_second_comes_after_its_subscription_a
 @ERAS
 @pytest.mark.semantics("S18.4")
 async def test_reconnecting_subscribes_again_and_tells_of_the_gap(
-    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+    linked: Linked, autojump_clock: MockClock, modern: bool
 ) -> None:
-    server = memory(modern=modern, subscribe=True)
-    manager = await start()
+    server, manager = await linked(modern=modern, subscribe=True)
     events = heard(manager)
     for name in "abc":
         manager.connection("memory").interests.add(f"memory://{name}")
@@ -527,11 +476,8 @@ async def test_reconnecting_subscribes_again_and_tells_of_the_gap(
 
 
 @pytest.mark.semantics("S18")
-async def test_dropped_stream_is_opened_again_and_the_gap_told(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory(modern=True, listChanged=True)
-    manager = await start()
+async def test_dropped_stream_is_opened_again_and_the_gap_told(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True, listed=True)
     events = heard(manager)
     await listed(manager)
     await trio.sleep(1)
@@ -545,11 +491,8 @@ async def test_dropped_stream_is_opened_again_and_the_gap_told(
 
 
 @pytest.mark.semantics("S18")
-async def test_stream_that_cannot_be_opened_again_at_once(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server = memory(modern=True, subscribe=True)
-    manager = await start()
+async def test_stream_that_cannot_be_opened_again_at_once(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True, subscribe=True)
     events = heard(manager)
     manager.connection("memory").interests.add("memory://a")
     await listed(manager)
@@ -564,10 +507,9 @@ async def test_stream_that_cannot_be_opened_again_at_once(
     assert events == [MISSED]
 
 
-async def test_refused_stream_is_not_asked_for_again(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(modern=True, subscribe=True)
+async def test_refused_stream_is_not_asked_for_again(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True, subscribe=True, idle_timeout=1000.0)
     server.results["subscriptions/listen"] = types.ErrorData(code=types.METHOD_NOT_FOUND, message="no")
-    manager = await start(idle_timeout=1000.0)
     manager.connection("memory").interests.add("memory://a")
     await listed(manager)
     manager.connection("memory").interests.add("memory://b")
@@ -578,9 +520,8 @@ async def test_refused_stream_is_not_asked_for_again(memory: Make, start: Start,
 
 
 @pytest.mark.semantics("S18.3")
-async def test_flood_of_one_change_is_a_few_events(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(listChanged=True, subscribe=True)
-    manager = await start()
+async def test_flood_of_one_change_is_a_few_events(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(listed=True, subscribe=True)
     events = heard(manager)
     await listed(manager)
     for _ in range(100):
@@ -594,9 +535,8 @@ async def test_flood_of_one_change_is_a_few_events(memory: Make, start: Start, a
     assert MISSED not in events
 
 
-async def test_unusable_notifications_are_ignored(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(subscribe=True)
-    manager = await start()
+async def test_unusable_notifications_are_ignored(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(subscribe=True)
     events = heard(manager)
     await listed(manager)
     server.say("notifications/resources/updated")
@@ -609,11 +549,10 @@ async def test_unusable_notifications_are_ignored(memory: Make, start: Start, au
 
 @pytest.mark.semantics("S23")
 async def test_a_number_as_cursor_that_the_server_refuses_is_a_protocol_error(
-    memory: Make, start: Start, autojump_clock: MockClock
+    linked: Linked, autojump_clock: MockClock
 ) -> None:
-    server = memory()
+    server, manager = await linked()
     refusal = types.ErrorData(code=types.INVALID_PARAMS, message="cursor: expected string")
     server.results["resources/list"] = [{"resources": [{"uri": "x://a"}], "nextCursor": 7}, refusal]
-    manager = await start()
     with pytest.raises(ProtocolViolation, match="the server refuses it"):
         await listed(manager)

@@ -1,12 +1,11 @@
 """Calls that a server answers with a task. The clock jumps, the server is in memory."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import mcp_types as types
 import pytest
 import trio
-from memory_server import MemoryServer
+from memory_server import Linked
 from trio.testing import MockClock
 
 from bbfs.model.calls import Progress
@@ -14,8 +13,6 @@ from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
 
-Make = Callable[..., MemoryServer]
-Start = Callable[..., Awaitable[MCPManager]]
 RESULT = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
 ROOTS = {"key": {"method": "roots/list"}}
 TOOL = ToolEntry("slow", needs_task=True)
@@ -35,14 +32,12 @@ async def call(manager: MCPManager, told: list[Progress] | None = None) -> dict[
 
 
 @pytest.mark.semantics("S31.11")
-async def test_a_task_is_asked_for_until_it_has_its_result(
-    memory: Make, start: Start, autojump_clock: MockClock
-) -> None:
-    server, told = memory(modern=True), list[Progress]()
+async def test_a_task_is_asked_for_until_it_has_its_result(linked: Linked, autojump_clock: MockClock) -> None:
+    (server, manager), told = await linked(modern=True), list[Progress]()
     server.results["tools/call"] = begun(statusMessage="begun")
     last = state("completed", result=RESULT)
     server.results["tasks/get"] = [state("working", statusMessage="half", pollIntervalMs=1e400), last]
-    manager, began = await start(), trio.current_time()
+    began = trio.current_time()
     assert await call(manager, told) == RESULT
     assert trio.current_time() - began == 5 + 10, "as the server proposes, within a bound"
     assert told == [Progress(0, None, "begun"), Progress(5, None, "half"), Progress(15, None, None)]
@@ -55,12 +50,11 @@ async def test_a_task_is_asked_for_until_it_has_its_result(
 
 
 @pytest.mark.semantics("S31.11")
-async def test_a_task_is_cancelled_with_its_caller(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(modern=True)
+async def test_a_task_is_cancelled_with_its_caller(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True)
     server.results["tools/call"] = begun()
     server.results["tasks/get"] = state("working")
     server.results["tasks/cancel"] = {"resultType": "complete"}
-    manager = await start()
     with trio.move_on_after(60) as given_up:
         await call(manager)
     assert given_up.cancelled_caught
@@ -84,43 +78,42 @@ ENDS: dict[str, tuple[dict[str, Any], type[BbfsError], str]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_the_other_ends_of_a_task(memory: Make, start: Start, autojump_clock: MockClock, end: str) -> None:
+async def test_the_other_ends_of_a_task(linked: Linked, autojump_clock: MockClock, end: str) -> None:
     answer, error, said = ENDS[end]
-    server = memory(modern=True)
+    server, manager = await linked(modern=True)
     server.results["tools/call"] = begun()
     server.results["tasks/get"] = answer
     server.results["tasks/cancel"] = {"resultType": "complete"}
-    manager = await start()
     with pytest.raises(error, match=said):
         await call(manager)
     is_over = answer["status"] in ("failed", "cancelled", "completed")
     assert server.methods("tasks/cancel") == ([] if is_over else ["tasks/cancel"])
 
 
-async def test_a_task_without_an_id_is_no_task(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(modern=True)
+async def test_a_task_without_an_id_is_no_task(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True)
     server.results["tools/call"] = begun(taskId="")
     with pytest.raises(ProtocolViolation, match="usable id"):
-        await call(await start())
+        await call(manager)
 
 
 @pytest.mark.semantics("S31.11")
-async def test_a_question_of_a_task_is_answered_once(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(modern=True)
+async def test_a_question_of_a_task_is_answered_once(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True, roots=("/n",))
     server.results["tools/call"] = begun()
     asking = state("input_required", inputRequests=ROOTS)
     server.results["tasks/get"] = [asking, asking, state("completed", result=RESULT)]
     server.results["tasks/update"] = {"resultType": "complete"}
-    assert await call(await start(roots=("/n",))) == RESULT
+    assert await call(manager) == RESULT
     (answered,) = (params for method, params in server.sent if method == "tasks/update")
     assert answered["inputResponses"] == {"key": {"roots": [{"uri": "file:///n", "name": "n"}]}}
 
 
 @pytest.mark.parametrize("has_tasks", [True, False])
 async def test_before_2026_a_tool_says_that_it_runs_as_a_task(
-    memory: Make, start: Start, autojump_clock: MockClock, has_tasks: bool
+    linked: Linked, autojump_clock: MockClock, has_tasks: bool
 ) -> None:
-    server = memory()
+    server, manager = await linked()
     plain = {"content": RESULT["content"]}
     if has_tasks:
         server.capabilities["tasks"] = {"requests": {"tools": {"call": {}}}}  # pyright: ignore[reportArgumentType]
@@ -129,16 +122,16 @@ async def test_before_2026_a_tool_says_that_it_runs_as_a_task(
         server.results["tasks/result"] = plain
     else:
         server.results["tools/call"] = plain
-    assert await call(await start()) == plain
+    assert await call(manager) == plain
     expected = ["tools/call", "tasks/get", "tasks/get", "tasks/result"] if has_tasks else ["tools/call"]
     assert server.methods("tools/call", "tasks/get", "tasks/result") == expected
     assert ("task" in next(params for method, params in server.sent if method == "tools/call")) is has_tasks
 
 
-async def test_a_task_outlives_its_connection(memory: Make, start: Start, autojump_clock: MockClock) -> None:
-    server = memory(modern=True)
+async def test_a_task_outlives_its_connection(linked: Linked, autojump_clock: MockClock) -> None:
+    server, manager = await linked(modern=True)
     server.results["tools/call"] = begun()
     lost = types.ErrorData(code=types.INVALID_REQUEST, message="no such session")
     server.results["tasks/get"] = [lost, state("completed", result=RESULT)]
-    assert await call(await start()) == RESULT
+    assert await call(manager) == RESULT
     assert server.tries == 2
