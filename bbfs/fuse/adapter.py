@@ -123,7 +123,7 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
-        usage = self._files.usage()
+        usage = await self._files.usage()
         answer = StatvfsData()
         answer.f_bsize = answer.f_frsize = BLOCK
         answer.f_blocks = -(-usage.bytes // BLOCK)

@@ -15,6 +15,7 @@ from bbfs.model.values import Listing
 from bbfs.resources.cache.metadata import ROWS_AT_ONCE, MetadataStore
 from bbfs.resources.catalog import Changes
 from bbfs.resources.source import Source
+from bbfs.sources.bounded.turns import InTurns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Persistence:
         """Write the queued listings and the changed metadata of the sources."""
         await self._write_all()
         for source in sources:
-            dirty = [record for record in source.catalog.held() if record.dirty]
+            dirty = [record async for record in InTurns(source.catalog.held()) if record.dirty]
             if dirty:
                 rows = [record.to_remember() for record in dirty]
                 for record in dirty:

@@ -338,8 +338,8 @@ class FileSystem:
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 
-    def usage(self) -> Usage:
-        used = [source.catalog.usage() for source in self._manager.sources.values()]
+    async def usage(self) -> Usage:
+        used = [await source.catalog.usage() for source in [*self._manager.sources.values()]]
         return Usage(min(sum(size for size, _ in used), LARGEST), sum(count for _, count in used))
 
 

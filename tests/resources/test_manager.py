@@ -441,13 +441,13 @@ async def test_directories_that_were_looked_at_count(nursery: trio.Nursery) -> N
     source = TreeSource(contents={"file:./a": b"12", "file:./d/b": b"3"})
     async with World(nursery, source) as world:
         catalog = world.manager.sources["bb-scripted+tree"].catalog
-        assert (catalog.count(), catalog.usage()) == (0, (0, 0))
+        assert (catalog.count(), await catalog.usage()) == (0, (0, 0))
         await world.kernel.ls("bb-scripted+tree+file")
         assert catalog.count() == 1  # the directory is none
         await world.kernel.cat("bb-scripted+tree+file/a")
         await world.kernel.ls("bb-scripted+tree+file/d")
         assert catalog.count() == 2
-        assert catalog.usage()[1] == 2
+        assert (await catalog.usage())[1] == 2
 
 
 async def test_memory_stays_within_its_budget_and_an_open_file_keeps_what_it_pins(nursery: trio.Nursery) -> None:

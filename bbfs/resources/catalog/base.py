@@ -26,6 +26,7 @@ from bbfs.resources.catalog.overlay import Written
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
 from bbfs.resources.flights import SingleFlight
 from bbfs.sources.abilities import ListingExchange
+from bbfs.sources.bounded.turns import let_go
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ PORTION = 1000
 """Names that are read before other tasks get their turn, where the source does not divide a directory itself."""
 MADE = 200
 """Names of a portion that may need a record each: to make one takes up to 40 µs."""
+PORTIONS_AT_ONCE = 10
+"""Portions of a directory that are freed at once."""
 Shown = Node | str
 """A name's node, or the native URI of a merely listed file."""
 SERVED_STALE = 1.0
@@ -161,6 +164,11 @@ class View:
         self.modified_ns = modified_ns
         self._at(0)
 
+    def __del__(self) -> None:
+        """Free the portions of a large directory in turns: each has a thousand objects and more."""
+        if len(self._taken) > PORTIONS_AT_ONCE:
+            let_go(self._taken)
+
     @classmethod
     def of(cls, entries: Mapping[str, Node | Record], beyond: Children | None = None) -> "View":
         """Return a view of names that do not change meanwhile, in their order; with those of `beyond`, sorted.
@@ -168,7 +176,8 @@ class View:
         A name of `entries` takes precedence.
         """
         if not beyond:
-            return cls(portions(entries, entries.__getitem__), len(entries))
+            names = _ordered(entries) if isinstance(entries, Buckets) else entries
+            return cls(portions(names, entries.__getitem__), len(entries))
         names = sorted({*entries, *beyond})
         return cls(portions(names, lambda name: entries[name] if name in entries else beyond[name]), len(names))
 
@@ -248,6 +257,11 @@ def portions(names: Iterable[str], entry: Callable[[str], Shown | Record], *, al
         yield Portion(some, shown, alike=alike)
 
 
+def _ordered(children: Buckets[Any]) -> Iterator[str]:
+    """Yield the names of a large directory in order."""
+    return (name for items in children.in_order() for name, _ in items)
+
+
 class _Places(Mapping[str, int]):
     """The positions of the names of a large directory, computed on demand."""
 
@@ -264,7 +278,7 @@ class _Places(Mapping[str, int]):
         return name in self._children
 
     def __iter__(self) -> Iterator[str]:
-        return (name for items in self._children.in_order() for name, _ in items)
+        return _ordered(self._children)
 
     def __len__(self) -> int:
         return len(self._children)
@@ -323,11 +337,11 @@ class Catalog(Protocol):
         """
         return {}
 
-    def held(self) -> Collection[Record]:
+    def held(self) -> Iterable[Record]:
         """Return the records that may hold more than the listing says."""
         ...
 
-    def usage(self) -> tuple[int, int]:
+    async def usage(self) -> tuple[int, int]:
         """Return the sum of the known sizes (bytes), and the number of listed resources."""
         ...
 

@@ -1,8 +1,9 @@
 """The tree of a source that lists a directory at a time, such as a folder."""
 
-from collections.abc import Awaitable, Callable, Collection, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from sys import getsizeof
 
 import trio
@@ -10,12 +11,14 @@ from cachetools import LRUCache
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
-from bbfs.model.values import DataSource, Listing, ResourceMetadata
-from bbfs.resources.catalog.base import PORTION, Catalog, CatalogContext, Stored, View
+from bbfs.model.listing import LARGEST, Buckets
+from bbfs.model.values import ChangeEvent, DataSource, Listing, ResourceMetadata
+from bbfs.resources.catalog.base import PORTION, Catalog, CatalogContext, LargeEntries, Stored, View
 from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.lookups import FoundNames, LateAnswers, last_segment, own_segment
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, publish_description, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
+from bbfs.sources.bounded.turns import InTurns, freeze, let_go
 
 DIRECTORIES_KEPT = 10_000
 ENTRIES_KEPT = 300_000
@@ -24,28 +27,41 @@ _USUAL_TEXTS = 512
 """Bytes of the texts of an entry that takes 1 KB."""
 UNLISTED_KEPT = 10_000
 """Files that were opened by URI alone."""
+CONFIRMED_FOR = 5.0
+"""Seconds for which the name of a directory holds after the source has listed it, or a directory below it.
+
+Otherwise a walk down a deep tree whose names expire on the way would have every directory above it listed again at each
+step, since the kernel looks up all names of a path.
+"""
+
+
+class _Entries(Buckets[Record]):
+    """The records of a directory by name. Those of a large one are freed in turns."""
+
+    def __del__(self) -> None:
+        if len(self._buckets) > 1:
+            let_go(self._buckets)
 
 
 @dataclass(slots=True)
 class _Listed:
-    """One directory as last listed: name → record, and the raw segments behind the names.
+    """One directory as last listed: the raw segments behind the names, name → record.
 
-    began_at: when the request was sent. open: whether other names may exist. problem: why the listing is incomplete.
-    texts: bytes of the texts of all entries. resources: entries that are neither directories nor links.
+    began_at: when the request was sent. confirmed_at: when the source last answered for it or for what is below it.
+    open: whether other names may exist. problem: why the listing is incomplete. texts: bytes of the texts of all
+    entries. resources: entries that are neither directories nor links.
     """
 
     fetched_at: float
-    entries: dict[str, Record]
     segments: dict[str, str]
-    lease: Lease = field(default_factory=Lease)
     open: bool = False
     problem: str | None = None
-    texts: int = 0
     began_at: float = 0.0
-    resources: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.resources = sum(record.metadata.kind == "resource" for record in self.entries.values())
+    confirmed_at: float = -inf
+    lease: Lease = field(default_factory=Lease)
+    entries: _Entries = field(default_factory=_Entries)
+    texts: int = 0
+    resources: int = 0
 
     @property
     def weight(self) -> int:
@@ -56,9 +72,13 @@ class _Listed:
             ENTRIES_KEPT,
         )
 
+    def records(self) -> Iterator[Record]:
+        """Yield the records of all entries, which may be replaced by another listing meanwhile."""
+        return (record for items in self.entries.portions() for _, record in items)
+
     def expire(self) -> None:
         """Have it listed again at the next use; until then it serves as stale (S20)."""
-        self.fetched_at = 0.0
+        self.fetched_at, self.confirmed_at = 0.0, -inf
         self.lease.end()
 
 
@@ -75,23 +95,29 @@ def _texts(metadata: ResourceMetadata) -> int:
 
 
 class _Listings(LRUCache[Path, _Listed]):
-    """The listings used last. The lease of one that is evicted or replaced ends."""
+    """The listings used last. The lease of one that is evicted or replaced ends.
+
+    there: the same listings; to go through them is no use of them.
+    """
 
     def __init__(self, past: Past) -> None:
         super().__init__(ENTRIES_KEPT, lambda listed: listed.weight)
         self._past = past
+        self.there: dict[Path, _Listed] = {}
 
     def __setitem__(self, path: Path, listed: _Listed) -> None:
         old = self.get(path)
         if old is not None:
             old.lease.end()
         super().__setitem__(path, listed)
+        self.there[path] = listed
 
     def __delitem__(self, path: Path) -> None:
-        listed = self[path]
+        listed = self.there.pop(path)
         listed.lease.end()
-        for record in listed.entries.values():
-            self._past.left(record)
+        for record in listed.records():
+            if record.digest is not None:
+                self._past.left(record)
         super().__delitem__(path)
 
 
@@ -118,7 +144,7 @@ class DirectoryCatalog(Catalog):
     @property
     def problem(self) -> str | None:
         """The error of the last listing, or why one of the cached ones is incomplete."""
-        listed = self._directories.values()
+        listed = self._directories.there.values()
         return self._failure or next((each.problem for each in listed if each.problem is not None), None)
 
     def _fresh(self, path: Path) -> _Listed | None:
@@ -132,12 +158,24 @@ class DirectoryCatalog(Catalog):
             return DIRECTORY
         listed = self._fresh(path[:-1])
         if listed is None:
-            return None
+            return self._confirmed(path)
         record = listed.entries.get(path[-1])
         if record is None and listed.open and self._found is not None:
             record = self._found.cached(path)
             return None if record is None else record_node(record)
         return self._entry(record, path)
+
+    def _confirmed(self, path: Path) -> Node | None:
+        """Return the directory at a path if the source has answered for it lately, though its name has expired."""
+        if self._literal:
+            return None
+        above, own = self._directories.get(path[:-1]), self._directories.get(path)
+        if above is None or own is None or not above.fetched_at:
+            return None
+        record = above.entries.get(path[-1])
+        if record is None or self._context.clock() >= own.confirmed_at + CONFIRMED_FOR:
+            return None
+        return record_node(record) if record.metadata.kind == "directory" else None
 
     def last_cached(self, path: Path) -> Node | None:
         listed = self._directories.get(path[:-1])
@@ -213,24 +251,38 @@ class DirectoryCatalog(Catalog):
     def record(self, native_uri: str) -> Record | None:
         return self._past.there(native_uri) or self._unlisted.get(native_uri)
 
-    def held(self) -> Collection[Record]:
-        return () if self._literal else self.all_records()  # of files, all that is to be known is asked for again
+    def large(self, path: Path) -> LargeEntries | None:
+        listed = self._fresh(path)
+        if listed is None or len(listed.entries) <= LARGEST:
+            return None
+        return LargeEntries(listed.entries, lambda record: record_node(record).kind == "directory")
+
+    def held(self) -> Iterable[Record]:
+        return () if self._literal else self._records()  # of files, all that is to be known is asked for again
+
+    def _records(self) -> Iterator[Record]:
+        """Yield all records, also while listings come and go."""
+        for listed in [*self._directories.there.values()]:
+            yield from listed.records()
+        yield from [] if self._found is None else [*self._found.records()]
+        yield from [*self._unlisted.values()]
 
     async def recall(self, stored: Callable[[], Awaitable[Stored]]) -> None:
         if not self._literal:  # as for `held`
             self._past.take_in((await stored())[0])
 
-    def usage(self) -> tuple[int, int]:
-        listed = [record for directory in self._directories.values() for record in directory.entries.values()]
-        return sum(record.best_size() for record in listed if record.metadata.kind == "resource"), self.count()
+    async def usage(self) -> tuple[int, int]:
+        size = 0
+        for listed in [*self._directories.there.values()]:
+            async for record in InTurns(listed.records()):
+                size += record.best_size() if record.metadata.kind == "resource" else 0
+        return size, self.count()
 
     def count(self) -> int:
-        return sum(directory.resources for directory in self._directories.values())
+        return sum(directory.resources for directory in self._directories.there.values())
 
     def all_records(self) -> list[Record]:
-        listed = (record for directory in self._directories.values() for record in directory.entries.values())
-        found = () if self._found is None else self._found.records()
-        return [*listed, *found, *self._unlisted.values()]
+        return [*self._records()]
 
     def record_of(self, uri: str, native_uri: str) -> Record:
         record = self.record(native_uri)
@@ -241,7 +293,7 @@ class DirectoryCatalog(Catalog):
         return record
 
     def expire(self) -> None:
-        for listed in self._directories.values():
+        for listed in self._directories.there.values():
             listed.expire()
         self._late.forget()
         if self._found is not None:
@@ -253,17 +305,22 @@ class DirectoryCatalog(Catalog):
     def forget(self, path: Path) -> None:
         """Invalidate the listings and contents at and below a path, and the listing that holds it."""
         found: list[Path] = []
-        for directory, listed in self._directories.items():
-            for name, record in listed.entries.items():
-                # Of a directory nothing is known but its names, and a program may be in it.
-                if (*directory, name)[: len(path)] == path and record.metadata.kind != "directory":
+        for directory, listed in self._directories.there.items():
+            if directory[: len(path)] == path:
+                below = ((name, record) for items in listed.entries.portions() for name, record in items)
+            elif directory == path[:-1] and path[-1] in listed.entries:
+                below = iter([(path[-1], listed.entries[path[-1]])])
+            else:
+                continue
+            for name, record in below:
+                if record.metadata.kind != "directory":  # of it nothing is known but names; a program may be in it
                     record.invalidate()
                     found.append((*directory, name))
         if self._found is not None:
             found.extend(self._found.forget(path))
         self._context.notify(ChangedPaths(found, found="doubt"), "changed")
         self._late.forget()
-        for directory, listed in self._directories.items():
+        for directory, listed in self._directories.there.items():
             if directory[: len(path)] == path or directory == path[:-1]:
                 listed.expire()
 
@@ -333,7 +390,7 @@ class DirectoryCatalog(Catalog):
 
     async def _install(self, path: Path, listing: Listing, began_at: float) -> _Listed:
         """Take over a listing. A large one is gone through in portions, with turns for other tasks in between."""
-        now = fetched_at = self._context.clock()
+        now = self._context.clock()
         old = self._directories.get(path)
         before = None if old is None else old.fetched_at
         own = self._own_uri(path)
@@ -348,52 +405,59 @@ class DirectoryCatalog(Catalog):
             # Names depend on each other. In a thread, the interpreter is shared every few milliseconds.
             named = partial(uri_paths.names, list(by_segment), literal=self._literal)
             segments = await trio.to_thread.run_sync(named)
-        entries: dict[str, Record] = {}
-        changed: list[Path] = []
-        texts = 0
-        for number, (name, segment) in enumerate(segments.items(), 1):
-            if number % PORTION == 0:
-                await trio.lowlevel.checkpoint()
-            metadata = by_segment[segment]
-            texts += _texts(metadata)
-            record = old.entries.get(name) if old is not None else None
+        listed = _Listed(now, segments, listing.open, listing.problem, began_at, now)
+        told, event = await self._fill(listed, path, by_segment, old)
+        if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
+            listed.fetched_at = 0.0  # forgotten meanwhile: this is older than that
+        listed.lease.until = listed.fetched_at + self.source.policy.listing_ttl
+        freeze(len(listed.entries))
+        self._directories[path] = listed
+        for depth in range(len(path)):
+            above = self._directories.there.get(path[:depth])
+            if above is not None and above.fetched_at:
+                above.confirmed_at = now
+        if told:
+            self._context.notify(told, event)
+        return listed
+
+    async def _fill(
+        self, listed: _Listed, path: Path, by_segment: Mapping[str, ResourceMetadata], old: _Listed | None
+    ) -> tuple[ChangedPaths, ChangeEvent]:
+        """Give a new listing its records. Return the paths that differ from the old one, and the event to tell."""
+        now, entries = listed.fetched_at, listed.entries
+        known: Mapping[str, Record] = {} if old is None else old.entries
+        told, added, removed = ChangedPaths(), 0, 0
+        async for name, segment in InTurns(listed.segments.items()):
+            metadata, place = by_segment[segment], (*path, name)
+            record = known.get(name)
+            if record is None and old is not None:
+                added += 1
+                told.update([place])
+                told.tell(place, is_added=True)
+            listed.texts += _texts(metadata)
+            listed.resources += metadata.kind == "resource"
             if record is None or record.metadata.kind != metadata.kind:
                 unlisted = self._unlisted.pop(metadata.native_uri, None)
                 if unlisted is not None:
                     self._past.left(unlisted)
-                record = self._past.record(self._context.key, metadata, (*path, name), now)
-            elif self._is_written(record, began_at):  # it has what was stored, and what was learnt of that since
+                record = self._past.record(self._context.key, metadata, place, now)
+            elif self._is_written(record, listed.began_at):  # it has what was stored, and what was learnt of that since
                 entries[name] = record
                 continue
-            elif record.describe(metadata, (*path, name), now):
-                changed.append((*path, name))
+            elif record.describe(metadata, place, now):
+                told.update([place])
             publish_description(record, metadata, now, self.source.policy.content_ttl)
             entries[name] = record
-        were = entries.keys() if old is None else old.entries.keys()
-        if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
-            fetched_at = 0.0  # forgotten meanwhile: this is older than that
-        lease = Lease(fetched_at + self.source.policy.listing_ttl)
-        listed = _Listed(
-            fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem, texts, began_at
-        )
-        self._directories[path] = listed
-        if changed or were != entries.keys():
-            self._tell(path, changed, added=entries.keys() - were, removed=were - entries.keys())
-        return listed
-
-    def _tell(self, path: Path, changed: Collection[Path], *, added: Set[str], removed: Set[str]) -> None:
-        """Tell what differs in a new listing of a directory."""
-        new, gone = ([(*path, name) for name in names] for names in (added, removed))
-        told = ChangedPaths([*changed, *new, *gone], new, gone)
-        self._context.notify(told, "listed" if new or gone else "changed")
+        if len(known) + added > len(entries):
+            async for name in InTurns([*known]):
+                if name not in entries:
+                    removed += 1
+                    told.update([(*path, name)])
+                    told.tell((*path, name), is_added=False)
+        return told, "listed" if added or removed else "changed"
 
     async def _by_segment(self, listing: Listing, own: str | None) -> dict[str, ResourceMetadata]:
-        found: dict[str, ResourceMetadata] = {}
-        for number, metadata in enumerate(listing.resources, 1):
-            if number % PORTION == 0:
-                await trio.lowlevel.checkpoint()
-            found[self._segment(metadata, own)] = metadata
-        return found
+        return {self._segment(metadata, own): metadata async for metadata in InTurns(listing.resources)}
 
     def _is_written(self, record: Record, began: float) -> bool:
         """Return whether a record is that of a resource which a program has stored since a request began."""

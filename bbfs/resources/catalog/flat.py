@@ -1,6 +1,6 @@
 """The tree of a source that lists everything at once: URIs folded into directories, served stale while refreshed."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -102,11 +102,11 @@ class FlatCatalog(Catalog):
     def records(self) -> Mapping[str, Record]:
         return self._held.records
 
-    def held(self) -> Collection[Record]:
+    def held(self) -> Iterable[Record]:
         return self._held.held()
 
-    def usage(self) -> tuple[int, int]:
-        return self._held.usage()
+    async def usage(self) -> tuple[int, int]:
+        return await self._held.usage()
 
     def count(self) -> int:
         return len(self._held.rows)

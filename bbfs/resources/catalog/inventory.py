@@ -5,7 +5,6 @@ listing is compared with the one before, and equal resources are kept. All long 
 every few milliseconds; meanwhile they see the previous listing.
 """
 
-import gc
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from bbfs.resources.catalog.record import (
     usable_size,
     usable_time,
 )
-from bbfs.sources.bounded.turns import Turn
+from bbfs.sources.bounded.turns import InTurns, Turn, freeze
 
 _T = TypeVar("_T")
 GONE_KEPT = 100_000
@@ -45,8 +44,6 @@ IN_PLACE_STEPS = 10_000
 """Slashes in the URIs of these changes: each may make a directory."""
 MAX_DIRECTORIES = 500_000
 """Directories that a listing may make; each takes 250 bytes of memory."""
-FROZEN_FROM = 50_000
-"""Size of a listing from which the garbage collector skips it; a million take it 50 ms and more."""
 NAMED_APART = 10_000
 """Resources below a path that are invalidated one by one; of more, their directories are."""
 
@@ -228,11 +225,13 @@ class Inventory:
 
     def held(self) -> Collection[Record]:
         """Return the records that may hold more than the listing says."""
-        return self._touched.values()
+        return [*self._touched.values()]
 
-    def usage(self) -> tuple[int, int]:
+    async def usage(self) -> tuple[int, int]:
         """Return the sum of the known sizes (bytes), and the number of listed resources."""
-        learnt = sum(record.best_size() - (record.metadata.size or 0) for record in self._touched.values())
+        learnt = 0
+        async for record in InTurns(self.held()):
+            learnt += record.best_size() - (record.metadata.size or 0)
         return self._declared + learnt, len(self.rows)
 
     def at_and_below(self, path: Path) -> list[Path]:
@@ -265,7 +264,7 @@ class Inventory:
             self._first_seen = int(at * NANOSECONDS)
             self.tree, self.rows, self.fetched_at, self.records = folded, rows, at, Records(self)
             await self._add_up()
-            _freeze(rows)
+            freeze(len(rows))
             return ChangedPaths(), None
         difference = await self._compare(rows)
         told = ChangedPaths()
@@ -366,7 +365,7 @@ class Inventory:
         # From here on no other task runs until all is consistent.
         relocated.update(_moved(list(self._touched.items())[len(begun) :], folded))
         self.tree, self.rows = folded, rows
-        _freeze(rows)
+        freeze(len(rows))
         for uri, path in relocated.items():
             known = self._touched.pop(uri).to_remember()
             # A record belongs to a path: this is another, which knows what that one did.
@@ -402,15 +401,6 @@ class Inventory:
             declared += sum([usable_size(size) or 0 for size in sizes])
             await trio.lowlevel.checkpoint()
         self._declared = declared
-
-
-def _freeze(rows: Rows) -> None:
-    """Make the garbage collector skip a large listing that was just taken over.
-
-    Nothing in it is part of a cycle, so it is freed without the collector when it is replaced.
-    """
-    if len(rows) >= FROZEN_FROM:
-        gc.freeze()
 
 
 def _moved(records: list[tuple[str, Record]], folded: Tree) -> Iterator[tuple[str, Path]]:

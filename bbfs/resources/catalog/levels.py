@@ -5,8 +5,9 @@ and only where a program looks; the flat listing has nothing of it. All else is 
 templates, tools.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import cast
 
 from bbfs.model import uri_paths
@@ -88,9 +89,9 @@ class _Levels(DirectoryCatalog):
 
     def _told(self) -> ChangedPaths:
         """Return the paths of all cached names."""
-        if sum(len(listed.entries) for listed in self._directories.values()) > TOLD_APART:
+        if sum(len(listed.entries) for listed in self._directories.there.values()) > TOLD_APART:
             return ChangedPaths.all_below(self.roots)
-        names = ((*path, name) for path, listed in self._directories.items() for name in listed.entries)
+        names = ((*path, name) for path, listed in self._directories.there.items() for name in listed.entries)
         return ChangedPaths([*self._directories, *names])
 
 
@@ -130,11 +131,11 @@ class MixedCatalog(FlatCatalog):
     def problem(self) -> str | None:
         return "; ".join(filter(None, (self._problem, self._levels.problem))) or None
 
-    def held(self) -> Collection[Record]:
-        return [*super().held(), *self._levels.held()] if self._levels.roots else super().held()
+    def held(self) -> Iterable[Record]:
+        return chain(super().held(), self._levels.held()) if self._levels.roots else super().held()
 
-    def usage(self) -> tuple[int, int]:
-        (size, count), (more, others) = super().usage(), self._levels.usage()
+    async def usage(self) -> tuple[int, int]:
+        (size, count), (more, others) = await super().usage(), await self._levels.usage()
         return size + more, count + others
 
     def count(self) -> int:
@@ -151,7 +152,7 @@ class MixedCatalog(FlatCatalog):
         return part.cached_view(path, completed=completed)
 
     def large(self, path: Path) -> LargeEntries | None:
-        return None if self._is_level(path) else super().large(path)
+        return self._levels.large(path) if self._is_level(path) else super().large(path)
 
     def listed_at(self, path: Path) -> float:
         return self._levels.listed_at(path) if self._is_level(path) else super().listed_at(path)

@@ -1,8 +1,13 @@
 """Connections that bound the head of an answer: its interim answers and its headers.
 
 httpcore2 goes through interim answers (1xx) in one go, as many as come, and the event loop waits meanwhile.
+
+A server that writes the head and the body of an answer apart, as those on Python's `http.server` do, sends the body
+only when the head is acknowledged (Nagle's algorithm, RFC 9293, section 3.7.4). The kernel of a client that has just
+sent a request waits up to 40 ms with that acknowledgement, so it is told to send each one at once.
 """
 
+import socket
 import ssl
 from typing import Any
 
@@ -19,6 +24,7 @@ class HeadStream(httpcore2.AsyncNetworkStream):
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
+        self._socket = stream.get_extra_info("socket")
         self._head: int | None = 0
 
     def begin_body(self) -> None:
@@ -27,9 +33,11 @@ class HeadStream(httpcore2.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return the next bytes. Raises httpcore2.RemoteProtocolError if a head is too long."""
+        data = await self._stream.read(max_bytes if self._head is None else min(max_bytes, _PIECE), timeout)
+        if data:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # the kernel forgets it (tcp(7))
         if self._head is None:
-            return await self._stream.read(max_bytes, timeout)
-        data = await self._stream.read(min(max_bytes, _PIECE), timeout)
+            return data
         self._head += len(data)
         if self._head > _LONGEST:
             raise httpcore2.RemoteProtocolError(f"the head of an answer of more than {_LONGEST} bytes")

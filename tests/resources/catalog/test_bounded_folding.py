@@ -7,7 +7,7 @@ import trio
 from fakes import FlatSource, TreeSource, World, data_source
 
 from bbfs.model.errors import TooLarge
-from bbfs.model.listing import Rows
+from bbfs.model.listing import LARGEST, Rows
 from bbfs.model.values import ResourceTemplate
 from bbfs.resources.catalog import directory, inventory
 from bbfs.resources.catalog.flat import FlatCatalog
@@ -148,3 +148,55 @@ async def test_listings_with_long_texts_count_as_more_entries(
         for name in "abcdef":
             assert await world.manager.tree.children(("bb-scripted+tree+file", name))
         assert served.catalog.count() <= 10
+
+
+DEEP = [f"x:./{'/'.join('abcdefgh'[:depth])}/x" for depth in range(1, 9)]
+
+
+@pytest.mark.semantics("S19")
+async def test_a_walk_down_a_tree_whose_names_expire_lists_each_directory_once(nursery: trio.Nursery) -> None:
+    data = data_source("bb-scripted+tree+x", listing_ttl=0.0)
+    source = TreeSource(source=data, contents=dict.fromkeys(DEEP, b""), start="x:./")
+    async with World(nursery, source) as world:
+        tree, top = world.manager.tree, "bb-scripted+tree+x"
+
+        async def look_up(path: str) -> None:
+            for depth in range(1, len(path) + 1):  # as the kernel does
+                assert (await tree.find((top, *path[:depth]))).kind == "directory"
+
+        for depth in range(len("abcdefgh") + 1):
+            await look_up("abcdefgh"[:depth])
+            await tree.view((top, *"abcdefgh"[:depth]))
+            world.clock.advance(4.0)
+        assert len(source.listed) == 2 * 9 - 1  # a lookup asks for the name, and then the directory is listed
+        source.listed.clear()
+        await look_up("abcdefgh")
+        assert source.listed == []
+        world.clock.advance(4.0)
+        await look_up("a")
+        assert source.listed == [()]
+        source.listed.clear()
+        await tree.view((top, *"abcdefg"))
+        world.manager.refresh((top,))
+        await look_up("a")
+        assert source.listed[1:] == [()]
+
+
+async def test_a_large_directory_is_taken_over_and_compared_in_turns(nursery: trio.Nursery) -> None:
+    names = [f"{number:05}" for number in range(LARGEST + 1)]
+    source = TreeSource(contents={f"file:./d/{name}": b"x" for name in reversed(names)})
+    place = ("bb-scripted+tree+file", "d")
+    async with World(nursery, source) as world:
+        (served,) = world.manager.sources.values()
+        assert [*await world.manager.tree.children(place)] == names
+        assert await served.catalog.usage() == (len(names), len(names))
+        large = served.catalog.large(("d",))
+        assert large is not None
+        assert (len(large), large[7], large.places["00999"]) == (len(names), ("00007", False), 999)
+        told: list[tuple[str, ...]] = []
+        world.manager.changes.subscribe(lambda change: told.extend(change.paths))
+        del source.contents["file:./d/00003"]
+        source.contents["file:./d/00003a"] = b""
+        world.clock.advance(60.0)
+        assert [*await world.manager.tree.children(place)][3:5] == ["00003a", "00004"]
+        assert {path[-1] for path in told} == {"00003", "00003a"}

@@ -1,18 +1,21 @@
 """The head of an answer has a bound, and its body none here."""
 
 import gzip
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
+import httpcore2
 import httpx2
 import pytest
 import trio
 
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources.http.client import WebClient, unguarded_client
+from bbfs.sources.http.heads import BoundedHeads, HeadStream, answered
 
 HINT = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
@@ -48,6 +51,31 @@ async def test_a_head_without_end_is_a_protocol_error(
     async with unguarded_client(timeout=20) as client:
         with pytest.raises(httpx2.RemoteProtocolError):
             await client.get(url)
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_a_server_sends_is_acknowledged_at_once(nursery: trio.Nursery) -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        while await stream.receive_some():
+            await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx")
+
+    (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+    url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+    acknowledged: list[int] = []
+
+    def note(stream: HeadStream) -> None:
+        made = stream.get_extra_info("socket")
+        acknowledged.append(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+
+    pool = httpcore2.AsyncConnectionPool(network_backend=BoundedHeads())
+    for _ in range(5):  # by the second request the kernel takes the connection for a dialogue, and acknowledges late
+        response = await answered(pool, httpcore2.Request("GET", url, headers=[("host", "here")]))
+        note(response.extensions["network_stream"])
+        await response.aread()
+        note(response.extensions["network_stream"])
+        await response.aclose()
+    await pool.aclose()
+    assert acknowledged == [1] * 10
     nursery.cancel_scope.cancel()
 
 

@@ -179,7 +179,7 @@ class MapHandler:
             there = [*below(there, names)]
             if names and not there:
                 raise NotFound(f"{shown('/'.join(names))}: no such directory")
-        entries = dict([self._entry(path, name) async for name in InTurns(there)])
+        entries = {segment: entry async for segment, entry in InTurns(self._entry(path, name) for name in there)}
         return Listing([*entries.values()], problem=answer.problem)
 
     async def _names(self, path: Path) -> tuple[ListOptions, Names]:
