@@ -430,7 +430,11 @@ async def test_statfs(nursery: trio.Nursery) -> None:
 async def test_statfs_of_sizes_beyond_all_numbers(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     async with World(nursery, FlatSource(contents={"x://a": b""})) as world:
         (source,) = world.manager.sources.values()
-        monkeypatch.setattr(source.catalog, "usage", lambda: (1100 * ((1 << 63) - 1), 1100))
+
+        async def usage() -> tuple[int, int]:
+            return 1100 * ((1 << 63) - 1), 1100
+
+        monkeypatch.setattr(source.catalog, "usage", usage)
         assert (await serving(world).statfs(NOBODY)).f_blocks == (1 << 63) // 512
 
 

@@ -726,7 +726,8 @@ async def test_usage_counts_what_is_listed_and_the_sizes_that_are_known(nursery:
     async with World(nursery, flat(a=b"12345", b=b"1")) as world:
         await world.kernel.stat(ROOT + "a")
         await settled()
-        assert (world.files.usage().bytes, world.files.usage().files) == (5, 2)
+        usage = await world.files.usage()
+        assert (usage.bytes, usage.files) == (5, 2)
 
 
 @pytest.mark.semantics("S2", "S5")

@@ -8,10 +8,13 @@ It keeps connections and the pauses that servers ask for: no cookies, no cache, 
 the environment, because behind a proxy it cannot check addresses. A configured `proxy` is trusted to check them.
 """
 
+import os
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Container, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import cache
 from math import inf
 from typing import Any, TypedDict, Unpack, cast
 
@@ -278,7 +281,7 @@ class WebClient:
 
     def _made(self) -> httpcore2.AsyncConnectionPool:
         # As many connections as requests in flight, which `concurrency` of the source bounds.
-        context = httpx2.create_ssl_context()
+        context = _certificates()
         if self._proxy is None:
             guard = BoundedHeads() if self._allow_private else PublicAddresses(BoundedHeads())
             return httpcore2.AsyncConnectionPool(
@@ -336,12 +339,22 @@ def guarded_client(*, timeout: float) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=headers, timeout=wait, transport=_Transport(PublicAddresses(BoundedHeads()), 10))
 
 
+def _certificates() -> ssl.SSLContext:
+    """Return the context with the certificates of the authorities. Loading them takes 20 ms, so clients share it."""
+    return _loaded_from(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _loaded_from(*_places: str | None) -> ssl.SSLContext:
+    return httpx2.create_ssl_context()  # it looks at these places
+
+
 class _Transport(httpx2.AsyncBaseTransport):
     """A transport with a network back end of its own. connections: at once; all of them are kept."""
 
     def __init__(self, backend: httpcore2.AsyncNetworkBackend, connections: int) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
-            httpx2.create_ssl_context(),
+            _certificates(),
             max_connections=connections,
             keepalive_expiry=_KEPT_UNUSED,
             network_backend=backend,
