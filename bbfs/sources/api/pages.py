@@ -17,6 +17,7 @@ from bbfs.sources.bounded.json import JsonBounds, parse_json
 BOUNDS = JsonBounds(size=16 << 20)
 """Bounds of one page. A larger answer is no list, but a content like any other."""
 _SPACE = re.compile(r"[ \t\r\n]*")
+_MARK = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{}]', re.DOTALL)
 _DECODER = json.JSONDecoder()
 _ITEMS = (
     "items", "data", "results", "result", "value", "values", "records", "entries", "content", "hits", "rows", "list",
@@ -125,10 +126,26 @@ def _members(text: str, start: int) -> Iterator[tuple[str, int]]:
         name, position = _DECODER.raw_decode(text, position)
         position = _skip(text, _skip(text, position) + 1)
         yield name, position
-        _, position = _DECODER.raw_decode(text, position)
-        position = _skip(text, position)
+        position = _skip(text, _end_of(text, position))
         if text[position] == ",":
             position = _skip(text, position + 1)
+
+
+def _end_of(text: str, start: int) -> int:
+    """Return the end of a value in valid JSON. An array or object is gone through mark by mark: to decode it would hold
+    the global lock until its end.
+    """
+    if text[start] not in "[{":
+        return _DECODER.raw_decode(text, start)[1]
+    depth = 0
+    for mark in _MARK.finditer(text, start):
+        if mark[0] in ("[", "{"):
+            depth += 1
+        elif mark[0] in ("]", "}"):
+            depth -= 1
+            if not depth:
+                return mark.end()
+    raise ValueError("no end of a value")
 
 
 def _items(text: str, start: int) -> tuple[list[bytes], int]:
@@ -136,7 +153,7 @@ def _items(text: str, start: int) -> tuple[list[bytes], int]:
     items: list[bytes] = []
     position = _skip(text, start + 1)
     while text[position] != "]":
-        _, end = _DECODER.raw_decode(text, position)
+        end = _end_of(text, position)
         items.append(text[position:end].encode())
         position = _skip(text, end)
         if text[position] == ",":

@@ -217,6 +217,12 @@ def test_what_is_too_large_for_a_list_is_not_parsed(body: bytes) -> None:
         page_of(body)
 
 
+def test_brackets_and_quotes_in_texts_end_no_item() -> None:
+    items = [{"]": '"}\\'}, ["[", '\\"]', [{}]], "],[", 1.50, None]
+    found = page({"before": ['"]}', {"[": "{"}], "next": {"a": ["}"]}, "items": items})
+    assert [json.loads(item) for item in found.items] == items
+
+
 def test_a_later_page_is_read_as_the_first() -> None:
     assert page_of(b'{"x": [], "pets": [1]}', "", ("pets",)) is not None
     assert page_of(b'{"x": [1]}', "", ("pets",)) is None
