@@ -60,7 +60,7 @@ def chosen(method: F, number: int = 0, other: int | None = None) -> F:
 
     def ask(self: "Operations", *args: Any) -> Coroutine[Any, Any, Any]:
         inode = args[number] if other is None else max(args[number], args[other])
-        answered: Coroutine[Any, Any, Any] = getattr(self._passed if inode >= PASSED else self._stored, name)(*args)
+        answered: Coroutine[Any, Any, Any] = getattr(self.passed if inode >= PASSED else self._stored, name)(*args)
         return answered
 
     return cast(F, answers(wraps(method)(ask)))
@@ -78,7 +78,7 @@ class Operations(pyfuse3.Operations):
         self._files = files
         shown = Shown() if shown is None else shown
         self._stored = StoredRequests(files, owner, interrupts, shown)
-        self._passed = PassedRequests(files, owner, interrupts, shown, self._stored)
+        self.passed = PassedRequests(files, owner, interrupts, shown, self._stored)
 
     lookup = chosen(pyfuse3.Operations.lookup)
     getattr = chosen(pyfuse3.Operations.getattr)
@@ -109,15 +109,15 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def flush(self, fh: FileHandleT) -> None:
-        if not self._files.writable_roots and not (self._files.passed and self._passed.flushes):
+        if not self._files.writable_roots and not (self._files.passed and self.passed.flushes):
             self._files.is_unflushed = True
             raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
-        await (self._passed if fh >= PASSED else self._stored).flush(fh)
+        await (self.passed if fh >= PASSED else self._stored).flush(fh)
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, references in inode_list:
             try:
-                (self._passed if inode >= PASSED else self._stored).forget_inode(inode, references)
+                (self.passed if inode >= PASSED else self._stored).forget_inode(inode, references)
             except Exception:
                 log.exception("unforeseen error in forget")
 
@@ -130,7 +130,7 @@ class Operations(pyfuse3.Operations):
         answer.f_bfree = answer.f_bavail = 0
         answer.f_files = usage.files
         answer.f_ffree = answer.f_favail = 0
-        room = await self._passed.room(ctx)
+        room = await self.passed.room(ctx)
         if room is not None:
             answer.f_blocks = room.size // BLOCK
             answer.f_bfree, answer.f_bavail = room.free // BLOCK, room.available // BLOCK

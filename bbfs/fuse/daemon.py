@@ -37,6 +37,7 @@ from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.service import handover
 from bbfs.fuse.service.handover import Handover
+from bbfs.fuse.service.quiet import Quiet
 from bbfs.fuse.service.sd_notify import ServiceManager
 from bbfs.fuse.service.watchdog import SelfCheck, feed
 from bbfs.fuse.status.files import State, StatusHandler
@@ -141,7 +142,9 @@ def _mount(
     adapter = _Adapter(lets_others_in=config.mount.allow_other)
     off = why_off(config, composition.handlers, is_lower=scratch is not None, is_passed=place.device is not None)
     chosen, target = mount_options.options(config, composition.handlers, has_events=off is None), place.target
-    if handed is not None and handed.prepare(chosen, is_able=scratch is None and not background):
+    about = mount_options.passed_folders(config, composition.handlers), scratch is None and not background
+    flushes = mount_options.can_be_written(each for each in composition.handlers if each.source.type != "filesystem")
+    if handed is not None and handed.prepare(chosen, about[0], flushes=flushes, is_able=about[1]):
         adapter.handed_over, adapter.device = path, handed.device
         target = f"/dev/fd/{handed.device}"
     if place.device is not None:
@@ -328,7 +331,7 @@ async def _serve(
         owner = _ownership(config, is_lower=is_lower)
         operations = _operations(files, owner, interrupts, shown, auditor)
         adapter.become(operations if tracing is None else tracing.begin(operations, manager, files.names.path))
-        watchers.follow(manager, files, owner, copy(adapter), adapter.become)
+        watchers.follow(manager, files, owner, copy(adapter), adapter.become, handed)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop, ended, early, nursery.cancel_scope)
             lasting = partial(queue.run, files.held_below, files.locks), Neighbours(manager.changes, path).run
@@ -340,13 +343,13 @@ async def _serve(
             nursery.start_soon(_hear_hang_ups, terminal, reloading, ended)
             served = manager, files.refresh, path, shown, reloading, auditor
             await _begin_requests(Control(*served, state=partial(state, 0), is_lower=is_lower), files, nursery)
-            await handover.begin(handed, files, ended, nursery)
+            await handover.begin(handed, files, operations, Quiet(copy(adapter), files, adapter.become), ended, nursery)
             nursery.start_soon(_loop, adapter, nursery.cancel_scope)
             await _begin(adapter, path, service, ready)
             nursery.start_soon(feed, service, SelfCheck(path))
         watchers.end()
         if handed is not None and handed.is_wanted:
-            handed.keep(files, notifier)
+            handed.keep(files, operations, notifier, watchers)
         else:
             await _end(adapter, path, files, notifier, service, watchers)
 

@@ -12,6 +12,12 @@ def can_be_written(handlers: Iterable[Handler]) -> bool:
     return any(each.source.grants_write and isinstance(each, CanWrite) for each in handlers)
 
 
+def passed_folders(config: Config, handlers: Iterable[Handler]) -> list[str]:
+    """Return the prefixes of the local folders that are passed through, in the order of their numbers."""
+    folders = [each.source for each in handlers if each.source.type == "filesystem"]
+    return [each.uri_prefix for each in folders if each.grants_write or config.mount.allow_other]
+
+
 def options(config: Config, handlers: Iterable[Handler] = (), *, has_events: bool = False) -> set[str]:
     """Return the mount options (S28): read-only unless something can be written, or events need calls that write."""
     access = "rw" if has_events or can_be_written(handlers) else "ro"

@@ -378,6 +378,11 @@ class DirectoryLocks:
         """Note that a program changes something in a directory."""
         self._used_until[directory] = trio.current_time() + IN_USE
 
+    @property
+    def are_free(self) -> bool:
+        """Return whether no request waits that changes a name."""
+        return not self._waiting
+
     def locked(self, directory: int) -> bool:
         """Return whether a request for a directory waits."""
         return directory in self._waiting

@@ -70,6 +70,9 @@ class Mount:
         assert self.is_folder
         self.listed.append(directory)
 
+    async def confirm(self, directory: Path) -> None:
+        self.listed.append(directory)
+
     async def watched(self) -> tuple[set[int], bool]:
         self.looks += 1
         return self.watching or set(), self.watching is not None

@@ -144,7 +144,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @click.option("--scratch", metavar="DIR", type=DIRECTORY, help="Let programs write; DIR keeps it, no source has it.")
 @click.option("--read-only", is_flag=True, help="Refuse every write, whatever the sources grant.")
 @click.option("--inotify/--no-inotify", default=None, help="Tell programs that watch the mount what sources change.")
-@click.option("--restartable", is_flag=True, help="On SIGUSR2, start bbfs again and keep the mount, if none writes.")
+@click.option("--restartable", is_flag=True, help="On SIGUSR2, start bbfs again and keep the mount.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the mount.")
 @click.option("--agents", is_flag=True, help="Describe the sources in AGENTS.md at the root, too.")
 @click.option("--uid", type=_USER_ID, help="The owner of the files, if not you.")

@@ -75,12 +75,12 @@ class PassedRequests(pyfuse3.Operations):
         self._shown = shown
         self._stored = stored
         self._opened_paths: dict[int, str] = {}
-        self._files: dict[int, tuple[Passed, PassedFile]] = {}
-        self._directories: dict[int, tuple[Passed, PassedDirectory]] = {}
+        self.files: dict[int, tuple[Passed, PassedFile]] = {}
+        self.directories: dict[int, tuple[Passed, PassedDirectory]] = {}
         self._entries = PassedEntries(owner, shown)
         shown.began = self._end_vouching
         self._handles = Handles()
-        self._next = PASSED
+        self.next = PASSED
 
     def _end_vouching(self) -> None:
         for passed in self._folders.values():
@@ -164,7 +164,7 @@ class PassedRequests(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> EntryAttributes:
         passed, held = self._inode(inode)
-        opened = self._files[fh][1] if fh is not None else None
+        opened = self.files[fh][1] if fh is not None else None
         wanted = new_attributes(attr, fields)
         status = await self._calls.change(passed, ctx.pid, passed.folder.setattr, held, opened, wanted)
         return self._entries.of(passed, held, status)
@@ -199,10 +199,10 @@ class PassedRequests(pyfuse3.Operations):
     async def _opened(
         self, passed: Passed, opened: PassedFile, noted: os.stat_result | None, thread: int
     ) -> FileHandleT:
-        handle = self._next
-        self._next = handle + 1
+        handle = self.next
+        self.next = handle + 1
         self._handles.add(handle, thread)
-        self._files[handle] = passed, opened
+        self.files[handle] = passed, opened
         opened.inode.handles[handle] = opened.descriptor
         if self._shown.below:
             with suppress(OSError):
@@ -212,6 +212,15 @@ class PassedRequests(pyfuse3.Operations):
                 self._shown.opened(path)
                 self._opened_paths[handle] = path
         return FileHandleT(handle)
+
+    def adopt(self, handle: int, passed: Passed, opened: PassedFile | PassedDirectory) -> None:
+        """Have a file or directory open that a program has opened under the daemon before."""
+        self._handles.add(handle, 0)
+        if isinstance(opened, PassedDirectory):
+            self.directories[handle] = passed, opened
+        else:
+            self.files[handle] = passed, opened
+            opened.inode.handles[handle] = opened.descriptor
 
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
@@ -229,7 +238,7 @@ class PassedRequests(pyfuse3.Operations):
         return FileInfo(fh=handle, keep_cache=False, direct_io=_appends(flags)), self._entries.of(passed, inode, status)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        passed, opened = self._files[fh]
+        passed, opened = self.files[fh]
         folder = passed.folder
         try:
             if folder.direct:
@@ -241,16 +250,16 @@ class PassedRequests(pyfuse3.Operations):
             raise FUSEError(error.errno or errno.EIO) from None
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        passed, opened = self._files[fh]
+        passed, opened = self.files[fh]
         return await self._calls.call(passed, 0, passed.folder.write, opened, off, buf)
 
     async def flush(self, fh: int) -> None:
-        passed, opened = self._files[fh]
+        passed, opened = self.files[fh]
         if opened.written and not passed.folder.direct:
             await self._calls.call(passed, 0, passed.folder.flush, opened)
 
     async def fsync(self, fh: int, datasync: bool) -> None:
-        opened = self._files.get(fh) or self._directories[fh]
+        opened = self.files.get(fh) or self.directories[fh]
         passed, descriptor = opened[0], opened[1].descriptor
         try:
             await self._calls.in_thread(passed, 0, partial(passed.folder.sync, descriptor, only_data=datasync))
@@ -261,7 +270,7 @@ class PassedRequests(pyfuse3.Operations):
         await self.fsync(fh, datasync)
 
     async def release(self, fh: int) -> None:
-        passed, opened = self._files.pop(fh)
+        passed, opened = self.files.pop(fh)
         self._handles.remove(fh)
         opened.inode.handles.pop(fh, None)
         if (path := self._opened_paths.pop(fh, None)) is not None:
@@ -277,14 +286,14 @@ class PassedRequests(pyfuse3.Operations):
         passed, held = self._inode(inode)
         self._handles.require(ctx.pid)
         opened = await self._calls.call(passed, ctx.pid, passed.folder.opendir, held)
-        handle = self._next
-        self._next = handle + 1
+        handle = self.next
+        self.next = handle + 1
         self._handles.add(handle, ctx.pid)
-        self._directories[handle] = passed, opened
+        self.directories[handle] = passed, opened
         return FileHandleT(handle)
 
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
-        passed, opened = self._directories[fh]
+        passed, opened = self.directories[fh]
         folder, parent = passed.folder, opened.inode
         if passed.source.ended is not None:
             passed.source.require_there()
@@ -328,7 +337,7 @@ class PassedRequests(pyfuse3.Operations):
             await self._shown.note_all(noted)
 
     async def releasedir(self, fh: int) -> None:
-        passed, opened = self._directories.pop(fh)
+        passed, opened = self.directories.pop(fh)
         self._handles.remove(fh)
         await self._calls.call(passed, 0, opened.descriptor.close)
 

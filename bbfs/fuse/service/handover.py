@@ -18,7 +18,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,11 @@ from typing import Any, NoReturn
 
 import trio
 
+from bbfs.fuse.adapter import Operations
 from bbfs.fuse.notifications import Notifier
+from bbfs.fuse.service import passed_files
+from bbfs.fuse.service.quiet import Quiet
+from bbfs.fuse.watchers.setting import Watchers
 from bbfs.model.errors import BbfsError
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import answered
@@ -88,26 +92,32 @@ class Handover:
         with os.fdopen(state, "rb") as file:
             file.seek(0)
             said = json.load(file)
+        for number in passed_files.descriptors(said["passed"]):
+            os.set_inheritable(number, False)
         children = [int(child) for each in Path("/proc/self/task").iterdir() for child in _children(each)]
         return cls(device, bytes.fromhex(said["question"]), bytes.fromhex(said["answer"]), said, children=children)
 
-    def prepare(self, options: set[str], *, is_able: bool) -> bool:
+    def prepare(self, options: set[str], folders: list[str], *, flushes: bool, is_able: bool) -> bool:
         """Note whether a mount with these options can be handed over. Return whether it was, to this daemon.
 
-        is_able: whether nothing else keeps it from that. Raise Refused if it was handed over and cannot be kept.
+        folders: the prefixes of those that are passed through, in the order of their numbers. flushes: whether a source
+        needs to hear of closed files. is_able: whether nothing else keeps it from that. Raise Refused if it was handed
+        over and cannot be kept.
         """
         if not is_able:
             self.lack = "it is one of a scratch, or in the background"
-        elif "ro" not in options:
-            self.lack = "something in it can be written, or it has --inotify"
         elif not _resends():
             self.lack = f"Linux {os.uname().release} sends no request again, as Linux 6.9 does"
         self.options = sorted(options)
         if not self.state:
             return False
-        if self.lack or self.state["options"] != self.options:
+        numbered = {str(number): prefix for number, prefix in enumerate(folders)}
+        others = [number for number, (prefix, _) in self._kept_folders() if numbered.get(number) != prefix]
+        if self.lack or others or self.state["options"] != self.options or (self.state["is_unflushed"] and flushes):
             os.close(self.device)  # what waits for the daemon before fails now
-            raise Refused(self.lack or "its options are others now")
+            for number in passed_files.descriptors(self.state["passed"]):
+                os.close(number)
+            raise Refused(self.lack or "its options or its folders are others now")
         return True
 
     def greet(self, device: int, serve: Callable[[], Awaitable[None]]) -> None:
@@ -139,7 +149,10 @@ class Handover:
             os.close(connection)
         self.question, self.answer = question, answer
 
-    async def restore(self, files: FileSystem) -> None:
+    def _kept_folders(self) -> Iterable[tuple[str, Any]]:
+        return self.state["passed"]["folders"].items()
+
+    async def restore(self, files: FileSystem, operations: Operations) -> None:
         """Let the kernel go on with what it holds, and have it send again what the daemon before has not answered.
 
         An open file whose source has another version by now, or does not answer, is stale from now on.
@@ -149,6 +162,8 @@ class Handover:
         for number, path, version, lookups in self.state["inodes"]:
             files.inodes.hold(number, tuple(path), version, lookups)
             self._expire(number)
+        passed_files.restore(self.state["passed"], files, operations, self._expire)
+        files.is_unflushed = self.state["is_unflushed"]
         files.handles.begin_at(self.state["next_file"])
         files.directories.begin_at(self.state["next_directory"])
         with trio.move_on_after(_OPENED_WITHIN):
@@ -167,7 +182,7 @@ class Handover:
         with suppress(FileNotFoundError):  # the kernel has just forgotten it
             os.write(self.device, _ATTRIBUTES.pack(_ATTRIBUTES.size, 2, 0, inode, -1, 0))
 
-    def keep(self, files: FileSystem, notifier: Notifier) -> None:
+    def keep(self, files: FileSystem, operations: Operations, notifier: Notifier, watchers: Watchers) -> None:
         """Note what the kernel holds, for the next daemon. Kill the notifier, which would answer requests for it."""
         notifier.kill()
         self.state = {
@@ -178,6 +193,9 @@ class Handover:
             "files": [*files.handles.numbered()],
             "next_file": files.handles.next,
             "next_directory": files.directories.next,
+            "passed": passed_files.keep(files, operations),
+            "is_unflushed": files.is_unflushed,
+            "watchers": watchers.kept(),
         }
 
     def start_next(self) -> NoReturn:
@@ -185,7 +203,8 @@ class Handover:
         state = os.memfd_create("bbfs-handover", 0)
         with os.fdopen(os.dup(state), "wb") as file:
             file.write(json.dumps(self.state).encode())
-        os.set_inheritable(self.device, True)
+        for number in (self.device, *passed_files.descriptors(self.state["passed"])):
+            os.set_inheritable(number, True)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, SIGNAL):
             signal.signal(number, signal.SIG_DFL)  # a program inherits what is ignored
         environ = os.environ | {VARIABLE: f"{self.device} {state}"}
@@ -218,21 +237,31 @@ async def _reopen(files: FileSystem, handle: int, inode: int) -> None:
     files.handles.renumber(found, handle)
 
 
-async def begin(handed: Handover | None, files: FileSystem, ended: trio.Event, nursery: trio.Nursery) -> None:
+async def begin(
+    handed: Handover | None,
+    files: FileSystem,
+    operations: Operations,
+    quiet: Quiet,
+    ended: trio.Event,
+    nursery: trio.Nursery,
+) -> None:
     """Take over what the kernel holds, and hear in the nursery when the next daemon is to."""
     if handed is not None:
         for child in handed.children:
             nursery.start_soon(_reap, child)
-        nursery.start_soon(hear, handed, ended)
-        await handed.restore(files)
+        nursery.start_soon(hear, handed, quiet, ended)
+        await handed.restore(files, operations)
 
 
-async def hear(handover: Handover, ended: trio.Event) -> None:
+async def hear(handover: Handover, quiet: Quiet, ended: trio.Event) -> None:
     """Set an event when the next daemon is to begin."""
     with trio.open_signal_receiver(SIGNAL) as received:
         async for _ in received:
             if handover.lack:
                 log.error("%s: the mount cannot be handed over: %s", SIGNAL.name, handover.lack)
+                continue
+            if busy := await quiet.begins():
+                log.error("%s: the mount is not handed over now: %s; it goes on as it is", SIGNAL.name, busy)
                 continue
             log.info("%s: handing the mount over", SIGNAL.name)
             handover.is_wanted = True

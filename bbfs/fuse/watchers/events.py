@@ -8,7 +8,8 @@ at the watches of all programs has shown, or a look after the change shows.
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
@@ -129,6 +130,10 @@ class Folders(Protocol):
         """List a directory of a folder, so that what differs is heard."""
         ...
 
+    async def confirm(self, directory: Path) -> None:
+        """Ask the source of any directory for its names once, so that what differs from them later is heard."""
+        ...
+
 
 class Events:
     """The events of one mount."""
@@ -149,6 +154,7 @@ class Events:
         self._are_all = True
         """Whether the watches of all programs were seen. If not, any place may be watched."""
         self._looked_at = self._look_from = 0.0
+        self._is_first_look = False  # after a daemon before
         self._requests, self._idle = 0, FOLLOWED_AGAIN
         self._own: TTLCache[Path, float] = TTLCache(KEPT, OWN_FOR, trio.current_time)
         self._announced: TTLCache[Path, None] = TTLCache(KEPT, REPEATED_FOR, trio.current_time)
@@ -161,6 +167,30 @@ class Events:
         watched = sum(map(len, self._watched.values()))
         waiting = len(self._waiting) + len(self._unseen)
         return {**asdict(self.tally), "waiting": waiting, "watched": watched, "sees_all": self._are_all}
+
+    def kept(self) -> list[tuple[Path, Happened]]:
+        """Return the changes that wait, for the next daemon of the mount."""
+        return [*(self._unseen | self._waiting).items()]
+
+    def take_over(self, kept: Iterable[tuple[Iterable[str], Happened]]) -> None:
+        """Go on after the daemon before. What has changed since is not known: watched directories are touched."""
+        self._waiting.update((tuple(path), happened) for path, happened in kept)
+        self._is_first_look = True
+        self._filled.set()
+
+    async def _look_first(self) -> None:
+        """List the watched directories, so that later changes of their names are seen, and touch them."""
+        self._is_first_look = False
+        await self._look()
+        for path, numbers in self._watched.items():
+            if any(self._is_directory(number) for number in numbers):
+                await self._folders.confirm(path)
+                self._add(path, "touched")
+
+    def _is_directory(self, inode: int) -> bool:
+        if inode < PASSED:
+            return self._files.inodes.get(inode).version == DIRECTORY_VERSION
+        return stat.S_ISDIR(self._files.passed[folder_of(inode)].folder.inodes[inode].key[2])
 
     # -- what is heard -----------------------------------------------------------------------------------------------
 
@@ -240,7 +270,10 @@ class Events:
                 continue
             await trio.sleep(GATHERED_FOR)
             self._filled = trio.Event()
-            if self._unseen and trio.current_time() >= self._look_from:
+            if self._is_first_look:
+                await self._look_first()
+                await self._make(is_looked=True)
+            elif self._unseen and trio.current_time() >= self._look_from:
                 self._waiting, self._unseen = self._unseen | self._waiting, {}
                 await self._look()
                 await self._make(is_looked=True)

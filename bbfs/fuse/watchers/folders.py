@@ -86,6 +86,12 @@ class LocalFolders:
         now = trio.current_time()
         self._from[directory] = now + LISTING_SHARE * (now - began)
 
+    async def confirm(self, directory: Path) -> None:
+        source = self._manager.roots.directories().get(directory[0]) if directory else None
+        if source is not None and not source.is_passed:
+            source.catalog.expire()
+            await self.list_again(directory)
+
     def hear(self, of_folder: OfFolder) -> None:
         """Have changes of passed folders told."""
 

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import trio
 from cachetools import LRUCache
@@ -151,6 +151,19 @@ class Toucher:
         if self._recognise is not None:
             self._recognise()
             self._recognise = None
+
+    def kept(self) -> dict[str, Any]:
+        """Return what the next daemon of the mount needs, once the process is killed: it may have a call under way."""
+        pids = {each.descriptor: each.process.pid for each in self._ended}
+        numbers = [(number, pids[held]) for number, held in self.numbers.items() if held in pids]
+        return {"numbers": numbers, "statuses": [*self.statuses.values()]}
+
+    def take_over(self, kept: dict[str, Any]) -> None:
+        """Recognise the calls of the process of the daemon before, and refuse them, as long as it has not ended."""
+        self.statuses.update((each[0], Status(*each)) for each in kept["statuses"])
+        for number, pid in kept["numbers"]:
+            with suppress(ProcessLookupError):
+                self.numbers[number] = os.pidfd_open(pid)
 
     async def _start(self) -> _Process:
         """Start the process, and learn its number. Raise OSError."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -17,6 +17,9 @@ from bbfs.fuse.watchers.process import ENDS_WITHIN, Toucher
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import Handler
 from bbfs.vfs.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from bbfs.fuse.service.handover import Handover
 
 
 def why_off(config: Config, handlers: Iterable[Handler], *, is_lower: bool, is_passed: bool) -> str | None:
@@ -54,8 +57,12 @@ class Watchers:
         owner: Ownership,
         operations: Any,
         become: Callable[[Any], None],
+        handed: "Handover | None",
     ) -> None:
-        """Follow the changes. operations: answers pyfuse3. become: has another object answer it from then on."""
+        """Follow the changes. operations: answers pyfuse3. become: has another object answer it from then on.
+
+        handed: of a mount that may be handed over. Its calls are recognised from the beginning.
+        """
         mount = None if self._off else mountpoint.mount_at(self._path)
         if mount is None:
             return
@@ -68,6 +75,11 @@ class Watchers:
         self._events = events = Events(files, manager.tree, calls, folders)
         folders.hear(events.of_folder)
         manager.changes.subscribe(events.heard)
+        if handed is not None:
+            calls.recognised()
+            if kept := handed.state.get("watchers"):
+                calls.take_over(kept)
+                events.take_over(kept["waiting"])
 
     async def run(self) -> None:
         """Make events until cancelled."""
@@ -78,6 +90,12 @@ class Watchers:
         """Kill the process that makes the calls, before the unmount: it may wait for the mount."""
         if self._toucher is not None:
             self._toucher.end()
+
+    def kept(self) -> dict[str, Any]:
+        """Return what the next daemon of the mount needs. The process is killed by now."""
+        if self._toucher is None or self._events is None:
+            return {}
+        return self._toucher.kept() | {"waiting": self._events.kept()}
 
     async def reap(self) -> None:
         """Wait a moment for its end."""

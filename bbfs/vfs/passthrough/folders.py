@@ -71,7 +71,7 @@ class PassedFolders(dict[int, Passed]):
     ) -> None:
         super().__init__()
         self._manager = manager
-        self._invalidate = invalidate
+        self.invalidate = invalidate
         self._expire = expire
         self._added: list[Vouched] = []
         self._filled = trio.Event()
@@ -100,7 +100,7 @@ class PassedFolders(dict[int, Passed]):
         vouched = None
         if not self._manager.grants.is_lower:
             bounds = Bounds(names=0) if source.judged_by_files else Bounds()
-            vouched = Vouched(folder, self._invalidate, self._expire, partial(self._others_changed, number), bounds)
+            vouched = Vouched(folder, self.invalidate, self._expire, partial(self._others_changed, number), bounds)
             self._added.append(vouched)
             self._filled.set()
         self[number] = Passed(source, folder, source.data.uri_prefix, policy.timeout, limiter, vouched)

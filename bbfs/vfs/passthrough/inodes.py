@@ -4,9 +4,10 @@ An inode is a file of a folder: its device and inode number there, whatever its 
 table beside the event loop, so one lock guards what several steps change.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from os import stat_result
+from os import fsdecode, fsencode, stat_result
 from stat import S_IFMT
 from threading import Lock
 
@@ -167,6 +168,24 @@ class PassedInodes:
     def __getitem__(self, number: int) -> PassedInode:
         """Return a held inode. Raise KeyError."""
         return self.root if number == self._base else self._by_number[number]
+
+    def kept(self) -> Iterator[tuple[int, Key, int, list[tuple[int, str]]]]:
+        """Yield number, identity, lookups and places of each inode that the kernel holds, but for the folder's own."""
+        for inode in self._by_number.values():
+            places = [(directory.number, fsdecode(name)) for directory, name in inode.places]
+            yield inode.number, inode.key, inode.lookups, places
+
+    def hold(self, kept: Iterable[tuple[int, Sequence[int], int, Sequence[tuple[int, str]]]]) -> None:
+        """Hold what the table of another daemon did (`kept`). Nothing else may be held yet."""
+        kept = list(kept)
+        for number, (device, own, kind), lookups, _ in kept:
+            inode = self._by_number[number] = PassedInode(number, (device, own, kind))
+            self._by_key[inode.key] = inode
+            inode.lookups = lookups
+        for number, _, _, places in kept:
+            for directory, name in places:
+                if directory == self._base or directory in self._by_number:  # else it is found by no name any more
+                    self._by_number[number].places.append((self[directory], fsencode(name)))
 
     def known(self, key: Key) -> PassedInode | None:
         return self.root if key == self.root.key else self._by_key.get(key)

@@ -134,14 +134,12 @@ class Vouched:
         self.answers += 1
         if watched is None or name in self._mounted or at != self.happened or not self._folder.direct:
             return SHORT
-        if not self._note(watched, name, inode):
-            return SHORT
-        return LASTS
+        return LASTS if self._note(watched, name, inode) else SHORT
 
     def attributes(self, inode: PassedInode, status: os.stat_result, at: int) -> float:
         """Return for how many seconds the kernel may keep the attributes of an inode that it has. at: as above."""
-        if not self._bounds.names:
-            return 0.0  # the kernel asks for the rights, and for lists of them, at each use
+        if not self._bounds.names:  # the kernel asks for the rights, and for lists of them, at each use
+            return 0.0
         if at != self.happened or not self._folder.direct:
             return SHORT
         if stat.S_ISDIR(status.st_mode):

@@ -286,11 +286,16 @@ class Drafts:
 
     # -- the end of the mount ----------------------------------------------------------------------------------------
 
-    async def keep_left(self) -> None:
-        """Keep the files that only the mount has as pending writes. The kernel sends no requests any more."""
+    def all(self) -> set[Draft]:
+        """Return what programs have open to write, or have written for the mount alone."""
         drafts = {each.draft for each in self._handles if each.draft is not None}
         for source in self._manager.sources.values():
             drafts.update(self.below(source, ()))
+        return drafts
+
+    async def keep_left(self) -> None:
+        """Keep the files that only the mount has as pending writes. The kernel sends no requests any more."""
+        drafts = self.all()
         for draft in drafts:
             await self._keep_left(draft)
         async with trio.open_nursery() as nursery:
