@@ -328,7 +328,7 @@ def test_what_programs_write_to_a_source_is_not_lost(fuse: None, tmp_path: Path)
         daemon.end()
 
 
-@pytest.mark.semantics("S26.3", "S43")
+@pytest.mark.semantics("S26.3", "S43.8")
 def test_programs_that_watch_get_events_from_the_next_daemon(
     fuse: None, programs: type[Program], server: ScriptedServer, tmp_path: Path
 ) -> None:

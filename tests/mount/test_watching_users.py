@@ -179,7 +179,7 @@ def test_a_mount_in_a_user_namespace_has_events(
     wait_until(lambda: watcher.events(f"DELETE {shown} one"), "a name that went")
 
 
-@pytest.mark.semantics("S28.2", "S43.5")
+@pytest.mark.semantics("S28.2", "S43.7")
 def test_other_users_are_told_of_what_they_may_list_and_gain_nothing(
     mounted: Mounts, programs: type[Program], docs: ScriptedServer, place: Path
 ) -> None:
