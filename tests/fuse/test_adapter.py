@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -421,10 +422,11 @@ async def test_the_kernel_is_given_nothing_while_another_program_may_read(
 
 
 async def test_statfs(nursery: trio.Nursery) -> None:
-    async with World(nursery, FlatSource(contents={"x://a": bytes(1000)})) as world:
+    async with World(nursery, FlatSource(contents={"x://a": bytes(1000), "x://of unknown size": b"1"})) as world:
         await world.kernel.stat("mcp-server+docs/x/a")
+        await settled()
         found = await serving(world).statfs(NOBODY)
-        assert (found.f_blocks * found.f_frsize, found.f_bfree, found.f_files, found.f_namemax) == (1024, 0, 1, 255)
+        assert (found.f_blocks * found.f_frsize, found.f_bfree, found.f_files, found.f_namemax) == (1024, 0, 2, 255)
 
 
 async def test_statfs_of_sizes_beyond_all_numbers(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,32 +455,39 @@ class Buffer:
         self.taken.append((name, attributes.st_ino, following))
         return True
 
+    async def listed(
+        self, adapter: Operations, directory: int, room: int, between: Callable[[], None] = lambda: None
+    ) -> list[tuple[bytes, int, int]]:
+        """List a directory in pieces of so many entries. between: called after each of them."""
+        self.taken.clear()
+        handle, position = await adapter.opendir(pyfuse3.InodeT(directory), NOBODY), 0
+        while True:
+            before = len(self.taken)
+            self.room = room
+            await adapter.readdir(handle, position, cast(pyfuse3.ReaddirToken, None))
+            if len(self.taken) == before:
+                break
+            position = self.taken[-1][2]
+            between()
+        await adapter.releasedir(handle)
+        return list(self.taken)
+
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 100])
 async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was_taken(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     buffer = Buffer(monkeypatch)
-    token = cast(pyfuse3.ReaddirToken, None)
     source = FlatSource(contents={**dict.fromkeys(uris(20), b""), "x://d/p": several(("x://q", b""), ("x://r", b""))})
     async with World(nursery, source) as world:
         adapter = serving(world)
         directory = (await world.kernel.walk("mcp-server+docs/x/d")).ino
         held = world.files.held()[0]
-        handle = await adapter.opendir(pyfuse3.InodeT(directory), NOBODY)
-        position = 0
-        while True:
-            before = len(buffer.taken)
-            buffer.room = room
-            await adapter.readdir(handle, position, token)
-            if len(buffer.taken) == before:
-                break
-            position = buffer.taken[-1][2]
-        assert [name for name, _, _ in buffer.taken[2:]] == [*(f"{n:04}".encode() for n in range(20)), b"p"]
+        listed = (await buffer.listed(adapter, directory, room))[2:]
+        assert [name for name, _, _ in listed] == [*(f"{n:04}".encode() for n in range(20)), b"p"]
         assert world.files.held()[0] == held + 21
-        await adapter.forget([(pyfuse3.InodeT(ino), 1) for _, ino, _ in buffer.taken[2:]])
+        await adapter.forget([(pyfuse3.InodeT(ino), 1) for _, ino, _ in listed])
         assert world.files.held()[0] == held
-        await adapter.releasedir(handle)
 
 
 @pytest.mark.semantics("S11.4", "S39")
@@ -637,7 +646,6 @@ async def test_a_listing_held_ready_is_the_same_in_pieces_and_counts_what_was_ta
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     buffer = Buffer(monkeypatch)
-    token = cast(pyfuse3.ReaddirToken, None)
     source = FlatSource(data_source(listing_ttl=100.0, content_ttl=100.0), contents=dict.fromkeys(uris(9), b"1"))
     async with World(nursery, source) as world:
         adapter = serving(world)
@@ -645,37 +653,28 @@ async def test_a_listing_held_ready_is_the_same_in_pieces_and_counts_what_was_ta
         for number in range(9):
             await world.kernel.cat(f"mcp-server+docs/x/d/{number:04}")
         await world.kernel.entries("mcp-server+docs/x/d")
-        directory = pyfuse3.InodeT((await world.kernel.walk("mcp-server+docs/x/d")).ino)
+        directory = (await world.kernel.walk("mcp-server+docs/x/d")).ino
 
         def lookups(ino: int) -> int:
             return world.files.core.inodes.inode(ino).lookups
 
-        async def listed(forgotten: int | None = None) -> list[tuple[bytes, int, int]]:
-            buffer.taken.clear()
-            handle = await adapter.opendir(directory, NOBODY)
-            position = 0
-            while True:
-                before = len(buffer.taken)
-                buffer.room = room
-                await adapter.readdir(handle, position, token)
-                if len(buffer.taken) == before:
-                    break
-                position = buffer.taken[-1][2]
-                if forgotten is not None:
-                    world.files.forget(forgotten, lookups(forgotten))
-                    world.kernel.references[forgotten], forgotten = 0, None
-            await adapter.releasedir(handle)
-            return list(buffer.taken)
-
+        listed = partial(buffer.listed, adapter, directory, room)
         counted = {ino: lookups(ino) for _, ino, _ in (await listed())[2:]}
         whole = await listed()
+        last = whole[-1][1]
         with monkeypatch.context() as patched:
             patched.setattr(world.files, "readdir", None)  # all comes from what is held ready
             assert await listed() == whole
         assert {ino: lookups(ino) - count for ino, count in counted.items()} == dict.fromkeys(counted, 2)
+
+        def forget() -> None:
+            if len(buffer.taken) == room:  # the first piece
+                world.files.forget(last, lookups(last))
+                world.kernel.references[last] = 0
+
         if room < len(whole):
-            assert await listed(forgotten=whole[-1][1]) == whole, "what the kernel has forgotten is remembered again"
-            assert lookups(whole[-1][1]) == 1
+            assert await listed(between=forget) == whole, "what the kernel has forgotten is remembered again"
+            assert lookups(last) == 1
 
 
 @pytest.mark.semantics("S27")

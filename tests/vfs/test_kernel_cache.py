@@ -1,7 +1,8 @@
 """What is told of changes: to those who hold a file open, and to those who watch a path; and what a refresh drops."""
 
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -291,6 +292,18 @@ async def watching(nursery: trio.Nursery, world: World, *paths: str, recursive: 
     return heard
 
 
+@asynccontextmanager
+async def heard_of(
+    *paths: str, of: Iterable[FlatSource | TreeSource], clock: Clock | None = None, recursive: bool = True
+) -> AsyncIterator[tuple[Heard, World]]:
+    """Yield what a watch of some paths tells, and the world of the sources. All tasks end with the block."""
+    async with trio.open_nursery() as nursery, World(nursery, *of, clock=clock or TrioTime()) as world:
+        async with trio.open_nursery() as inner:
+            yield await watching(inner, world, *paths, recursive=recursive), world
+            inner.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
+
+
 @pytest.fixture
 async def inner(nursery: trio.Nursery) -> trio.Nursery:
     """For what ends with a test before its world does."""
@@ -306,11 +319,10 @@ async def _hold(task_status: trio.TaskStatus[trio.Nursery]) -> None:
 @pytest.mark.semantics("S18")
 @pytest.mark.parametrize("path", ["", "mcp-server+docs", "mcp-server+docs/x"])
 async def test_what_is_announced_is_told_and_nothing_is_asked_meanwhile(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock, path: str
+    autojump_clock: trio.testing.MockClock, path: str
 ) -> None:
     source = flat(Announcing, a=b"old", b=b"2")
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, path)
+    async with heard_of(path, of=[source]) as (heard, _):
         assert source.watched == {"x://a", "x://b"}
         quiet = source.requests
         await trio.sleep(500)
@@ -332,15 +344,11 @@ async def test_what_is_announced_is_told_and_nothing_is_asked_meanwhile(
         quiet = source.requests
         await trio.sleep(500)
         assert (source.requests, heard.take(), heard.notes) == (quiet, [], [])
-        inner.cancel_scope.cancel()
 
 
-async def test_a_change_has_a_time_a_uri_and_a_source(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_change_has_a_time_a_uri_and_a_source(autojump_clock: trio.testing.MockClock) -> None:
     source = flat(Announcing, a=b"old")
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, "")
+    async with heard_of("", of=[source]) as (heard, _):
         del source.contents["x://a"]
         await trio.sleep(7)
         source.announce()
@@ -348,7 +356,6 @@ async def test_a_change_has_a_time_a_uri_and_a_source(
         assert heard.changes == [
             Change("docs", "removed", "mcp-server+docs+x://a", frozenset([(*DOCS.split("/")[:2], "a")]))
         ]
-        inner.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S17")
@@ -380,12 +387,9 @@ async def test_a_source_that_announces_nothing_is_looked_at_when_its_time_to_liv
         inner.cancel_scope.cancel()
 
 
-async def test_a_file_that_is_announced_is_read_again_only_then(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_file_that_is_announced_is_read_again_only_then(autojump_clock: trio.testing.MockClock) -> None:
     source = flat(Announcing, a=b"old", b=b"2")
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, DOCS + "a")
+    async with heard_of(DOCS + "a", of=[source]) as (heard, _):
         assert source.watched == {"x://a"}
         quiet = source.requests
         await trio.sleep(500)
@@ -404,16 +408,14 @@ async def test_a_file_that_is_announced_is_read_again_only_then(
         source.announce()
         await trio.sleep(60)
         assert heard.take() == [f"added {DOCS}a"]
-        inner.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S20")
 async def test_an_outage_is_noted_once_and_what_it_hid_is_told_afterwards(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     source = flat(Announcing, a=b"old", b=b"2")
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, "")
+    async with heard_of("", of=[source]) as (heard, _):
         source.down, source.telling = Unreachable("it is gone"), False
         await trio.sleep(200)
         assert heard.notes == ["mcp-server+docs: it is gone"]
@@ -424,18 +426,16 @@ async def test_an_outage_is_noted_once_and_what_it_hid_is_told_afterwards(
         await trio.sleep(RETRY_EVERY + 1)
         assert heard.take() == [f"removed {DOCS}b", f"changed {DOCS}a"]
         assert heard.notes[1:] == ["mcp-server+docs: answers again"]
-        inner.cancel_scope.cancel()
 
 
 async def test_a_source_that_is_down_at_first_has_added_nothing_when_it_comes(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     down = flat(a=b"1")
     down.down = Unreachable("not yet")
     other = flat(Announcing, a=b"1")
     other.source = data_source("mcp-server+other")
-    async with World(nursery, down, other, clock=TrioTime()) as world:
-        heard = await watching(inner, world, "")
+    async with heard_of("", of=[down, other]) as (heard, _):
         other.contents["x://b"] = b"2"
         other.announce()
         await trio.sleep(1)
@@ -446,30 +446,24 @@ async def test_a_source_that_is_down_at_first_has_added_nothing_when_it_comes(
         down.contents["x://b"] = b"2"
         await trio.sleep(31)
         assert heard.take() == [f"added {DOCS}b"]
-        inner.cancel_scope.cancel()
 
 
 async def test_a_resource_that_cannot_be_read_is_noted_and_hides_no_other(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     source = flat(Announcing, a=b"old", b=b"old")
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, "")
+    async with heard_of("", of=[source]) as (heard, _):
         source.contents.update({"x://a": BbfsError("no more"), "x://b": b"new"})
         for uri in ("x://a", "x://b", "x://a"):
             source.announce(uri)
             await trio.sleep(3)
         assert heard.take() == [f"changed {DOCS}b"]
         assert heard.notes == [f"{DOCS}a: no more"]
-        inner.cancel_scope.cancel()
 
 
-async def test_many_resources_are_followed_up_to_a_bound(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_many_resources_are_followed_up_to_a_bound(autojump_clock: trio.testing.MockClock) -> None:
     source = flat(Announcing, **{f"{n:04}": b"old" for n in range(FOLLOWED + 50)})
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, "")
+    async with heard_of("", of=[source]) as (heard, _):
         assert len(source.watched) == len(source.loaded) == FOLLOWED
         beyond = f"x://{FOLLOWED + 1:04}"
         source.announce(beyond)  # with nothing to compare it with, the source is believed
@@ -478,20 +472,15 @@ async def test_many_resources_are_followed_up_to_a_bound(
         source.announce(beyond)
         await trio.sleep(1)
         assert heard.take() == []
-        inner.cancel_scope.cancel()
 
 
-async def test_a_resource_of_several_contents_is_one_that_changes(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_resource_of_several_contents_is_one_that_changes(autojump_clock: trio.testing.MockClock) -> None:
     source = flat(Announcing, q=several(("x://q/one", b"1"), ("x://q/two", b"2")))
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, "mcp-server+docs")
+    async with heard_of("mcp-server+docs", of=[source]) as (heard, _):
         source.contents["x://q"] = several(("x://q/one", b"1"), ("x://q/two", b"another"))
         source.announce("x://q")
         await trio.sleep(1)
         assert heard.take() == [f"changed {DOCS}q"]
-        inner.cancel_scope.cancel()
 
 
 async def test_an_unlisted_resource_of_a_template_is_polled_and_watched(
@@ -522,12 +511,9 @@ async def test_an_unlisted_resource_of_a_template_is_polled_and_watched(
 
 
 @pytest.mark.parametrize("path", ["", TREE[:-1], TREE + "d"])
-async def test_a_folder_is_walked_through(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock, path: str
-) -> None:
+async def test_a_folder_is_walked_through(autojump_clock: trio.testing.MockClock, path: str) -> None:
     source = tree(a=b"1", d__b=b"2", d__e__f=b"3")
-    async with World(nursery, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, path)
+    async with heard_of(path, of=[source]) as (heard, _):
         assert source.loaded == []
         source.contents["file:./d/b"] = b"newer"
         source.contents["file:./d/new/file"] = b"4"
@@ -535,22 +521,17 @@ async def test_a_folder_is_walked_through(
         await trio.sleep(31)
         assert sorted(heard.take()) == [f"added {TREE}d/new/file", f"changed {TREE}d/b", f"removed {TREE}d/e/f"]
         assert source.loaded == []
-        inner.cancel_scope.cancel()
 
 
-async def test_a_directory_by_itself_is_told_of_without_those_below(
-    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_directory_by_itself_is_told_of_without_those_below(autojump_clock: trio.testing.MockClock) -> None:
     flat_source, source = flat(Announcing, a=b"1"), tree(a=b"1", d__b=b"2")
-    async with World(nursery, flat_source, source, clock=TrioTime()) as world:
-        heard = await watching(inner, world, TREE[:-1], DOCS[:-1], recursive=False)
+    async with heard_of(TREE[:-1], DOCS[:-1], recursive=False, of=[flat_source, source]) as (heard, _):
         source.contents.update({"file:./new": b"", "file:./d/new": b""})
         flat_source.contents.update({"x://new": b"", "x://d/new": b""})
         flat_source.announce()
         await trio.sleep(31)
         assert sorted(heard.take()) == [f"added {TREE}new", f"added {DOCS}new"]
         assert ("d",) not in source.listed
-        inner.cancel_scope.cancel()
 
 
 async def test_what_cannot_be_watched_is_an_error_at_once(nursery: trio.Nursery) -> None:
@@ -702,13 +683,10 @@ def test_changed_paths_of_any_shape_stay_few() -> None:
 
 
 @pytest.mark.semantics("S18")
-async def test_a_watch_of_too_many_resources_is_cut_and_says_so(
-    nursery: trio.Nursery, inner: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_watch_of_too_many_resources_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bbfs.resources.watch.source.WATCHED", 2)
     source = flat(Announcing, a=b"", b=b"", c=b"", d=b"")
-    async with World(nursery, source) as world:
-        heard = await watching(inner, world, "")
+    async with heard_of("", of=[source], clock=Clock()) as (heard, _):
         assert heard.notes == ["mcp-server+docs: over 2 resources; the others are not watched"]
         del source.contents["x://a"], source.contents["x://d"]
         source.contents["x://e"] = b""
@@ -716,4 +694,3 @@ async def test_a_watch_of_too_many_resources_is_cut_and_says_so(
         await settled()
         assert heard.take() == [f"removed {DOCS}a"]
         assert len(heard.notes) == 1
-        inner.cancel_scope.cancel()

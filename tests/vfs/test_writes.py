@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,7 +45,7 @@ from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put, Retry
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing import writer
-from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite
+from bbfs.resources.writing.pending import LEFT
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
@@ -361,13 +362,10 @@ async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch
     source, program, world = tree
     store = world.manager.writer.pending
 
-    def full(_: PendingStore, write: PendingWrite) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def held() -> list[str]:
         return [leads for leads in descriptors_of("self").values() if str(store.directory) in leads]
 
-    monkeypatch.setattr(PendingStore, "_describe", full)
+    monkeypatch.setattr(json, "dump", full)  # by which the write is described
     gc.disable()
     try:
         handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
