@@ -3,11 +3,12 @@
 import json
 import sqlite3
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import programs
 import pytest
-from harness import Mount, Mounts, State, config_text, folder
+from harness import Mounts, config_text, folder
 from programs import Done, run, wait_until
 
 from bbfs.sources.memory.file import MemoryFile
@@ -44,16 +45,22 @@ class Commands:
 
 
 @pytest.fixture(params=["mount", "direct"])
-def bbfs(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
-    if request.param == "mount":
-        mount: Mount = request.getfixturevalue("mounted")(
-            source(tmp_path, ttl=TTL), expected=["somebody else has changed it"]
-        )
-        return Commands(mount.environ())
-    state: State = request.getfixturevalue("mounted").state()
-    config = tmp_path / "bbfs.toml"
-    config.write_text(config_text([source(tmp_path, ttl=TTL)], {}))
-    return Commands(state.environ(), ("--config", str(config)))
+def commands(request: pytest.FixtureRequest, mounted: Mounts, tmp_path: Path) -> Callable[..., Commands]:
+    """Commands by a mount of some sources, or by a configuration that has these."""
+
+    def of(*sources: dict[str, object], expected: Sequence[str] = ()) -> Commands:
+        if request.param == "mount":
+            return Commands(mounted(*sources, expected=expected).environ())
+        config = tmp_path / "bbfs.toml"
+        config.write_text(config_text(sources, {}))
+        return Commands(mounted.state().environ(), ("--config", str(config)))
+
+    return of
+
+
+@pytest.fixture
+def bbfs(commands: Callable[..., Commands], tmp_path: Path) -> Commands:
+    return commands(source(tmp_path, ttl=TTL), expected=["somebody else has changed it"])
 
 
 @pytest.mark.semantics("S33.11")
@@ -97,21 +104,14 @@ def test_an_operand_means_the_same_to_put_and_cp(bbfs: Commands, tmp_path: Path)
     assert "a local file is ./mine/local.txt" in said
 
 
-@pytest.mark.parametrize("way", ["mount", "direct"])
-def test_a_resource_may_be_new_with_the_directories_above_it(way: str, mounted: Mounts, tmp_path: Path) -> None:
+def test_a_resource_may_be_new_with_the_directories_above_it(commands: Callable[..., Commands], tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    notes = folder("notes", tmp_path / "root", capabilities=["read", "list", "write"])
-    if way == "mount":
-        bbfs = Commands(mounted(notes).environ())
-    else:
-        config = tmp_path / "bbfs.toml"
-        config.write_text(config_text([notes], {}))
-        bbfs = Commands(mounted.state().environ(), ("--config", str(config)))
+    bbfs = commands(folder("notes", tmp_path / "root", capabilities=["read", "list", "write"]))
     bbfs("cp", __file__, "notes/a/b/new")
     bbfs("put", __file__, "bb-filesystem+notes+file:./a/c/new")
     (described,) = json.loads(bbfs("sources", *bbfs.options, "--json").text)
     assert described["state"] == "up"
-    assert (described["resources"] is None) is (way == "mount")
+    assert (described["resources"] is None) is not bool(bbfs.options)
     for name in "bc":
         assert (tmp_path / "root" / "a" / name / "new").read_text() == Path(__file__).read_text()
 
@@ -135,19 +135,17 @@ def test_a_directory_of_this_machine_takes_a_copy_under_its_name(bbfs: Commands,
         assert (tmp_path / "here" / to / "note.md").read_text() == "one\n"
 
 
-@pytest.mark.parametrize("way", ["mount", "direct"])
-def test_what_is_not_written_is_refused_before_its_user_edits_it(way: str, mounted: Mounts, tmp_path: Path) -> None:
+def test_what_is_not_written_is_refused_before_its_user_edits_it(
+    commands: Callable[..., Commands], tmp_path: Path
+) -> None:
     """Without a mount, a memory of its own takes nothing either: what a command puts there would end with it."""
     read_only = source(tmp_path, "locked", capabilities=["read", "list"])
     brief = {"name": "brief", "type": "memory", "capabilities": ["read", "list", "write"]}
-    if way == "mount":
-        bbfs = Commands(mounted(read_only, brief).environ())
+    bbfs = commands(read_only, brief)
+    if not bbfs.options:
         bbfs("put", __file__, "brief/kept")
         assert bbfs("cat", "brief/kept").text == Path(__file__).read_text()
     else:
-        config = tmp_path / "bbfs.toml"
-        config.write_text(config_text([read_only, brief], {}))
-        bbfs = Commands(mounted.state().environ(), ("--config", str(config)))
         for command in ("put", "cp"):
             said = bbfs(command, __file__, "brief/lost", status=1).err.decode()
             assert "memory of this command alone" in said
@@ -198,9 +196,8 @@ MemoryFile({str(tmp_path / "pad.file")!r}, 1 << 30).change(
 
 
 @pytest.mark.semantics("S32.1")
-@pytest.mark.parametrize("way", ["mount", "direct"])
 def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
-    way: str, mounted: Mounts, tmp_path: Path
+    commands: Callable[..., Commands], tmp_path: Path
 ) -> None:
     with sqlite3.connect(tmp_path / "shop.db") as database:
         database.executescript(
@@ -213,12 +210,7 @@ def test_a_refused_write_has_the_reason_of_its_source_and_the_pending_write(
         "capabilities": ["read", "list", "write"],
         "config": {"url": f"sqlite:///{tmp_path}/shop.db"},
     }
-    if way == "mount":
-        bbfs = Commands(mounted(shop, expected=["no column of customer"]).environ())
-    else:
-        config = tmp_path / "bbfs.toml"
-        config.write_text(config_text([shop], {}))
-        bbfs = Commands(mounted.state().environ(), ("--config", str(config)))
+    bbfs = commands(shop, expected=["no column of customer"])
     row = tmp_path / "row.json"
     row.write_text('{"nme": "Ada"}')
     seen: list[str] = []

@@ -43,25 +43,38 @@ def test_the_size_of_every_file_is_exact_before_anything_reads_it(mounted: Mount
         assert servers[name].reads() == len(expected)
 
 
-@pytest.mark.semantics("S11.4")
-def test_a_copy_keeps_type_and_origin(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> ScriptedServer:
+    """A server whose resources several tests use, each its own ones."""
+    server = ScriptedServer(tmp_path_factory.mktemp("shared") / "server")
     for name in ("cp", "rsync", "tar"):
         server.add(f"test://d/{name}", "x", mimeType="text/markdown", title="A Title", description="A sentence")
+    for name, fields in {"broken": {}, "sized": {"size": 1}}.items():
+        server.add(f"test://d/{name}", "x", **fields)
+        server.fail(f"test://d/{name}", -32603)
+    server.add("test://d/file", "x")
+    server.add("test://d/spliced", "whole")
+    return server
+
+
+@pytest.fixture(scope="module")
+def directory(shared: ScriptedServer, module_mounted: Mounts) -> Path:
+    return module_mounted(shared.source("docs")) / "mcp-server+docs/test/d"
+
+
+@pytest.mark.semantics("S11.4")
+def test_a_copy_keeps_type_and_origin(directory: Path, shared: ScriptedServer, tmp_path: Path) -> None:
     copy = 'cp -a cp "$1"; rsync -aX rsync "$1/"; tar --xattrs -cf - tar | tar --xattrs -C "$1" -xf -'
-    shell(copy, tmp_path, directory=mounted(server.source("docs")) / "mcp-server+docs/test/d")
+    shell(copy, tmp_path, directory=directory)
     for name in ("cp", "rsync", "tar"):
         kept = {each: os.getxattr(tmp_path / name, each) for each in os.listxattr(tmp_path / name)}
         assert kept == {"user.mime_type": b"text/markdown", "user.xdg.origin.url": f"test://d/{name}".encode()}
         assert (tmp_path / name).read_text() == "x"
-        assert server.reads(f"test://d/{name}") == 1
+        assert shared.reads(f"test://d/{name}") == 1
 
 
 @pytest.mark.semantics("S11", "S23")
-def test_the_last_error_of_a_resource_is_an_attribute(mounted: Mounts, server: ScriptedServer) -> None:
-    for name, fields in {"broken": {}, "sized": {"size": 1}}.items():
-        server.add(f"test://d/{name}", "x", **fields)
-        server.fail(f"test://d/{name}", -32603)
-    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+def test_the_last_error_of_a_resource_is_an_attribute(directory: Path) -> None:
     for path in (directory / "broken", directory / "sized"):
         assert errno_of("os.getxattr(sys.argv[1], 'user.bbfs.error')", path) == "ENODATA"
         assert errno_of("open(sys.argv[1]).read()", path) == "EIO"
@@ -101,12 +114,8 @@ print(json.dumps({
 
 
 @pytest.mark.semantics("S11", "S28")
-def test_sizes_of_attributes_can_be_probed_and_small_buffers_are_refused(
-    mounted: Mounts, server: ScriptedServer
-) -> None:
-    server.add("test://d/file", "x")
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
-    found = json.loads(python(XATTR_CALLS, path).text)
+def test_sizes_of_attributes_can_be_probed_and_small_buffers_are_refused(directory: Path) -> None:
+    found = json.loads(python(XATTR_CALLS, directory / "file").text)
     uri = "mcp-server+docs+test://d/file"
     assert found["probed"] == found["exact"] == found["roomy"] == len(uri)
     assert found["value"] == uri
@@ -186,16 +195,14 @@ def test_the_mask_of_statx_says_whether_the_size_is_needed(mounted: Mounts, serv
 
 
 @pytest.mark.semantics("S9")
-def test_a_file_that_was_merely_looked_at_is_sent_whole(mounted: Mounts, server: ScriptedServer) -> None:
+def test_a_file_that_was_merely_looked_at_is_sent_whole(directory: Path) -> None:
     """Splicing reads no further than the size that the kernel has when the file is opened."""
-    server.add("test://d/file", "whole")
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
     code = """
 assert os.access(sys.argv[1], os.R_OK) and os.getxattr(sys.argv[1], "user.bbfs.uri")
 reading, writing = os.pipe()
 print(os.splice(os.open(sys.argv[1], os.O_RDONLY), writing, 100))
 """
-    assert python(code, path).text == "5\n"
+    assert python(code, directory / "spliced").text == "5\n"
 
 
 @pytest.mark.semantics("S12.3")
