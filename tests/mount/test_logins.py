@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from forked_daemon import forked
 from harness import Mounts, State
+from programs import wait_until
 from repository import SERVERS
 
 SERVER = SERVERS / "oauth.py"
@@ -58,13 +58,6 @@ def cat(path: Path) -> "CompletedProcess[str]":
     return run(["cat", path], stdin=DEVNULL, capture_output=True, text=True, timeout=BOUND, check=False, env=environ)
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + BOUND
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.semantics("S23", "S30")
 @pytest.mark.timeout(180)
 def test_the_life_of_a_login(mounted: Mounts, protected: Callable[..., str]) -> None:
@@ -89,9 +82,9 @@ def test_the_life_of_a_login(mounted: Mounts, protected: Callable[..., str]) -> 
     login = bbfs(state, "login", "vault", *options)
     assert login.returncode == 0, login.stderr
     assert "open this in a browser:\nhttp://127.0.0.1:" in login.stderr
-    until(lambda: cat(secret).returncode == 0)
+    wait_until(lambda: cat(secret).returncode == 0, "the login works")
 
-    until(lambda: cat(secret).returncode == 0 and control(url)["counts"].get("refresh", 0) >= 2)
+    wait_until(lambda: cat(secret).returncode == 0 and control(url)["counts"].get("refresh", 0) >= 2, "it is renewed")
     counts = control(url)["counts"]
     assert counts["code"] == counts["register"] == 1, "nobody was asked again"
     assert counts["refresh"] < counts["read"]
@@ -99,7 +92,7 @@ def test_the_life_of_a_login(mounted: Mounts, protected: Callable[..., str]) -> 
     assert before == 1, mount.log()
 
     control(url, "revoke")
-    until(lambda: "Permission denied" in cat(secret).stderr)
+    wait_until(lambda: "Permission denied" in cat(secret).stderr, "the login has ended")
     for _ in range(5):
         assert "Permission denied" in cat(secret).stderr
     row = told()
@@ -110,13 +103,13 @@ def test_the_life_of_a_login(mounted: Mounts, protected: Callable[..., str]) -> 
     assert mount.log().count("bbfs.mcp: vault: needs a login") == before + 1, mount.log()
 
     assert bbfs(state, "login", "vault", *options).returncode == 0
-    until(lambda: cat(secret).returncode == 0)
+    wait_until(lambda: cat(secret).returncode == 0, "the login works")
     assert told()["state"] == "up"
 
     logout = bbfs(state, "logout", "vault", *options)
     assert logout.returncode == 0, logout.stderr
     assert control(url)["counts"]["revoke"] >= 1
-    until(lambda: "Permission denied" in cat(secret).stderr)
+    wait_until(lambda: "Permission denied" in cat(secret).stderr, "the login has ended")
     attributes = {name: os.getxattr(secret.parents[1], name) for name in os.listxattr(secret.parents[1])}
     shown = f"{mount.log()} {login.stderr} {login.stdout} {logout.stderr} {row} {attributes}"
     assert not [token for token in control(url)["issued"] if token in shown]

@@ -9,13 +9,12 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import Mount, Mounts, config_text, folder, mcp
-from programs import run
+from programs import run, wait_until
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.service.sd_notify import ServiceManager
@@ -29,13 +28,6 @@ def rewritten(mount: Mount, *sources: Any) -> None:
     new = file.with_suffix(".new")
     new.write_text(config_text(sources, {}))
     os.replace(new, file)
-
-
-def await_true(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + WITHIN
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -69,7 +61,7 @@ def test_a_reload_adds_removes_and_changes(mounted: Mounts, folders: dict[str, P
         ]
         assert opened.read() == "of a\n"
         assert os.stat(mount / "bb-filesystem+a+file/file").st_ino == inode
-    await_true(lambda: (mount / "bb-filesystem+b+file/file").read_text() == "of c\n")
+    wait_until(lambda: (mount / "bb-filesystem+b+file/file").read_text() == "of c\n", "the change shows")
     assert names(mount) == {"a", "b", "c"}
     about = mount / ".about.md"
     assert about.is_file()
@@ -107,11 +99,11 @@ def test_a_hang_up_reloads(mounted: Mounts, folders: dict[str, Path]) -> None:
     mount = mounted(folder("a", folders["a"]), expected=["not reloaded, nothing has changed: .*bad: unknown key"])
     rewritten(mount, folder("a", folders["a"]), folder("b", folders["b"]))
     os.kill(mount.pid, signal.SIGHUP)
-    await_true(lambda: names(mount) == {"a", "b"})
-    await_true(lambda: "reloaded: added b" in mount.log())
+    wait_until(lambda: names(mount) == {"a", "b"}, "the change shows")
+    wait_until(lambda: "reloaded: added b" in mount.log(), "the change shows")
     mount.config.write_text(mount.config.read_text() + "\nbad = 1\n")
     os.kill(mount.pid, signal.SIGHUP)
-    await_true(lambda: "not reloaded" in mount.log())
+    wait_until(lambda: "not reloaded" in mount.log(), "the change shows")
     assert names(mount) == {"a", "b"}
 
 
@@ -130,7 +122,7 @@ def test_the_end_of_its_terminal_ends_a_mount(mounted: Mounts, folders: dict[str
     )
     try:
         os.close(terminal)
-        await_true(lambda: mountpoint.mount_at(str(at)) is not None and os.listdir(at))
+        wait_until(lambda: mountpoint.mount_at(str(at)) is not None and os.listdir(at), "the change shows")
         daemon.send_signal(signal.SIGHUP)
         assert os.listdir(at)  # the terminal is there: it reloads
         os.close(ours)
@@ -260,7 +252,7 @@ def test_a_writable_folder_comes_and_goes(mounted: Mounts, folders: dict[str, Pa
     assert (folders["b"] / "file").read_text() == "12 b\n"
     rewritten(mount, a, folder("b", folders["c"], capabilities=["read", "list", "write"]))
     mount.bbfs("reload", mount.path)
-    await_true(lambda: file.read_text() == "of c\n")
+    wait_until(lambda: file.read_text() == "of c\n", "the change shows")
     file.write_text("new\n")
     assert (folders["c"] / "file").read_text() == "new\n"
 

@@ -11,8 +11,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ import pytest
 from forked_daemon import forked
 from harness import State, config_text, mcp
 from played_page import play
-from programs import bbfs, shell
+from programs import bbfs, shell, wait_until
 from repository import DOCS, SERVERS
 
 from bbfs.cli.operands import control_client
@@ -102,14 +101,6 @@ class Place:
     def leftovers(self) -> list[str]:
         mounts = [mount.path for mount in mountpoint.mounts() if mount.path.startswith(str(self.folder.parent))]
         return [*mounts, *self.state.processes()]
-
-
-def await_that(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds, asking again and again; fail if it does not within BOUND."""
-    until = time.monotonic() + BOUND
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -244,9 +235,9 @@ def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None
         except OSError:
             return False
 
-    await_that(is_shown, "the changed file")
-    await_that((place.notes / "three").exists, "the new file")
-    await_that(lambda: not (place.notes / "two").exists(), "the removed file")
+    wait_until(is_shown, "the changed file")
+    wait_until((place.notes / "three").exists, "the new file")
+    wait_until(lambda: not (place.notes / "two").exists(), "the removed file")
     assert place.changes() == ["A  mine"]
 
 
@@ -326,7 +317,7 @@ def stopped_before(place: Place, step: str, *words: str | Path) -> Stopped:
         stderr=subprocess.DEVNULL,
     )
     stat = Path(f"/proc/{process.pid}/stat")
-    await_that(lambda: process.poll() is not None or stat.read_text().rpartition(") ")[2][0] == "T", f"stop at {step}")
+    wait_until(lambda: process.poll() is not None or stat.read_text().rpartition(") ")[2][0] == "T", f"stop at {step}")
     assert process.poll() is None, told.read_text()
     return Stopped(process)
 
@@ -346,7 +337,7 @@ def test_while_changes_are_applied_the_mount_point_is_covered(place: Place) -> N
         applying.process.wait(BOUND)
     finally:
         applying.process.kill()
-    await_that(place.notes.is_dir, "the overlay again, by the process that keeps it")
+    wait_until(place.notes.is_dir, "the overlay again, by the process that keeps it")
     assert sorted(place.changes()) == ["A  draft.part", "M  one"]
     place.bbfs("apply", place.mnt)
     assert place.changes() == []
@@ -382,7 +373,7 @@ def test_a_link_in_the_way_to_the_mount_point_leads_no_mount_elsewhere(place: Pl
         if moved.exists():
             moved.rename(above)
         place.bbfs("umount", mount_point, status=None)  # the process that keeps the overlay may have missed it
-        await_that(lambda: place.leftovers() == [], "the end of the mount")
+        wait_until(lambda: place.leftovers() == [], "the end of the mount")
 
 
 @pytest.mark.semantics("S39")
@@ -647,7 +638,7 @@ def test_a_result_that_only_an_open_makes_is_changed_whole_or_not_at_all(place: 
             return (tool / "several?" / "1.txt").read_text() == "number 6"
         return False
 
-    await_that(is_shown, "the parts of the result")
+    wait_until(is_shown, "the parts of the result")
     assert [line for line in log.read_text().splitlines() if "several" in line] == ["call several {}"]
 
 
@@ -732,7 +723,7 @@ def test_a_killed_process_leaves_nothing_that_umount_does_not_clear(place: Place
     (place.notes / "mine").write_text("mine")
     keeper, daemon = sorted(int(each.partition(":")[0]) for each in place.state.processes())
     os.kill(keeper if killed == "keeper" else daemon, signal.SIGKILL)
-    await_that(lambda: place.state.processes() == [], "the end of the other process")
+    wait_until(lambda: place.state.processes() == [], "the end of the other process")
     assert running() is None  # no command takes it for the one that runs it
     place.bbfs("umount", place.mnt)
     place.mount()
@@ -745,7 +736,7 @@ def test_what_a_killed_keeper_leaves_is_not_below_the_next_use_of_the_scratch(pl
     place.mount()
     (place.notes / "mine").write_text("mine")
     os.kill(min(int(each.partition(":")[0]) for each in place.state.processes()), signal.SIGKILL)
-    await_that(lambda: place.state.processes() == [], "the end of the daemon, which has the scratch until then")
+    wait_until(lambda: place.state.processes() == [], "the end of the daemon, which has the scratch until then")
     if then == "run":
         assert place.run("--scratch", place.scratch, command="cat mine").stdout == "mine"
     else:
@@ -1048,7 +1039,7 @@ def test_a_run_that_is_ended_leaves_no_process_and_no_mount(place: Place, number
         assert running.stdout.readline() == "ready\n"
         running.send_signal(number)
         assert running.wait(BOUND) == (-number if number == signal.SIGKILL else 128 + number)
-    await_that(lambda: place.leftovers() == [], "the end of all processes")
+    wait_until(lambda: place.leftovers() == [], "the end of all processes")
     assert (place.scratch / "upper" / SOURCE / "new").read_text() == "x\n"
 
 
