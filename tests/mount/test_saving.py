@@ -40,20 +40,26 @@ def here(mount: Mount) -> Path:
     return mount / DIRECTORY
 
 
+@pytest.fixture(scope="module")
+def shared(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a pad for tests that write names of their own."""
+    return module_mounted(pad(tmp_path_factory.mktemp("pad"))) / DIRECTORY
+
+
 def stored(tmp_path: Path, name: str) -> str:
     """What the source has, as another process reads it."""
     kept = MemoryFile(str(tmp_path / "pad.file"), 1 << 30).read()
     return kept.contents.held[f"memory://{name}"].content.data.decode()
 
 
-def test_a_file_is_there_at_once_after_a_rename_over_the_same_bytes(here: Path) -> None:
+def test_a_file_is_there_at_once_after_a_rename_over_the_same_bytes(shared: Path) -> None:
     for name in ("a", "b", "a", "b"):  # git replaces its index by the same bytes
-        (here / name).write_text("same")
+        (shared / name).write_text("same")
         if name == "b":
-            os.rename(here / "b", here / "a")
-            assert (here / "a").read_text() == "same"
-    (here / "a").write_text("other")
-    assert (here / "a").read_text() == "other"
+            os.rename(shared / "b", shared / "a")
+            assert (shared / "a").read_text() == "same"
+    (shared / "a").write_text("other")
+    assert (shared / "a").read_text() == "other"
 
 
 def test_a_redirection_of_a_shell_is_one_write(mounted: Mounts, tmp_path: Path) -> None:
@@ -175,27 +181,27 @@ def test_what_may_not_be_written_says_so(mounted: Mounts, tmp_path: Path) -> Non
 
 
 @pytest.mark.semantics("S7", "S33.1")
-def test_what_tar_cannot_make_it_says(here: Path, tmp_path: Path) -> None:
+def test_what_tar_cannot_make_it_says(shared: Path, tmp_path: Path) -> None:
     """GNU tar makes an empty file for such a link first, and drops it only if it is still that file."""
     shell(
         "mkdir in; echo whole > in/file; ln -s /etc/hosts in/absolute; ln -s ../x in/above; tar cf in.tar in",
         directory=tmp_path,
     )
-    done = run("tar", "xf", tmp_path / "in.tar", "-C", here, status=2)
+    done = run("tar", "xf", tmp_path / "in.tar", "-C", shared, status=2)
     assert done.err.decode().count("Cannot create symlink") == 2
-    assert {*shell("ls -A in", directory=here).text.split()} == {"file"}
-    assert run("cat", here / "in/file").text == "whole\n"
+    assert {*shell("ls -A in", directory=shared).text.split()} == {"file"}
+    assert run("cat", shared / "in/file").text == "whole\n"
 
 
 @pytest.mark.semantics("S33.5")
-def test_attributes_that_describe_a_resource_are_copied_to_no_effect(here: Path, tmp_path: Path) -> None:
-    run("cp", "--preserve=all", here / "note.md", here / "copy.md")
-    run("rsync", "-aX", here / "note.md", here / "synced.md")
-    run("cp", "--preserve=xattr", here / "note.md", tmp_path / "out.md")
-    run("rsync", "-aX", tmp_path / "out.md", here / "back.md")
-    assert shell("cat copy.md synced.md back.md", directory=here).text == 3 * "one\n"
-    run("setfattr", "-x", "user.bbfs.title", here / "copy.md")
+def test_attributes_that_describe_a_resource_are_copied_to_no_effect(shared: Path, tmp_path: Path) -> None:
+    run("cp", "--preserve=all", shared / "note.md", shared / "copy.md")
+    run("rsync", "-aX", shared / "note.md", shared / "synced.md")
+    run("cp", "--preserve=xattr", shared / "note.md", tmp_path / "out.md")
+    run("rsync", "-aX", tmp_path / "out.md", shared / "back.md")
+    assert shell("cat copy.md synced.md back.md", directory=shared).text == 3 * "one\n"
+    run("setfattr", "-x", "user.bbfs.title", shared / "copy.md")
     assert (
         "Operation not supported"
-        in run("setfattr", "-n", "user.mine", "-v", "x", here / "copy.md", status=1).err.decode()
+        in run("setfattr", "-n", "user.mine", "-v", "x", shared / "copy.md", status=1).err.decode()
     )

@@ -3,12 +3,12 @@
 import json
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from harness import Mount, Mounts, SourceTable, mcp
-from programs import bbfs, errno_of, python, run, shell, wait_until, waits_in_fuse
+from harness import Mount, Mounts, mcp
+from programs import Program, bbfs, errno_of, python, run, shell, wait_until, waits_in_fuse
 from repository import SERVERS
 
 CALLS = SERVERS / "calls.py"
@@ -16,30 +16,36 @@ INVALID_ENTRY = "1 invalid entry left out"
 
 
 class Calls:
-    """A mounted server with tools, and what it was asked."""
+    """A mounted server with tools, the source `name`, and what it was asked."""
 
-    def __init__(self, mounted: Mounts, log: Path, **options: Any) -> None:
-        self._log = log
-        self.mount: Mount = mounted(source(log, **options), expected=[INVALID_ENTRY])
-        self.root = self.mount / "mcp-server+t"
+    def __init__(self, mount: Mount, name: str, log: Path) -> None:
+        self.mount, self.name, self._log = mount, name, log
+        self.root = mount / f"mcp-server+{name}"
         self.tool = self.root / "tool"
+
+    def log(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
 
     def calls(self) -> list[str]:
         """Every call of a tool, in order."""
-        log = self._log.read_text() if self._log.exists() else ""
-        return [line.removeprefix("call ") for line in log.splitlines() if line.startswith("call ")]
+        return [line.removeprefix("call ") for line in self.log().splitlines() if line.startswith("call ")]
 
     def cat(self, name: str) -> bytes:
         return run("cat", self.tool / name).out
 
 
-def source(log: Path, **options: Any) -> SourceTable:
-    return mcp("t", [sys.executable, "-I", CALLS, log], **options)
+@pytest.fixture(scope="module")
+def servers(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    """Servers with tools on one mount: each test takes one that nothing was asked of."""
+    logs = {f"t{number}": tmp_path_factory.mktemp("calls") / "log" for number in range(9)}
+    sources = (mcp(name, [sys.executable, "-I", CALLS, log]) for name, log in logs.items())
+    mount = module_mounted(*sources, expected=[INVALID_ENTRY])
+    return iter([Calls(mount, name, log) for name, log in logs.items()])
 
 
 @pytest.fixture
-def tools(mounted: Mounts, tmp_path: Path) -> Calls:
-    return Calls(mounted, tmp_path / "calls.log")
+def tools(servers: Iterator[Calls]) -> Calls:
+    return next(servers)
 
 
 LOOKING = {
@@ -187,8 +193,8 @@ def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
     assert said == {
         "echo?text=x&times=many": "tool 'echo': argument 'times' should be an integer, not 'many'",
         "write?text=x": (
-            refusal
-            := "the option tools of this source does not allow tool 'write' by path; `bbfs call t write` calls it"
+            refusal := "the option tools of this source does not allow tool 'write' by path; "
+            f"`bbfs call {tools.name} write` calls it"
         ),
         "fail?": "the disk is full",
     }
@@ -199,11 +205,10 @@ def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
 
 
 @pytest.mark.semantics("S22", "S31")
-def test_a_reader_that_is_killed_ends_its_call(mounted: Mounts, programs: Any, tmp_path: Path) -> None:
-    tools = Calls(mounted, tmp_path / "calls.log")
+def test_a_reader_that_is_killed_ends_its_call(tools: Calls, programs: type[Program]) -> None:
     reader = programs("cat", tools.tool / "wait?")
     wait_until(lambda: tools.calls() == ["wait {}"], "the tool runs")
     wait_until(lambda: waits_in_fuse(reader.pid), "the reader waits")
     reader.send(signal.SIGTERM)
     assert reader.wait(10).status == -signal.SIGTERM
-    wait_until(lambda: "cancelled" in (tmp_path / "calls.log").read_text(), "the server is told to stop")
+    wait_until(lambda: "cancelled" in tools.log(), "the server is told to stop")
