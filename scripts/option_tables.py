@@ -53,6 +53,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "map list": maps.ListOptions,
     "map read": maps.ReadOptions,
     "map write": maps.WriteOptions,
+    "map rename": maps.RenameOptions,
     "memory": MemoryOptions,
     "memory resources": ResourceOptions,
     "notion": NotionOptions,

@@ -388,6 +388,15 @@ class CanRename(CanWrite, Protocol):
 
 
 @runtime_checkable
+class RenamesSome(CanRename, Protocol):
+    """Renames some of its resources, or only to some names."""
+
+    def renames(self, native_uri: str, to: str, *, is_directory: bool, replace: bool) -> bool:
+        """Return whether `rename` can do this. If not, bbfs goes on as without `CanRename`. Asks the source nothing."""
+        ...
+
+
+@runtime_checkable
 class CanStage(CanWrite, Protocol):
     """Takes a content before the resource that the content is for is known (`stage` in `writes`).
 

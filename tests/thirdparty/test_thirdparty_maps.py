@@ -51,4 +51,9 @@ def test_the_files_of_server_filesystem_are_a_tree(mount: Mount, folder: Path) -
     shell('sed -i s/first/second/ "$1/a b/ü.md"; mkdir "$1/new"; echo third > "$1/new/c.md"', root)
     assert (folder / "a b/ü.md").read_text() == "second\n"
     assert (folder / "new/c.md").read_text() == "third\n"
+    shell('cd "$1"; mv new renamed; mv "a b/ü.md" renamed/ü.md; test ! -e new', root)
+    assert {path.name for path in (folder / "renamed").iterdir()} == {"c.md", "ü.md"}
+    for refused in (["mv", "-T", root / "renamed/c.md", root / "renamed/ü.md"], ["rmdir", root / "a b"]):
+        assert run(*refused, status=1).err.endswith(b"Operation not supported\n"), "no tool replaces or removes"
+    assert (folder / "renamed/ü.md").read_text() == "second\n"
     assert run("rm", root / "picture.png", status=1).err.endswith(b"Operation not supported\n")

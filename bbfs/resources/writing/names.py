@@ -11,7 +11,7 @@ from bbfs.resources.catalog.record import Path, Record, record_node
 from bbfs.resources.source import Source
 from bbfs.resources.writing.conflicts import require_state
 from bbfs.resources.writing.write_requests import WriteRequests
-from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite, DetectsRemoved
+from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite, DetectsRemoved, RenamesSome
 
 
 class SourceNames:
@@ -61,6 +61,7 @@ class SourceNames:
         path: Path,
         to_path: Path,
         replaced: Expected | None = None,
+        is_directory: bool = False,
     ) -> bool:
         """Rename a resource at its source. Return False if the source cannot; then nothing has changed.
 
@@ -68,6 +69,10 @@ class SourceNames:
         """
         handler = source.writes
         if not isinstance(handler, CanRename) or "rename" not in handler.writes(native_uri):
+            return False
+        if isinstance(handler, RenamesSome) and not handler.renames(
+            native_uri, to, is_directory=is_directory, replace=replace_there
+        ):
             return False
 
         async def rename() -> None:

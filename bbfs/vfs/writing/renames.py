@@ -64,6 +64,7 @@ class Renames:
                 replace_there=True,
                 path=rename.below,
                 to_path=rename.to_below,
+                is_directory=True,
             ):
                 raise CrossesSources("the source cannot rename a directory")  # mv(1) copies then
             for draft in drafts:
@@ -226,6 +227,8 @@ class Renames:
             replaced=expected if replaces else None,
         )
         if not renamed:
+            if "remove" not in writable(source)[0].writes(native_uri):  # both names would stay
+                raise NotSupported(f"{native_uri}: the source can neither rename nor remove it")
             copy = self._drafts.begin(to, to_below, to_uri, record, Expected(exists=False))
             buffer = await copy.filled()
             copied = copy.expected

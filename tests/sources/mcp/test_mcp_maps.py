@@ -12,8 +12,10 @@ from bbfs.model.errors import (
     BbfsError,
     ConfigError,
     Denied,
+    Exists,
     InvalidUri,
     NotADirectory,
+    NotEmpty,
     NotFound,
     NotSupported,
     ProtocolViolation,
@@ -365,7 +367,7 @@ async def test_a_search_gives_paths() -> None:
 async def test_a_file_is_written_by_a_call() -> None:
     server = Tools(put="done", cat="x")
     made = handler(FILES, server)
-    assert made.writes("tree://a/b") == ["create", "replace"]
+    assert made.writes("tree://a/b") == ["remove_directory", "create", "replace"]
     assert made.writes("tree://") == []
     assert made.writes_unseen
     stored = await made.write("tree://a/b", MemoryContent(b"new"), Expected())
@@ -394,7 +396,7 @@ async def test_a_file_that_is_not_there_may_have_a_call_of_its_own() -> None:
         ("new", "a", "1"), ("new", "a", "2"), ("put", "/a", "3"), ("put", "/a", "4"),
     ]  # fmt: skip
     del tree["write"]
-    assert handler(tree).writes("tree://a") == ["create"]
+    assert handler(tree).writes("tree://a") == ["remove_directory", "create"]
 
 
 async def test_other_changes_are_calls_as_well() -> None:
@@ -406,13 +408,67 @@ async def test_other_changes_are_calls_as_well() -> None:
     }
     server = Tools(put="", rm="", mkdir=Exception("ENOENT"))
     made = handler(tree, server)
-    assert made.writes("tree://a.md") == ["make_directory", "create", "replace", "remove"]
+    assert made.writes("tree://a.md") == ["remove_directory", "make_directory", "create", "replace", "remove"]
     assert not made.writes_unseen
     await made.write("tree://a", MemoryContent(b"\xff"), Expected())
     await made.remove("tree://a.md", Expected(exists=True))
     with pytest.raises(NotFound):
         await made.make_directory("tree://a/b")
     assert server.calls == [("put", {"data": "/w=="}), ("rm", {"id": "a"}), ("mkdir", {"p": "a/b", "in": "a"})]
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+async def test_a_file_is_renamed_by_a_call(replaces: bool) -> None:
+    names, moves = {"[FILE] a.md", "[FILE] b.md", "[DIR] d"}, list[Mapping[str, Any]]()
+
+    def move(arguments: Mapping[str, Any]) -> str:
+        moves.append(arguments)
+        names.remove(f"[FILE] {arguments['from']}.md")
+        names.add(f"[FILE] {arguments['to']}.md")
+        return "moved"
+
+    rule = {"at": "{+old}.md", "to": "{+new}.md", "tool": "mv", "arguments": {"from": "{old}", "to": "{to_stem}"}}
+    server = Tools(ls=lambda _: "\n".join(names), mv=move)
+    made = handler({**FILES, "rename": {**rule, "replaces": replaces}}, server)
+    assert "rename" in made.writes("tree://a.md")
+    assert "rename" not in made.writes("tree://d")
+    assert made.renames("tree://a.md", "tree://c.md", is_directory=False, replace=False)
+    assert not made.renames("tree://a.md", "tree://c.txt", is_directory=False, replace=False)
+    assert not made.renames("tree://a.md", "tree://c.md", is_directory=True, replace=True)
+    assert made.renames("tree://a.md", "tree://b.md", is_directory=False, replace=True) is replaces
+    for replace in (False, True)[: 1 if replaces else 2]:
+        with pytest.raises(Exists):
+            await made.rename("tree://a.md", "tree://b.md", replace=replace)
+    assert moves == []
+    to = "tree://b.md" if replaces else "tree://c.md"
+    assert (await made.rename("tree://a.md", to, replace=replaces)).native_uri == to
+    assert moves == [{"from": "a", "to": to[7:8]}]
+    with pytest.raises(NotSupported):
+        await made.rename("tree://d", "tree://e", replace=False)
+    server.answers["mv"] = "done"
+    with pytest.raises(BbfsError, match="the server has no such name"):
+        await made.rename(to, "tree://x.md", replace=False)
+
+
+def test_a_rename_may_be_for_some_new_names() -> None:
+    rule = {"at": "{board}/{title}", "to": "{board}/{new}", "tool": "mv", "arguments": {"t": "{title}", "n": "{new}"}}
+    made = handler({**FILES, "rename": {**rule, "directories": True}})
+    assert made.renames("tree://x/a", "tree://x/b", is_directory=True, replace=True)
+    assert not made.renames("tree://x/a", "tree://y/a", is_directory=False, replace=False)
+    with pytest.raises(ConfigError, match=r"map\.rename: \{other\} has no value"):
+        handler({**FILES, "rename": {**rule, "arguments": {"t": "{other}"}}})
+
+
+async def test_only_a_directory_that_is_empty_now_is_removed() -> None:
+    server = Tools(ls="[FILE] a", rmdir="")
+    made = handler({**FILES, "removeDirectory": {"tool": "rmdir", "arguments": {"p": "{path}"}}}, server)
+    with pytest.raises(NotEmpty):
+        await made.remove_directory("tree://d")
+    server.answers["ls"] = ""
+    await made.remove_directory("tree://d")
+    assert server.calls[-1] == ("rmdir", {"p": "d"})
+    with pytest.raises(NotSupported):
+        await handler(FILES, server).remove_directory("tree://d")
 
 
 # -- proposals -------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from bbfs.sources.mcp.maps.options import (
     ListOptions,
     MapOptions,
     ReadOptions,
+    RenameOptions,
     WriteOptions,
 )
 from bbfs.sources.mcp.writing import ERRORS
@@ -22,7 +23,9 @@ from bbfs.sources.mcp.writing import ERRORS
 OptionsT = TypeVar("OptionsT", bound=CallOptions)
 _ERRORS: Mapping[str, type[BbfsError]] = {**ERRORS, "failed": ToolFailed}
 _CONTENT, _PAGES = ("content", "blob"), ("page", "next")
+_NEW = tuple("to" if name == "path" else f"to_{name}" for name in OWN)
 _MORE = {
+    "rename": _NEW,
     "write": _CONTENT,
     "create": _CONTENT,
     "search": ("query", "limit", *_PAGES),
@@ -49,15 +52,17 @@ class _Rules(Generic[OptionsT]):
     def __init__(self, key: str, options: Sequence[OptionsT], values: Mapping[str, str], where: str) -> None:
         self._values = values
         self._more = _MORE.get(key, ())
-        self._rules: list[tuple[OptionsT, tuple[Place, ...], Named]] = []
+        self._rules: list[tuple[OptionsT, tuple[Place, ...], tuple[Place, ...], Named]] = []
         for number, each in enumerate(options, 1):
             at = f"{where}.{key}" + (f"[{number}]" if len(options) > 1 else "")
             try:
                 places = tuple(map(Place, each.at or ()))
-                given = [place.variables for place in places] or [frozenset[str]()]
-                for variables in given:
-                    require_known(each.arguments, {*OWN, *values, *variables, *self._more})
-                self._rules.append((each, places, _named(each)))
+                new = tuple(map(Place, (each.to or ()) if isinstance(each, RenameOptions) else ()))
+                for place in places or (None,):
+                    for other in new or (None,):
+                        variables = {name for some in (place, other) if some is not None for name in some.variables}
+                        require_known(each.arguments, {*OWN, *values, *variables, *self._more})
+                self._rules.append((each, places, new, _named(each)))
             except InvalidUri as error:
                 raise ConfigError(f"{at}: {error}") from None
 
@@ -66,25 +71,32 @@ class _Rules(Generic[OptionsT]):
 
     @property
     def tools(self) -> list[str]:
-        return [options.tool for options, _, _ in self._rules if options.tool]
+        return [options.tool for options, *_ in self._rules if options.tool]
 
     def has(self, path: Path) -> bool:
         return self._fitting(path) is not None
 
-    def _fitting(self, path: Path) -> tuple[OptionsT, dict[str, str], Named] | None:
-        for options, places, named in self._rules:
-            found = next((match for place in places if (match := place.match(path)) is not None), None)
-            if found is not None or not places:
-                return options, found or {}, named
+    def _fitting(self, path: Path, to: Path | None = None) -> tuple[OptionsT, dict[str, str], Named] | None:
+        for options, places, new, named in self._rules:
+            found = _matched(places, path)
+            there = {} if to is None else _matched(new, to)
+            if found is None or there is None or any(found.get(key, value) != value for key, value in there.items()):
+                continue
+            return options, {**there, **found}, named
         return None
 
-    def call(self, path: Path, more: Mapping[str, Any] | None = None) -> Prepared[OptionsT] | None:
-        """Return the call for a path, or None. more: values beside those of the path. Raise NotSupported."""
-        found = self._fitting(path)
+    def call(
+        self, path: Path, more: Mapping[str, Any] | None = None, to: Path | None = None
+    ) -> Prepared[OptionsT] | None:
+        """Return the call for a path, or None. more: values beside those of the path. to: the new path of a rename.
+
+        Raise NotSupported.
+        """
+        found = self._fitting(path, to)
         if found is None:
             return None
         options, matched, named = found
-        values = {**self._values, **own_values(path), **matched}
+        values = {**self._values, **own_values(path), **({} if to is None else _new_values(to)), **matched}
         used = variables_of(options.arguments)
         for name in used & values.keys():
             if bad := set(values[name]).intersection(options.without):
@@ -107,7 +119,9 @@ class TreeMap:
         self.write = _Rules[WriteOptions]("write", options.write, values, where)
         self.create = _Rules[WriteOptions]("create", options.create, values, where)
         self.remove = _Rules[CallOptions]("remove", options.remove, values, where)
+        self.rename = _Rules[RenameOptions]("rename", options.rename, values, where)
         self.make_directory = _Rules[CallOptions]("make_directory", options.make_directory, values, where)
+        self.remove_directory = _Rules[CallOptions]("remove_directory", options.remove_directory, values, where)
         self.search = _Rules[AnswerOptions]("search", options.search, values, where)
         self.changes = any(each.changes for each in (*options.write, *options.create))
         self.errors: list[tuple[Form, type[BbfsError]]] = []
@@ -128,7 +142,9 @@ class TreeMap:
     @property
     def writing(self) -> Collection[str]:
         """Return the names of the tools that change something."""
-        return dict.fromkeys([*self.write.tools, *self.create.tools, *self.remove.tools, *self.make_directory.tools])
+        names = self.rename, self.make_directory, self.remove_directory
+        rules = (self.write, self.create, self.remove, *names)
+        return dict.fromkeys(tool for each in rules for tool in each.tools)
 
     def storing(self, path: Path, size: int, *, is_new: bool) -> Prepared[WriteOptions]:
         """Return the call that stores a content of so many bytes, without it. Raise NotSupported, TooLarge."""
@@ -152,6 +168,17 @@ class TreeMap:
             except UnicodeDecodeError:
                 raise NotSupported("no UTF-8 text, and the tool that writes takes texts only") from None
         return replace(found, arguments=filled(found.options.arguments, {**found.values, **content}))
+
+
+def _matched(places: Sequence[Place], path: Path) -> dict[str, str] | None:
+    """Return the values of the variables of the first place that a path fits, or None. Without places, all fit."""
+    if not places:
+        return {}
+    return next((found for place in places if (found := place.match(path)) is not None), None)
+
+
+def _new_values(to: Path) -> dict[str, str]:
+    return dict(zip(_NEW, own_values(to).values(), strict=True))
 
 
 def _named(options: CallOptions) -> Named:

@@ -12,7 +12,18 @@ from urllib.parse import quote, unquote
 import trio
 
 from bbfs.model.calls import Call, Progress, Tool
-from bbfs.model.errors import ConfigError, Conflict, Denied, NotADirectory, NotFound, NotSupported, TooLarge
+from bbfs.model.errors import (
+    BbfsError,
+    ConfigError,
+    Conflict,
+    Denied,
+    Exists,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    NotSupported,
+    TooLarge,
+)
 from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
 from bbfs.model.values import (
@@ -247,7 +258,9 @@ class MapHandler:
             path = _path_of(native_uri)
         except NotFound:
             path = ()
-        operations: list[WriteOperation] = []
+        # An empty directory of the server stays where no call removes it, and rmdir(2) has to say so.
+        is_listed = bool(path) and bool(self._map.writing) and self._map.list.has(path)
+        operations: list[WriteOperation] = ["remove_directory"] if is_listed else []
         if self._map.make_directory.has(path):
             operations.append("make_directory")
         if path and self._map.read.has(path):
@@ -257,6 +270,8 @@ class MapHandler:
                 operations.append("replace")
         if path and self._map.remove.has(path):
             operations.append("remove")
+        if path and self._map.rename.has(path):
+            operations.append("rename")
         return operations
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
@@ -288,6 +303,41 @@ class MapHandler:
             raise Conflict(f"{shown(native_uri)}: somebody else has made it")
         await self._change(found)
 
+    def renames(self, native_uri: str, to: str, *, is_directory: bool, replace: bool) -> bool:
+        """Return whether the map has a call that renames this."""
+        path, new = _path_of(native_uri), _path_of(to)
+        found = self._map.rename.call(path, to=new)
+        if found is None or (replace and not (is_directory or found.options.replaces)):
+            return False
+        known = self._map.list if is_directory else self._map.read
+        return (found.options.directories or not is_directory) and known.has(new)
+
+    async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+        """Rename by the call of the map, and look what the server has then. Raise BbfsError.
+
+        No tool says whether it compares, so the server is asked for the new name before.
+        """
+        found = self._map.rename.call(_path_of(native_uri), to=_path_of(to))
+        if found is None:
+            raise NotSupported(f"{shown(native_uri)}: the map renames no such file")
+        there, _ = await self._listed(to)
+        if there is not None and not (replace and found.options.replaces and there.kind == "resource"):
+            raise Exists(shown(to))
+        await self._change(found)
+        renamed, is_whole = await self._listed(to)
+        if renamed is None and is_whole:
+            raise BbfsError(f"{shown(to)}: {found.options.tool} reported no error, and the server has no such name")
+        return renamed or self._metadata(_segments_of(to))
+
+    async def _listed(self, native_uri: str) -> tuple[ResourceMetadata | None, bool]:
+        """Return a file or a directory as its directory lists it now, and whether that listing is whole."""
+        try:
+            listing = await self.list_directory(_segments_of(native_uri)[:-1])
+        except NotFound:
+            return None, True
+        found = next((each for each in listing.resources if each.native_uri == native_uri), None)
+        return found, listing.problem is None
+
     async def make_directory(self, native_uri: str) -> ResourceMetadata:
         """Make a directory by the call of the map. Raise BbfsError."""
         found = self._map.make_directory.call(_path_of(native_uri))
@@ -297,8 +347,14 @@ class MapHandler:
         return self._metadata(_segments_of(native_uri), "directory")
 
     async def remove_directory(self, native_uri: str) -> None:
-        """Raise NotSupported: no map says how."""
-        raise NotSupported(f"{shown(native_uri)}: a map removes no directories")
+        """Remove an empty directory by the call of the map: one that has nothing in it now. Raise BbfsError."""
+        found = self._map.remove_directory.call(_path_of(native_uri))
+        if found is None:
+            raise NotSupported(f"{shown(native_uri)}: the map removes no such directory")
+        listing = await self.list_directory(_segments_of(native_uri))
+        if listing.resources or listing.problem:
+            raise NotEmpty(shown(native_uri))
+        await self._change(found)
 
 
 _READS = {"readOnlyHint": True, "destructiveHint": False}

@@ -87,6 +87,18 @@ class WriteOptions(CallOptions):
     server has, and other bytes are `EIO` and a pending write."""
 
 
+class RenameOptions(CallOptions):
+    """The call that renames. `{to}`, `{to_name}`, `{to_stem}` and `{to_folder}` are the new path and its parts."""
+
+    to: OneOrMore[str] | None = None
+    """The new paths that this is for, as a template. A variable that `at` has, too, has the same value in both. Without
+    it, all paths."""
+    replaces: bool = False
+    """The tool replaces a file that has the new name. Without it, the tool is called for a free name alone."""
+    directories: bool = False
+    """The tool renames directories, too."""
+
+
 class MapOptions(SourceOptions):
     """A map."""
 
@@ -107,8 +119,12 @@ class MapOptions(SourceOptions):
     """The calls that write files which are not there yet, where the server has a tool of its own for that."""
     remove: OneOrMore[CallOptions] = ()
     """The calls that remove files."""
+    rename: OneOrMore[RenameOptions] = ()
+    """The calls that rename files. Without it, a rename copies the file and removes it under its old name."""
     make_directory: OneOrMore[CallOptions] = ()
     """The calls that make directories. Without it, a directory lives in the mount until a file is in it."""
+    remove_directory: OneOrMore[CallOptions] = ()
+    """The calls that remove empty directories, each by a tool that refuses one with files in it."""
     search: OneOrMore[AnswerOptions] = ()
     """The call that searches; `{query}` has the words and `{limit}` the number of hits. A name in the answer is the
     path of a file."""

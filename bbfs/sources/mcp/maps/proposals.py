@@ -63,7 +63,7 @@ def _tools_of(known: Shipped, operations: Iterable[str]) -> set[str]:
 def _shipped_lines(name: str, known: Shipped, args: Sequence[str]) -> Iterator[str]:
     reading, writing = (
         ", ".join(sorted(_tools_of(known, each)))
-        for each in (("list", "read", "search"), ("write", "remove", "make_directory"))
+        for each in (("list", "read", "search"), ("write", "create", "remove", "rename", "make_directory"))
     )
     yield f"# {reading} are called to list, read and search" + (
         f"; {writing} only where capabilities grants write" if writing else ""
