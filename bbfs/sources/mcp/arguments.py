@@ -152,6 +152,14 @@ def value(schema: Mapping[str, Any], text: str, root: Mapping[str, Any]) -> Any:
         raise InvalidUri(f"should be {misfit}, not {_shown(text)}") from None
 
 
+def fitted(tool: ToolEntry, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments in which a text is a number or a boolean where the tool takes no text. Raises InvalidUri."""
+    root = tool.input_schema
+    known = {name: each for name, each in properties(root).items() if isinstance(given.get(name), str)}
+    texts = {name: given[name] for name, each in known.items() if _types(each) and not takes_text(each, root)}
+    return {**given, **{name: value(known[name], text, root) for name, text in texts.items()}}
+
+
 def _converted(
     tool: ToolEntry, texts: Mapping[str, Sequence[str]], given: Mapping[str, Any], problems: list[str]
 ) -> dict[str, Any]:

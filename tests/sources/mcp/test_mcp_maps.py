@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,11 +55,17 @@ class Tools(MCPManager):
         super().__init__()
         self.answers = answers
         self.hints: dict[str, Any] = {}
+        self.schemas: dict[str, Mapping[str, Any]] = {}
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
         self.ran: list[ToolEntry] = []
 
     async def list_tools(self, server_id: str) -> Entries[ToolEntry]:
-        return Entries(tuple(ToolEntry(name, annotations=self.hints.get(name)) for name in self.answers))
+        schemas = self.schemas
+        tools = (
+            ToolEntry(name, input_schema=schemas.get(name, {}), annotations=self.hints.get(name))
+            for name in self.answers
+        )
+        return Entries(tuple(tools))
 
     async def call_tool(
         self,
@@ -436,9 +443,9 @@ async def test_a_file_is_renamed_by_a_call(replaces: bool) -> None:
     assert not made.renames("tree://a.md", "tree://c.txt", is_directory=False, replace=False)
     assert not made.renames("tree://a.md", "tree://c.md", is_directory=True, replace=True)
     assert made.renames("tree://a.md", "tree://b.md", is_directory=False, replace=True) is replaces
-    for replace in (False, True)[: 1 if replaces else 2]:
+    for over in (False, True)[: 1 if replaces else 2]:
         with pytest.raises(Exists):
-            await made.rename("tree://a.md", "tree://b.md", replace=replace)
+            await made.rename("tree://a.md", "tree://b.md", replace=over)
     assert moves == []
     to = "tree://b.md" if replaces else "tree://c.md"
     assert (await made.rename("tree://a.md", to, replace=replaces)).native_uri == to
@@ -510,7 +517,7 @@ async def test_a_map_is_guessed_from_names_and_schemas() -> None:
         "remove": {"tool": "deleteNote", "at": "{id}", "arguments": {"title": "{id}"}},
     }
     told = [line for line in lines if line.startswith("# not sure")]
-    assert told[0] == "# not sure: only by its name listNotes reads; the server declares nothing"
+    assert told[0] == "# not sure: only by the name listNotes reads; the server does not declare it"
     assert "changes = true" in told[1]
     server = Tools(listNotes={"notes": [{"title": "a"}]}, readNote="text")
     guessed = handler(made, server)
@@ -521,9 +528,111 @@ async def test_a_map_is_guessed_from_names_and_schemas() -> None:
 def test_a_guess_says_what_the_server_does_not() -> None:
     lines = proposal([tool("list_directory", "path"), tool("read_file", "path")], None, None)
     made = tomllib.loads("\n".join(lines))["map"]
-    assert made["list"] == {"tool": "list_directory", "items": {"": "{path}"}, "arguments": {"path": "{path}"}}
+    assert made["list"] == {"tool": "list_directory", "items": {"": "{name}"}, "arguments": {"path": "{path}"}}
     assert any("list_directory does not say what it answers" in line for line in lines)
     handler(made)
+
+
+def guessed(*tools: ToolEntry, args: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the map that is guessed from tools, which bbfs takes."""
+    lines = proposal(tools, None, McpServer("stdio", command="x", args=args))
+    made = tomllib.loads("\n".join(lines)).get("map", {})
+    if made:
+        handler(made)
+    return made
+
+
+def test_a_guess_knows_servers_of_files() -> None:
+    told = "Lists a directory. Results have [FILE] and [DIR] prefixes."
+    made = guessed(
+        replace(tool("list_directory", "path"), description=told),
+        tool("list_allowed_directories"),
+        replace(tool("read_file", "path"), description="DEPRECATED: read_text_file is better"),
+        tool("read_multiple_files", "path"),
+        tool("read_text_file", "path"),
+        tool("write_file", "path", "content"),
+        replace(tool("move_file", "source", "destination"), description="Moves files and directories"),
+        tool("create_directory", "path"),
+        args=("x.js", "/home/me"),
+    )
+    path = {"path": "{root}/{path}"}
+    assert made == {
+        "values": {"root": "/home/me"},
+        "list": {"tool": "list_directory", "lines": FILES["list"]["lines"], "arguments": path},
+        "read": {"tool": "read_text_file", "arguments": path},
+        "write": {"tool": "write_file", "arguments": {**path, "content": "{content}"}},
+        "rename": {
+            "tool": "move_file",
+            "directories": True,
+            "arguments": {"source": "{root}/{path}", "destination": "{root}/{to}"},
+        },
+        "make_directory": {"tool": "create_directory", "arguments": path},
+    }
+
+
+def test_a_guess_knows_two_levels() -> None:
+    made = guessed(
+        tool("list_projects"),
+        tool("list_project_files", "projectName"),
+        tool("bank_read", "projectName", "fileName"),
+        tool("bank_write", "projectName", "fileName", "content"),
+        tool("bank_update", "projectName", "fileName", "content"),
+    )
+    assert made["list"] == [
+        {"tool": "list_projects", "at": "", "items": {"": "{project}/"}},
+        {
+            "tool": "list_project_files",
+            "at": "{container}",
+            "items": {"": "{name}"},
+            "arguments": {"projectName": "{container}"},
+        },
+    ]
+    both = {"projectName": "{container}", "fileName": "{id}"}
+    assert made["read"] == {"tool": "bank_read", "at": "{container}/{id}", "arguments": both}
+    assert (made["create"]["tool"], made["write"]["tool"]) == ("bank_write", "bank_update")
+
+
+async def test_a_guess_knows_names_with_the_verb_at_the_end() -> None:
+    number = ToolEntry(
+        "task_get", input_schema={"properties": {"task_id": {"type": "integer"}}, "required": ["task_id"]}
+    )
+    made = guessed(tool("tag_list"), tool("task_list"), number, tool("tag_delete", "task_id"))
+    assert made == {
+        "list": {"tool": "task_list", "at": "", "items": {"": "{id}"}},
+        "read": {"tool": "task_get", "at": "{id}", "arguments": {"task_id": "{id}"}},
+    }
+    server = Tools(task_get="text")
+    server.schemas["task_get"] = number.input_schema
+    assert await read(handler(made, server), "tree://7") == b"text"
+    assert server.calls == [("task_get", {"task_id": 7})]
+    with pytest.raises(InvalidUri):
+        await handler(made, server).load("tree://x")
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        tool("delete_directory", "path"),
+        tool("delete_files", "path"),
+        tool("delete_all_files", "path"),
+        tool("delete_file", "name"),
+        tool("delete_file", "path", "reason"),
+        tool("delete_file", "path", optional=("recursive",)),
+        replace(tool("delete_file", "path"), description="Deletes a file or directory"),
+        replace(tool("delete_file", "path"), description="Deletes a file and its copies"),
+        tool("delete_file_tags", "path"),
+        tool("delete_file", "path", reads=True),
+    ],
+    ids=lambda each: f"{each.name} {each.input_schema['properties'].keys()}",
+)
+def test_a_tool_that_may_remove_something_else_is_not_proposed(remove: ToolEntry) -> None:
+    tools = [tool("list_directory", "path"), tool("read_file", "path")]
+    assert guessed(*tools, tool("delete_file", "path"))["remove"]["tool"] == "delete_file"
+    assert "remove" not in guessed(*tools, remove)
+
+
+def only_for_apps(made: ToolEntry) -> ToolEntry:
+    return replace(made, mcp_data={"_meta": {"ui": {"visibility": ["app"]}}})
 
 
 @pytest.mark.parametrize(
@@ -534,6 +643,9 @@ def test_a_guess_says_what_the_server_does_not() -> None:
         [tool("list_notes"), tool("read_card", "id")],
         [tool("list_notes", "account"), tool("read_note", "id")],
         [tool("list_notes"), tool("read_note", "id", "account")],
+        [only_for_apps(tool("list_notes")), tool("read_note", "id")],
+        [replace(tool("list_notes"), annotations={"readOnlyHint": False}), tool("read_note", "id")],
+        [tool("list_recent_notes"), tool("read_note_history", "id")],
     ],
 )
 def test_tools_that_do_not_fit_make_no_map(tools: list[ToolEntry]) -> None:

@@ -41,6 +41,7 @@ from bbfs.model.versions import Expected
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.bounded.turns import InTurns
+from bbfs.sources.mcp.arguments import fitted
 from bbfs.sources.mcp.handler import McpHandler
 from bbfs.sources.mcp.maps.answers import (
     Names,
@@ -159,9 +160,8 @@ class MapHandler:
         if (tool.annotations or {}).get("readOnlyHint") is False:
             raise Denied(f"option map: tool {tool.name!r}, which is to read, declares that it changes something")
         # The map says that it only reads, so a call that a broken connection may have executed can be repeated.
-        result = await self._server.run(
-            replace(tool, annotations={**(tool.annotations or {}), **_READS}), prepared.arguments
-        )
+        reading = replace(tool, annotations={**(tool.annotations or {}), **_READS})
+        result = await self._server.run(reading, fitted(tool, prepared.arguments))
         parse_answer = partial(_parsed, parse, self._map, prepared.options, result)
         size = call_size(result, _LONGEST)
         is_long = size >= _THREAD_FROM_CHARACTERS
@@ -173,7 +173,7 @@ class MapHandler:
     async def _change(self, prepared: Prepared[Any]) -> None:
         """Make a call that changes something. Raise BbfsError."""
         tool = await self._server.named_tool(prepared.options.tool, "map")
-        require_answer(await self._server.run(tool, prepared.arguments), self._map.errors)
+        require_answer(await self._server.run(tool, fitted(tool, prepared.arguments)), self._map.errors)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
