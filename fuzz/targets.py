@@ -349,7 +349,7 @@ def tool_answers(data: bytes) -> None:
             assert all(map(is_entry, names_in(result, named).names))
     for pointer in (None, "/items/0"):
         with refused(BbfsError):
-            require_answer(result, [(Form.of("{any}ENOENT{any}"), NotFound)])
+            require_answer(result, [(Form.of("{any}ENOENT{any}"), NotFound)], {"path": "a/b", "n": 1})
             assert joined([content_of(result, pointer, None)]).size >= 0
     text = text_of(data)
     values = Form.of("[{a}] {name} ({b})").match(text)

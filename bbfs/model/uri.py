@@ -23,6 +23,7 @@ the prefix is held to the grammar. Making legal file names of all that is the bu
 import re
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
+from urllib.parse import quote, unquote
 
 from bbfs.model.errors import InvalidUri
 
@@ -199,3 +200,23 @@ def _invalid(what: str, text: str, problem: str) -> InvalidUri:
 def _shown(text: str) -> str:
     """Return `text` for a message: quoted, escaped to ASCII if need be, and of bounded length."""
     return ascii(text if len(text) <= 120 else text[:119] + "…") if not text.isprintable() else repr(text[:120])
+
+
+SKILL = "skill://"
+"""How the URIs of skills begin. bbfs has the id of a source and the rest of the native URI behind it."""
+FOLDER = "file:./"
+"""How the native URIs of local folders begin."""
+
+
+def skill_uri(source_id: str, native_uri: str, *, is_folder: bool) -> str | None:
+    """Return the URI `skill://ID/PATH` of a file of a source, or None if its native URI has another beginning."""
+    beginning = FOLDER if is_folder else SKILL
+    if not native_uri.startswith(beginning):
+        return None
+    return f"{SKILL}{quote(source_id, safe='')}/{native_uri.removeprefix(beginning)}"
+
+
+def skill_parts(uri: str) -> tuple[str, str]:
+    """Return the id of the source in a URI of `skill_uri`, and what is behind it."""
+    source_id, _, rest = uri.removeprefix(SKILL).partition("/")
+    return unquote(source_id), rest

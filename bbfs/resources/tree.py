@@ -12,7 +12,7 @@ import trio
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound, Outdated
-from bbfs.model.uri import parse_data_source_uri, source_uri
+from bbfs.model.uri import FOLDER, SKILL, parse_data_source_uri, skill_parts, source_uri
 from bbfs.resources.catalog import SERVED_STALE
 from bbfs.resources.catalog.base import View
 from bbfs.resources.catalog.lookups import ABSENT_FOR
@@ -75,13 +75,24 @@ class Roots:
         raise NotFound(f"no source {name!r}; there are: {there}")
 
     def parsed(self, uri: str) -> tuple[Source, str, str]:
-        """Return the source of a bbfs URI, its normal form, and the native URI. Raise InvalidUri, NotFound."""
-        parsed = parse_data_source_uri(uri)
+        """Return the source of a bbfs URI, its normal form, and the native URI. Raise InvalidUri, NotFound.
+
+        `skill://ID/PATH`, as `bbfs serve` shows skills, is one for another form.
+        """
+        parsed = parse_data_source_uri(self._of_skill(uri) if uri.startswith(SKILL) else uri)
         source = self.sources.get(parsed.base_prefix)
         if source is None:
             there = ", ".join(sorted(self.sources)) or "none"
             raise NotFound(f"no source {parsed.base_prefix!r}; there are: {there}")
         return source, str(parsed), parsed.original_uri
+
+    def _of_skill(self, uri: str) -> str:
+        """Return the bbfs URI of a file of a skill. Raise NotFound."""
+        source_id, rest = skill_parts(uri)
+        data = next((each.data for each in self.sources.values() if each.data.id == source_id), None)
+        if data is None or not rest or (data.mcp is None and data.type != "filesystem"):
+            raise NotFound("no source has such a skill")
+        return source_uri(data.base_prefix, f"{FOLDER if data.mcp is None else SKILL}{rest}")
 
     # -- directories at the root -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
-from bbfs.model.uri import ParsedUri, native_scheme, parse_data_source_uri
+from bbfs.model.uri import SKILL, ParsedUri, native_scheme, parse_data_source_uri
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server.kept import is_kept
@@ -76,7 +76,7 @@ def source_called(manager: ResourceManager, called: str) -> Source:
 
 def certain(manager: ResourceManager, uri: str, error: BbfsError) -> BbfsError | Fault:
     """Return a more exact error for a bbfs URI if its source or scheme does not exist, or else `error`."""
-    if not isinstance(error, NotFound) or is_kept(uri):
+    if not isinstance(error, NotFound) or is_kept(uri) or uri.startswith(SKILL):
         return error
     try:
         parsed = parse_data_source_uri(uri)

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from bbfs import __version__
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
-from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import ResourceMetadata, ResourceTemplate
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.catalog.record import Record
@@ -28,11 +27,11 @@ from bbfs.server.following import Following
 from bbfs.server.gateway.entries import besides
 from bbfs.server.gateway.relay import Relay
 from bbfs.server.gateway.requests import Gateway, prompt_error, unknown
-from bbfs.server.gateway.skills import GatewaySkills
 from bbfs.server.kept import KeptResults, is_kept
 from bbfs.server.listing.directories import Directories
 from bbfs.server.listing.resource_list import WAIT, Offering
 from bbfs.server.listing.templates import MOST_VALUES, complete
+from bbfs.server.skills.entries import SkillEntries
 from bbfs.server.tools import Tools, definitions, instructions
 from bbfs.serving.skills import (
     GET_SKILL,
@@ -81,7 +80,7 @@ class Service(NotifyingServer[Any]):
         self._subscribers = Following(manager, nursery)
         self._offering = Offering(manager, nursery, self._appeared, wait)
         self._directories = Directories(manager, self._resource)
-        self._skills = GatewaySkills(manager, self._offering)
+        self._skills = SkillEntries(manager, self._offering)
         self._relay = Relay(nursery, self._subscribers.notify)
         self._gateway = Gateway(manager, self._offering, self._relay, self._tools.names, most_bytes, self._kept)
         manager.changes.subscribe(self._relay.changed)
@@ -132,7 +131,8 @@ class Service(NotifyingServer[Any]):
     async def _read_directory(self, _ctx: Context, params: DirectoryParams) -> DirectoryResult:
         check_uri(params.uri)
         try:
-            resources, cursor = await self._directories.page(params.uri, params.cursor)
+            found, cursor = await self._directories.page(params.uri, params.cursor)
+            resources = [each.model_copy(update={"uri": self._skills.shown(params.uri, each.uri)}) for each in found]
         except BbfsError as error:
             raise self._invalid(params.uri, error) from error
         return DirectoryResult(resources=resources, next_cursor=cursor)
@@ -168,7 +168,7 @@ class Service(NotifyingServer[Any]):
             if is_kept(params.uri):
                 return await self._read_kept(params.uri)
             loaded = await self._manager.by_uri.load(params.uri)
-            base_prefix = parse_data_source_uri(params.uri).base_prefix
+            base_prefix = self._manager.roots.parsed(params.uri)[0].data.base_prefix
             items = await items_of(loaded, base_prefix, Budget(self._most_bytes))
         except BbfsError as error:
             raise _failure(ctx, params.uri, certain(self._manager, params.uri, error)) from error

@@ -1,6 +1,7 @@
 """`resources/directory/read` and the skills of `bbfs serve` (SEP-2640), as clients on the SDK have them."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -133,37 +134,103 @@ async def test_no_other_directory_is_listed(service: Service, tmp_path: Path) ->
         assert asked == ["tree://root", "tree://root/07"]
 
 
-async def test_skills_are_passed_on(service: Service, tmp_path: Path, local: Path) -> None:
-    skill = tmp_path / "skills/pdf"
-    skill.mkdir(parents=True)
-    (skill / "SKILL.md").write_text("---\nname: pdf\ndescription: Fill documents\n---\n\nx\n")
-    (skill / "x.py").write_text("print()\n")
-    server = server_of_trees(tmp_path, "--skills", skill.parent)
+async def skills(client: Client) -> dict[str, dict[str, Any]]:
+    """The entries of all skills by URI."""
     listing = types.Request[types.PaginatedRequestParams, str](
         method=LIST_SKILLS, params=types.PaginatedRequestParams()
     )
+    return {each["uri"]: each for each in (await client.session.send_request(listing, SkillsResult)).skills}
+
+
+async def skill(client: Client, uri: str) -> dict[str, Any]:
+    request = types.Request[SkillParams, str](method=GET_SKILL, params=SkillParams(uri=uri))
+    return (await client.session.send_request(request, SkillResult)).skill
+
+
+def write_skill(
+    root: Path, name: str, *, head: str = "name: {name}\ndescription: How to do it", **files: bytes
+) -> Path:
+    (root / name).mkdir(parents=True)
+    (root / name / "SKILL.md").write_text(f"---\n{head.format(name=name)}\n---\n\nSay hello.\n")
+    for file, content in files.items():
+        (root / name / file).write_bytes(content)
+    return root / name
+
+
+async def test_skills_are_passed_on(service: Service, tmp_path: Path, local: Path) -> None:
+    write_skill(tmp_path / "skills", "pdf", extra=b"print()\n")
+    server = server_of_trees(tmp_path, "--skills", tmp_path / "skills")
     async with service(mcp("t", server), folder("local", local)) as served, Client(served) as client:
-        (entry,) = (await client.session.send_request(listing, SkillsResult)).skills
-        uri = "mcp-server+t+skill://pdf/SKILL.md"
-        assert (entry["uri"], entry["frontmatter"]) == (uri, {"name": "pdf", "description": "Fill documents"})
-        assert [each["uri"] for each in entry["resources"]] == [uri, "mcp-server+t+skill://pdf/x.py"]
-        assert await files_below(client, "mcp-server+t+skill:.") == {each["uri"] for each in entry["resources"]}
-        (text,) = (await client.read_resource(uri)).contents
-        assert isinstance(text, types.TextResourceContents)
-
-        async def get(uri: str) -> dict[str, Any]:
-            request = types.Request[SkillParams, str](method=GET_SKILL, params=SkillParams(uri=uri))
-            return (await client.session.send_request(request, SkillResult)).skill
-
-        assert await get(uri) == entry
+        (entry,) = (await skills(client)).values()
+        uri = "skill://t/pdf/SKILL.md"
+        assert (entry["uri"], entry["frontmatter"]) == (uri, {"name": "pdf", "description": "How to do it"})
+        assert [each["uri"] for each in entry["resources"]] == [uri, "skill://t/pdf/extra"]
+        assert await files_below(client, "skill://t/pdf") == {each["uri"] for each in entry["resources"]}
+        for same in (uri, "mcp-server+t+skill://pdf/SKILL.md"):
+            (text,) = (await client.read_resource(same)).contents
+            assert isinstance(text, types.TextResourceContents)
+            assert text.uri == same
+            assert await skill(client, same) == entry
         for wrong in (
             "mcp-server+t+skill://none/SKILL.md",
             "bb-filesystem+local+file:./SKILL.md",
+            "skill://local/SKILL.md",
+            "skill://local/../SKILL.md",
             "skill://x/SKILL.md",
+            "skill://t",
         ):
             with pytest.raises(MCPError) as caught:
-                await get(wrong)
+                await skill(client, wrong)
             assert caught.value.code == types.INVALID_PARAMS
+
+
+@pytest.mark.semantics("S45.2")
+async def test_a_folder_has_skills(service: Service, local: Path) -> None:
+    there = write_skill(local / "a b/.agents", "note-taking", extra=b"\xff")
+    (there / "words").mkdir()
+    (there / "words/ü.md").write_text("Hello\n")
+    (there / "link").symlink_to("../../../package.json")
+    ttl = {"listing": 0, "content": 0}
+    async with service(folder("local", local, ttl=ttl)) as served, Client(served) as client:
+        (entry,) = (await skills(client)).values()
+        root = "skill://local/a%20b/.agents/note-taking"
+        assert entry["uri"] == f"{root}/SKILL.md"
+        assert entry["frontmatter"] == {"name": "note-taking", "description": "How to do it"}
+        files = {each["uri"].removeprefix(root): (each["digest"], each["size"]) for each in entry["resources"]}
+        contents = {"/SKILL.md": (there / "SKILL.md").read_bytes(), "/extra": b"\xff", "/words/%C3%BC.md": b"Hello\n"}
+        digests = {name: f"sha256:{sha256(data).hexdigest()}" for name, data in contents.items()}
+        assert files == {name: (digests[name], len(data)) for name, data in contents.items()}
+        assert await files_below(client, root) == {each["uri"] for each in entry["resources"]}
+        (text,) = (await client.read_resource(f"{root}/words/%C3%BC.md")).contents
+        assert isinstance(text, types.TextResourceContents)
+        assert text.text == "Hello\n"
+        (there / "extra").write_bytes(b"other")
+        assert (await skill(client, entry["uri"]))["resources"][1]["digest"] == f"sha256:{sha256(b'other').hexdigest()}"
+
+
+@pytest.mark.semantics("S45.2")
+async def test_what_is_no_skill_is_files(service: Service, local: Path) -> None:
+    for name, head in {
+        "nameless": "description: x",
+        "other": "name: another\ndescription: x",
+        "silent": "name: silent",
+        "Big": "name: Big\ndescription: x",
+        "broken": "name: [",
+        "deep": "name: deep\ndescription: " + "[" * 5000,
+        "bomb": "a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(f"c{n}: &c{n} [*b, *b]\n" for n in range(9)) + "name: 1",
+        "list": "- x",
+    }.items():
+        write_skill(local, name, head=head)
+    with (write_skill(local, "large") / "x").open("wb") as large:
+        large.truncate((16 << 20) + 1)
+    many = write_skill(local, "many")
+    for number in range(512):
+        (many / f"{number}").touch()
+    (local / "linked").symlink_to(write_skill(local, "whole"))
+    (local / "whole/inner").mkdir()
+    write_skill(local / "whole", "inner-skill")
+    async with service(folder("local", local)) as served, Client(served) as client:
+        assert set(await skills(client)) == {"skill://local/whole/SKILL.md"}
 
 
 async def test_a_knowledge_base_reads_directories(knowledge: Store, monkeypatch: pytest.MonkeyPatch) -> None:

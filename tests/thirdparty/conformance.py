@@ -153,11 +153,16 @@ def run(scenario: Scenario, url: str | None = None) -> Verdict:
 
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
-    """Serve a folder, and a server with a skill, by `bbfs serve`; give the URL of the server."""
+    """Serve a folder with a skill, and a server with one, by `bbfs serve`; give the URL of the server."""
     with tempfile.TemporaryDirectory() as home:
         notes = Path(home) / "notes"
         notes.mkdir()
         (notes / "hello.txt").write_text("Hello\n")
+        (notes / "skills/parting/words").mkdir(parents=True)
+        (notes / "skills/parting/SKILL.md").write_text(
+            "---\nname: parting\ndescription: How to part\n---\n\nSay bye.\n"
+        )
+        (notes / "skills/parting/words/bye.md").write_text("Bye\n")
         skill = Path(home) / "skills/greeting"
         (skill / "references").mkdir(parents=True)
         (skill / "SKILL.md").write_text("---\nname: greeting\ndescription: How to greet\n---\n\nSay hello.\n")

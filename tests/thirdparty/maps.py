@@ -25,6 +25,9 @@ from mcp.client import Client
 from mcp.client.stdio import stdio_client
 from programs import shell
 
+from bbfs.sources.mcp.client.tool_entries import tool_entry
+from bbfs.sources.mcp.maps import proposals
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/benchmarks/maps.md"
 INSTALLED = ROOT / "build/maps"
@@ -55,6 +58,11 @@ def at(*steps: str | int) -> Answer:
     return take
 
 
+def in_text(member: str) -> Answer:
+    """Return a function that takes a member out of the JSON of the one text of a result."""
+    return lambda result: json.loads(text_of(result))[member]
+
+
 def rows(result: Any) -> str:
     """Return the JSON of the text of a Python value."""
     return json.dumps(ast.literal_eval(text_of(result)), indent=2, ensure_ascii=False) + "\n"
@@ -65,7 +73,8 @@ class Server:
     """One server. command, environ: how it is started, given a directory of its own that `prepare` has filled.
 
     proposed: what doctor proposes: the name of a map, `guess` or nothing. read: a path in the tree, the call that
-    answers the same, and how its content is taken out of the answer. write: as `read`, for a path to write.
+    answers the same, and how its content is taken out of the answer. write: as `read`, for a path to write. edited:
+    what a user has to write besides, where the guess says that it is not sure. before: calls that make what is read.
     """
 
     name: str
@@ -78,6 +87,8 @@ class Server:
     read: tuple[str, Callable[[Path], Call], Answer] | None = None
     write: tuple[str, Callable[[Path], Call], Answer] | None = None
     keeps: bool = True
+    edited: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    before: Sequence[Call] = ()
 
 
 @dataclass(slots=True)
@@ -87,6 +98,8 @@ class Outcome:
     tools: int = 0
     declared: int = 0
     tree: list[str] = field(default_factory=list[str])
+    guessed: str = ""
+    """The tools of the map that doctor would guess if bbfs had none for this server."""
     read: str = "–"
     written: str = "–"
     problems: list[str] = field(default_factory=list[str])
@@ -149,6 +162,10 @@ def same(path: str) -> Callable[[Path], Call]:
 
 def banked(name: str) -> Callable[[Path], Call]:
     return lambda _: ("memory_bank_read", {"projectName": "garden", "fileName": name})
+
+
+def through(tool: str, path: str) -> Callable[[Path], Call]:
+    return lambda directory: (tool, {"path": str(directory / path)})
 
 
 def sheet(directory: Path) -> Call:
@@ -242,6 +259,78 @@ SERVERS = (
         write=("recipes/new.md", lambda _: ("read_content", {"path": "recipes/new.md"}), at("text")),
         keeps=False,
     ),
+    Server(
+        "agent-infra",
+        "npm `@agent-infra/mcp-server-filesystem`",
+        npm("@agent-infra/mcp-server-filesystem/dist/index.cjs", "--allowed-directories", "{}"),
+        notes,
+        proposed="guess",
+        read=("recipes/bread.md", through("read_file", "recipes/bread.md"), text_of),
+        write=("recipes/new.md", through("read_file", "recipes/new.md"), text_of),
+    ),
+    Server(
+        "files",
+        "npm `mcp-server-filesystem`",
+        npm("mcp-server-filesystem/dist/index.js", "{}"),
+        notes,
+        proposed="guess",
+        read=("recipes/bread.md", through("read_file", "recipes/bread.md"), text_of),
+        write=("recipes/new.md", through("read_file", "recipes/new.md"), text_of),
+    ),
+    Server(
+        "fast",
+        "npm `fast-filesystem-mcp`",
+        npm("fast-filesystem-mcp/dist/index.js", "{}"),
+        notes,
+        lambda directory: {"HOME": str(directory)},
+        "guess",
+        read=("recipes/bread.md", through("fast_read_file", "recipes/bread.md"), in_text("content")),
+        write=("recipes/new.md", through("fast_read_file", "recipes/new.md"), in_text("content")),
+        edited={
+            "list": {"items": {"/items": "{name}"}, "directories": {"type": "directory"}},
+            "read": {"result": "/content"},
+        },
+    ),
+    Server(
+        "graph",
+        "npm `@itseasy21/mcp-knowledge-graph`",
+        npm("@itseasy21/mcp-knowledge-graph/dist/index.js", "--memory-path", "{}/memory.jsonl"),
+        graph,
+    ),
+    Server(
+        "tasks",
+        "npm `@kazuph/mcp-taskmanager`",
+        npm("@kazuph/mcp-taskmanager/dist/index.js"),
+        environ=lambda directory: {"TASK_MANAGER_FILE_PATH": str(directory / "tasks.json")},
+    ),
+    Server(
+        "local",
+        "PyPI `filesystem-mcp`",
+        python("filesystem-mcp", "{}", env="files"),
+        notes,
+        proposed="guess",
+        read=("recipes/bread.md", through("read_file", "recipes/bread.md"), at("content")),
+        write=("recipes/new.md", through("read_file", "recipes/new.md"), at("content")),
+    ),
+    Server(
+        "vault",
+        "PyPI `markdown-vault-mcp`",
+        python("markdown-vault-mcp", "serve", env="vault"),
+        notes,
+        lambda directory: {"MARKDOWN_VAULT_MCP_SOURCE_DIR": str(directory), "HOME": str(directory.parent)},
+        "guess",
+        read=("recipes/bread.md", lambda _: ("read", {"path": "recipes/bread.md"}), at("content")),
+        write=("recipes/new.md", lambda _: ("read", {"path": "recipes/new.md"}), at("content")),
+    ),
+    Server(
+        "todo",
+        "PyPI `mcp-todo`",
+        python("mcp-todo", env="todo"),
+        environ=lambda directory: {"HOME": str(directory)},
+        proposed="guess",
+        read=("1", lambda _: ("task_get", {"id": 1}), text_of),
+        before=[("task_create", {"name": "water the seeds"})],
+    ),
     Server("time", "PyPI `mcp-server-time`", python("mcp-server-time", "--local-timezone", "UTC")),
     Server("fetch", "PyPI `mcp-server-fetch`", python("mcp-server-fetch")),
 )  # fmt: skip
@@ -270,6 +359,14 @@ def table(server: Server, directory: Path, **options: Any) -> SourceTable:
     return {**source, "timeout": 60}
 
 
+def guess(tools: Sequence[Any]) -> str:
+    """Return the tools of the map that is guessed from tools, when no map of bbfs is for their server."""
+    entries = (tool_entry(tool.model_dump(by_alias=True, exclude_none=True)) for tool in tools)
+    made = tomllib.loads("\n".join(proposals.proposal([each for each in entries if each is not None], None, None)))
+    tables = (table for each in made.get("map", {}).values() for table in (each if isinstance(each, list) else [each]))
+    return ", ".join(dict.fromkeys(f"`{table['tool']}`" for table in tables if "tool" in table))
+
+
 def proposal(server: Server, directory: Path) -> list[str]:
     """Return the lines that doctor has for a server."""
     config = directory.parent / "config.toml"
@@ -287,8 +384,9 @@ def play(server: Server) -> Outcome:
         directory = Path(home) / "data"
         directory.mkdir()
         server.prepare(directory)
-        tools, _ = asked(server, directory, [])
+        tools, _ = asked(server, directory, server.before)
         outcome.tools = len(tools)
+        outcome.guessed = guess(tools)
         outcome.declared = sum(tool.annotations is not None for tool in tools)
         lines = proposal(server, directory)
         made = tomllib.loads("\n".join(lines)).get("map")
@@ -302,6 +400,8 @@ def play(server: Server) -> Outcome:
 
 def _mounted(server: Server, directory: Path, made: Any, outcome: Outcome) -> None:
     tree: dict[str, Any] = {"use": made} if isinstance(made, str) else dict(made)
+    for key, more in server.edited.items():
+        tree[key] = {**tree[key], **more}
     if values := server.values(directory):
         tree["values"] = {**tree.get("values", {}), **values}
     granted = {"capabilities": ["read", "list", "search", *(["write"] if server.write else [])]}
@@ -343,14 +443,22 @@ def page(outcomes: Mapping[str, Outcome], named: Mapping[str, Server]) -> str:
         "`make maps` writes this page. It mounts each server by the lines that `bbfs doctor` proposes for it ([maps]"
         "(../sources/maps.md)), reads and writes a file, and compares with what the client of the MCP SDK gets.",
         "",
-        "| server | tools | with annotations | proposed | entries | read as the client | written as the client reads |",
-        "|---|---|---|---|---|---|---|",
+        "A guess is taken as it is, but for lines that it says it is not sure of: *edited* names those. *Guessed "
+        "without it* has the tools of the map that doctor would guess for a server that bbfs has a map for.",
+        "",
+        "| server | tools | with annotations | proposed | guessed without it | entries | read as the client "
+        "| written as the client reads |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, each in outcomes.items():
         server = named[name]
         proposed = f"`{server.proposed}`" if server.proposed else "nothing: no tool lists what another one reads"
+        without = (each.guessed or "nothing") if server.proposed else "–"
+        if server.proposed == "guess":
+            edited = "".join(f", edited: `{key}`" for key in server.edited)
+            proposed, without = f"a guess: {each.guessed}{edited}", "–"
         entries = str(len(each.tree)) if server.proposed else "–"
-        cells = (server.package, each.tools, each.declared, proposed, entries, each.read, each.written)
+        cells = (server.package, each.tools, each.declared, proposed, without, entries, each.read, each.written)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 

@@ -288,21 +288,22 @@ class Skills:
             if len(loaded.parts) != 1 or content.size != file.size:
                 sizes = sum(part.content.size for part in loaded.parts)
                 return f"{sizes} bytes, and the manifest of the skill says {file.size}"
-            if (found := await _digest(content)) != file.digest:
+            if (found := await digest_of(content)) != file.digest:
                 return f"the digest is {found}, and the manifest of the skill says {file.digest}"
-        if uri == skill.uri and not _same(await self._frontmatter(content), skill.frontmatter):
+        if uri == skill.uri and not _same(await frontmatter_of(content, self._workers, self._id), skill.frontmatter):
             return "the frontmatter differs from the one that the server lists for the skill"
         return None
 
-    async def _frontmatter(self, content: Content) -> Any:
-        """Return the frontmatter of a SKILL.md. Raise ProtocolViolation if it has none."""
-        found = _FRONTMATTER.match(await content.read_waiting(0, _LONGEST_FRONTMATTER))
-        if found is None:
-            raise ProtocolViolation("no frontmatter at the beginning of the file")
-        if find_spec("yaml") is None:
-            raise NotSupported(f"the frontmatter of a skill {needs('web')}")
-        made = await self._workers.run("yaml", found[1], _YAML, owner=self._id, what="the frontmatter")
-        return parse_json(made, _BOUNDS)
+
+async def frontmatter_of(content: Content, workers: WorkerPool, owner: str) -> Any:
+    """Return the frontmatter of a SKILL.md. Raise ProtocolViolation if it has none. owner: of the worker process."""
+    found = _FRONTMATTER.match(await content.read_waiting(0, _LONGEST_FRONTMATTER))
+    if found is None:
+        raise ProtocolViolation("no frontmatter at the beginning of the file")
+    if find_spec("yaml") is None:
+        raise NotSupported(f"the frontmatter of a skill {needs('web')}")
+    made = await workers.run("yaml", found[1], _YAML, owner=owner, what="the frontmatter")
+    return parse_json(made, _BOUNDS)
 
 
 def is_in(path: tuple[str, ...], directories: Collection[tuple[str, ...]]) -> bool:
@@ -310,7 +311,8 @@ def is_in(path: tuple[str, ...], directories: Collection[tuple[str, ...]]) -> bo
     return bool(directories) and any(path[:depth] in directories for depth in range(1, len(path) + 1))
 
 
-async def _digest(content: Content) -> str:
+async def digest_of(content: Content) -> str:
+    """Return the digest of a content as a manifest states it."""
     data = await content.read_waiting(0, content.size)
     if len(data) > _IN_THREAD_FROM:
         return f"sha256:{(await trio.to_thread.run_sync(hashlib.sha256, data)).hexdigest()}"

@@ -306,11 +306,23 @@ async def test_a_tree_has_a_bound() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "error"),
-    [(Exception("ENOENT: x"), NotFound), (Exception("no"), ToolFailed), ("Error: ENOENT, x", NotFound)],
+    [
+        (Exception("ENOENT: x"), NotFound),
+        (Exception("no"), ToolFailed),
+        ("Error: ENOENT, x", NotFound),
+        (Exception("Note 'b.md' not found"), NotFound),
+        (Exception("program 'git' not found"), ToolFailed),
+        (Exception("odd"), NotFound),
+    ],
 )
 async def test_an_error_is_known_by_its_text(answer: object, error: type[BbfsError]) -> None:
+    listed = "[FILE] b.md" if error is ToolFailed else "[FILE] c.md"
     with pytest.raises(error):
-        await handler(FILES, Tools(cat=answer)).load("tree://a")
+        await handler(FILES, Tools(cat=answer, ls=listed)).load("tree://a/b.md")
+
+
+async def test_a_text_of_several_lines_is_no_error() -> None:
+    assert await read(handler(FILES, Tools(cat="about\nENOENT")), "tree://a") == b"about\nENOENT"
 
 
 async def test_a_text_with_replaced_bytes_is_no_content() -> None:

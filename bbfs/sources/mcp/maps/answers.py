@@ -38,6 +38,7 @@ _TOKENS = re.compile(
     re.DOTALL,
 )
 _ESCAPES = re.compile(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(.))|([\"\x00-\x1f])", re.DOTALL)
+_ABSENT = re.compile(r"\bENOENT\b|no such |not found|(?:does not|doesn't) exist", re.IGNORECASE)
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -310,20 +311,32 @@ def _require_whole(text: str) -> None:
         raise NotSupported("not the bytes that the server has: a tool that answers texts has replaced some (U+FFFD)")
 
 
-def require_answer(result: Mapping[str, Any], errors: Sequence[tuple[Form, type[BbfsError]]]) -> None:
-    """Raise the error of a result that is one, or whose text is one by the map: of its class, if the map knows it."""
+def require_answer(
+    result: Mapping[str, Any], errors: Sequence[tuple[Form, type[BbfsError]]], arguments: Mapping[str, Any]
+) -> None:
+    """Raise the error of a result that is one, or whose text is one line that is an error by the map.
+
+    Its class is that of the map, else NotFound where it says that what one of the arguments names is not there.
+    """
     failed = is_error(result)
     if not failed and not errors:
         return
     texts = texts_of(result)
     text = "\n".join(texts).strip() if sum(map(len, texts)) <= 4 * MAX_ERROR else ""
-    line = text.partition("\n")[0] if failed else text
-    found = next((error for form, error in errors if form.match(line) is not None), None)
+    line, rest, _ = text.partition("\n")
+    found = next((error for form, error in errors if (failed or not rest) and form.match(line) is not None), None)
+    if found is None and failed and _says_absent(line, arguments):
+        found = NotFound
     if found is not None:
         raise found(shown(text, MAX_ERROR))
     if failed:
         tool_result(result)
         raise ToolFailed("the tool failed")
+
+
+def _says_absent(line: str, arguments: Mapping[str, Any]) -> bool:
+    names = (each.rstrip("/").rpartition("/")[2] for each in arguments.values() if isinstance(each, str))
+    return _ABSENT.search(line) is not None and any(name and name in line for name in names)
 
 
 def below(names: Sequence[str], path: Path) -> Iterator[str]:

@@ -4,6 +4,7 @@ A native URI is `tree://` and the path. The server announces no change of the tr
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from bbfs.model.errors import (
     NotFound,
     NotSupported,
     TooLarge,
+    ToolFailed,
 )
 from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
@@ -162,7 +164,7 @@ class MapHandler:
         # The map says that it only reads, so a call that a broken connection may have executed can be repeated.
         reading = replace(tool, annotations={**(tool.annotations or {}), **_READS})
         result = await self._server.run(reading, fitted(tool, prepared.arguments))
-        parse_answer = partial(_parsed, parse, self._map, prepared.options, result)
+        parse_answer = partial(_parsed, parse, self._map, prepared, result)
         size = call_size(result, _LONGEST)
         is_long = size >= _THREAD_FROM_CHARACTERS
         answer, mark = (
@@ -173,7 +175,8 @@ class MapHandler:
     async def _change(self, prepared: Prepared[Any]) -> None:
         """Make a call that changes something. Raise BbfsError."""
         tool = await self._server.named_tool(prepared.options.tool, "map")
-        require_answer(await self._server.run(tool, fitted(tool, prepared.arguments)), self._map.errors)
+        result = await self._server.run(tool, fitted(tool, prepared.arguments))
+        require_answer(result, self._map.errors, prepared.arguments)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -222,7 +225,18 @@ class MapHandler:
         )
 
     async def load(self, native_uri: str) -> Loaded:
-        """Read a file. Raise BbfsError."""
+        """Read a file. Raise NotFound also where the tool fails and the directory does not list the file; BbfsError."""
+        try:
+            return await self._loaded(native_uri)
+        except ToolFailed as error:
+            found, is_whole = None, False
+            with suppress(BbfsError):
+                found, is_whole = await self._listed(native_uri)
+            if found is None and is_whole:
+                raise NotFound(f"{shown(native_uri)}: not listed, and {error}") from error
+            raise
+
+    async def _loaded(self, native_uri: str) -> Loaded:
         path = _path_of(native_uri)
         options = _required(self._map.read.call(path, _FIRST_PAGE), path).options
         pages = await self._pages(
@@ -371,9 +385,10 @@ def _required(found: Prepared[OptionsT] | None, path: Path) -> Prepared[OptionsT
 
 
 def _parsed(
-    parse: Callable[[Mapping[str, Any]], T], tree: TreeMap, options: Any, result: Mapping[str, Any]
+    parse: Callable[[Mapping[str, Any]], T], tree: TreeMap, prepared: Prepared[Any], result: Mapping[str, Any]
 ) -> tuple[T, Any]:
-    require_answer(result, tree.errors)
+    require_answer(result, tree.errors, prepared.arguments)
+    options = prepared.options
     return parse(result), mark_in(result, options.next, is_python=options.format == "python")
 
 
