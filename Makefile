@@ -61,7 +61,7 @@ faults: $(TEST)  ## random programs, strangers, failing requests and kills, for 
 saves: $(SAVES)  ## every way in which programs save, in every source that is written (about eight minutes)
 	.venv/bin/pytest tests/mount/test_saves.py --saves -v -n 0
 
-maps: $(MAPS)  ## nineteen servers with tools alone from npm and PyPI as trees, beside the client of the SDK (five minutes)
+maps: $(MAPS)  ## seventeen servers with tools alone from npm and PyPI as trees, beside the client of the SDK (five minutes)
 	PYTHONPATH=tests/support .venv/bin/python tests/thirdparty/maps.py $(ARGS)
 
 watchers: $(WATCHERS)  ## inotifywait, chokidar, an editor and ripgrep on a mount whose sources change (a minute)

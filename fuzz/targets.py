@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import tempfile
+import tomllib
 import zipfile
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -42,9 +43,9 @@ from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource
 from bbfs.resources.search.index.text import chunks
 from bbfs.server.errors import Fault
-from bbfs.server.gateway import skills as served_skills
 from bbfs.server.listing import directories as served_directories
 from bbfs.server.listing import resource_list, walk
+from bbfs.server.skills import entries as served_skills
 from bbfs.sources.api import yaml_document
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.options import ApiOptions
@@ -61,10 +62,13 @@ from bbfs.sources.mcp import arguments, directories, discovery, skills, writing
 from bbfs.sources.mcp.client import decode
 from bbfs.sources.mcp.client import paging as listing_pages
 from bbfs.sources.mcp.client.paging import End
-from bbfs.sources.mcp.client.tool_entries import ToolEntry
+from bbfs.sources.mcp.client.tool_entries import ToolEntry, tool_entry
 from bbfs.sources.mcp.maps.answers import Named, content_of, joined, names_in, require_answer
 from bbfs.sources.mcp.maps.answers import is_name as is_entry
+from bbfs.sources.mcp.maps.calls import TreeMap
 from bbfs.sources.mcp.maps.forms import Form
+from bbfs.sources.mcp.maps.options import MapOptions
+from bbfs.sources.mcp.maps.proposals import proposal
 from bbfs.sources.mcp.transport import long_texts, messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.notion import markdown
@@ -72,6 +76,7 @@ from bbfs.sources.notion.markdown import blocks_text
 from bbfs.sources.notion.writing import values as row_values
 from bbfs.sources.notion.writing.blocks import UnfitLine, all_same, carried, read_blocks
 from bbfs.sources.notion.writing.changes import changes_of
+from bbfs.sources.options import parse_table
 from bbfs.sources.storage.archives import members
 from bbfs.sources.storage.archives.tar_headers import TarError, read_headers
 from bbfs.sources.storage.archives.zip_directory import data_of, read_directory
@@ -370,6 +375,16 @@ def tool_arguments(data: bytes) -> None:
     with refused(InvalidUri):
         values = arguments.tool_arguments(ToolEntry("t", None, None, schema, None), text_of(query))
         json.dumps(values)
+
+
+def tool_maps(data: bytes) -> None:
+    """Tools of any shape make a map that bbfs takes, or none."""
+    raw = json_of(data)
+    tools = [tool_entry(each) for each in raw] if isinstance(raw, list) else []
+    lines = proposal([each for each in tools if each is not None], None, None)
+    made = tomllib.loads("\n".join(lines)).get("map")
+    if made is not None:
+        TreeMap(parse_table(MapOptions, made, "map"), "map")
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
@@ -885,6 +900,32 @@ TARGETS: Mapping[str, Target] = {
             )
         ),
         ('"$ref":"#/', '"anyOf"', '"properties"', '"enum"', '"const"', '"items"', "&a=", "%22"),
+    ),
+    "tool-maps": Target(
+        tool_maps,
+        _json(
+            [
+                {"name": "list_notes", "inputSchema": {}, "outputSchema": {"properties": {"a": {"items": {}}}}},
+                {"name": "read_note", "inputSchema": {"properties": {"id": {"type": "string"}}, "required": ["id"]}},
+            ],
+            [
+                {
+                    "name": name,
+                    "description": "[DIR] and [FILE]",
+                    "inputSchema": {"properties": {key: {"type": "string"} for key in needed}, "required": needed},
+                }
+                for name, needed in {
+                    "list_directory": ["path"],
+                    "read_file": ["path"],
+                    "write_file": ["path", "content"],
+                    "move_file": ["source", "destination"],
+                    "list_boards": [],
+                    "list_cards": ["board"],
+                    "card_get": ["board", "id"],
+                }.items()
+            ],
+        ),
+        ('"name":', '"required"', '"properties"', '"enum":["directory"]', "_", "{", "\\u0000", '"content"', "[FILE]"),
     ),
     "openapi": Target(
         openapi,

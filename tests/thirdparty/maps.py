@@ -269,15 +269,6 @@ SERVERS = (
         write=("recipes/new.md", through("read_file", "recipes/new.md"), text_of),
     ),
     Server(
-        "files",
-        "npm `mcp-server-filesystem`",
-        npm("mcp-server-filesystem/dist/index.js", "{}"),
-        notes,
-        proposed="guess",
-        read=("recipes/bread.md", through("read_file", "recipes/bread.md"), text_of),
-        write=("recipes/new.md", through("read_file", "recipes/new.md"), text_of),
-    ),
-    Server(
         "fast",
         "npm `fast-filesystem-mcp`",
         npm("fast-filesystem-mcp/dist/index.js", "{}"),
@@ -311,16 +302,6 @@ SERVERS = (
         proposed="guess",
         read=("recipes/bread.md", through("read_file", "recipes/bread.md"), at("content")),
         write=("recipes/new.md", through("read_file", "recipes/new.md"), at("content")),
-    ),
-    Server(
-        "vault",
-        "PyPI `markdown-vault-mcp`",
-        python("markdown-vault-mcp", "serve", env="vault"),
-        notes,
-        lambda directory: {"MARKDOWN_VAULT_MCP_SOURCE_DIR": str(directory), "HOME": str(directory.parent)},
-        "guess",
-        read=("recipes/bread.md", lambda _: ("read", {"path": "recipes/bread.md"}), at("content")),
-        write=("recipes/new.md", lambda _: ("read", {"path": "recipes/new.md"}), at("content")),
     ),
     Server(
         "todo",

@@ -228,7 +228,9 @@ class MapHandler:
         """Read a file. Raise NotFound also where the tool fails and the directory does not list the file; BbfsError."""
         try:
             return await self._loaded(native_uri)
-        except ToolFailed as error:
+        except BbfsError as error:
+            if type(error) not in (ToolFailed, BbfsError):  # some servers answer an error of the protocol instead
+                raise
             found, is_whole = None, False
             with suppress(BbfsError):
                 found, is_whole = await self._listed(native_uri)

@@ -45,6 +45,8 @@ _CONTENTS = ("content", "contents", "text", "body", "data", "markdown")
 _USUAL = ("id", "name", "title", "path", "key", "slug", "uri", "filename")
 """Members of items that are the names of them."""
 _KINDS = ("type", "kind", "entry_type")
+_MOST = 40
+"""Tools that list, and tools that read, which are compared with each other."""
 _MARKED_LINES = {"[DIR] {name}": "{name}/", "[FILE] {name}": "{name}"}
 
 
@@ -195,8 +197,8 @@ def _is_plain(name: str) -> bool:
 def _guessed(uses: Sequence[_Use], tools: Sequence[ToolEntry], args: Sequence[str]) -> Iterator[str]:
     """Yield the lines for the best two tools of which one lists what the other one reads."""
     whole = [use for use in uses if _PARTIAL_WORDS.isdisjoint(use.words) and not _changes(use.tool)]
-    lists = sorted((use for use in whole if use.verb == "list"), key=lambda use: len(use.words))
-    reads = sorted((use for use in whole if use.verb == "read"), key=_rank)
+    lists = sorted((use for use in whole if use.verb == "list"), key=lambda use: len(use.words))[:_MOST]
+    reads = sorted((use for use in whole if use.verb == "read"), key=_rank)[:_MOST]
     shape = next((found for way in (_tree, _nested, _flat) for found in way(lists, reads)), None)
     if shape is None:
         return
@@ -321,8 +323,8 @@ def _declared_items(tool: ToolEntry, id: str) -> tuple[str, str | None, dict[str
         whole = resolved(items, schema)
         if whole.get("type") == "string":
             return pointer, "item", {}
-        inner = properties(whole) if "$ref" not in str(whole.get("properties"))[:2000] else whole.get("properties")
-        inner = inner if isinstance(inner, Mapping) else {}
+        found = whole.get("properties")
+        inner: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
         usual = (id, id.rpartition("_")[2], *_USUAL)
         member = next((key for key in usual if key in inner), None)
         kinds = {key: value for key in inner for value in [_of_directory(key, inner[key], schema)] if value is not None}
@@ -336,8 +338,8 @@ def _of_directory(name: str, member: Any, root: Mapping[str, Any]) -> str | bool
     if re.fullmatch(r"is_?(?:dir|directory|folder)", name, re.IGNORECASE) and schema.get("type") == "boolean":
         return True
     values = schema.get("enum") if name in _KINDS else None
-    found = (each for each in values if each in _DIRECTORY_WORDS) if isinstance(values, list) else iter(())
-    return next(found, None)
+    words = [each for each in values if isinstance(each, str)] if isinstance(values, list) else []
+    return next((each for each in words if each in _DIRECTORY_WORDS), None)
 
 
 def _read_lines(shape: _Shape) -> Iterator[str]:
