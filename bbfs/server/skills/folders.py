@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import trio
 from cachetools import LRUCache
 
-from bbfs.model.errors import BbfsError, NotFound, ProtocolViolation, TooLarge
+from bbfs.model.errors import BbfsError, Denied, NotADirectory, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content
 from bbfs.resources.catalog.record import Path
@@ -41,6 +42,8 @@ MOST_NAMES = 4096
 """Names of a directory; one with more of them is passed over."""
 DEEPEST = 8
 """Directories in each other: to a skill, and in a skill."""
+LONGEST = 20.0
+"""Seconds in which the skills of a folder are looked for."""
 _KEPT = 16_384
 """Files whose digests are kept."""
 _NAME = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -61,12 +64,23 @@ class FolderSkills:
     def __init__(self, manager: ResourceManager) -> None:
         self._manager = manager
         self._workers = WorkerPool(1)
+        self._turn = trio.Lock()
         self._digests: LRUCache[tuple[str, str], tuple[str, SkillFile]] = LRUCache(_KEPT)
         self._frontmatters: LRUCache[tuple[str, str], tuple[str, Any]] = LRUCache(MOST_SKILLS * 4)
 
     async def skills(self, source: Source) -> list[Skill]:
         """Return the skills of a folder. A directory with a SKILL.md that is no skill is left out. Raise BbfsError."""
         found: list[Skill] = []
+        is_whole = False
+        with trio.move_on_after(LONGEST):
+            async with self._turn:  # the next one finds most digests
+                is_whole = await self._find(source, found)
+        if not is_whole:
+            log.warning("%s: only %d of its skills are there", source.data.id, len(found))
+        return found
+
+    async def _find(self, source: Source, found: list[Skill]) -> bool:
+        """Add the skills of a folder; return whether that are all of them."""
         waiting: deque[Path] = deque([()])
         asked = 0
         while waiting and asked < MOST_DIRECTORIES and len(found) < MOST_SKILLS:
@@ -78,9 +92,7 @@ class FolderSkills:
                 found.append(skill)  # a skill in a skill is files of it
             elif len(path) < DEEPEST:
                 waiting.extend((*path, name) for name in directory.directories)
-        if waiting:
-            log.warning("%s: only the first %d skills are there", source.data.id, len(found))
-        return found
+        return not waiting
 
     async def skill(self, source: Source, native_uri: str) -> Skill:
         """Return one skill. native_uri: of its SKILL.md. Raise NotFound, BbfsError."""
@@ -93,12 +105,10 @@ class FolderSkills:
         return skill
 
     async def _listed(self, source: Source, path: Path) -> _Directory:
-        """Return what is in a directory; nothing for one that cannot be listed, but for the root. Raise BbfsError."""
+        """Return what is in a directory; nothing for one that is gone, or closed to this user. Raise BbfsError."""
         try:
             view = await source.catalog.view(path, completed=False)
-        except BbfsError:
-            if not path:
-                raise
+        except (NotFound, NotADirectory, Denied):
             return _Directory({}, ())
         files, directories = dict[str, str](), list[str]()
         for name, shown in view if len(view) <= MOST_NAMES else ():

@@ -617,7 +617,7 @@ async def test_a_guess_knows_names_with_the_verb_at_the_end() -> None:
     server.schemas["task_get"] = number.input_schema
     assert await read(handler(made, server), "tree://7") == b"text"
     assert server.calls == [("task_get", {"task_id": 7})]
-    with pytest.raises(InvalidUri):
+    with pytest.raises(NotFound):
         await handler(made, server).load("tree://x")
 
 

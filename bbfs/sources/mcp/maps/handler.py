@@ -19,6 +19,7 @@ from bbfs.model.errors import (
     Conflict,
     Denied,
     Exists,
+    InvalidUri,
     NotADirectory,
     NotEmpty,
     NotFound,
@@ -228,6 +229,8 @@ class MapHandler:
         """Read a file. Raise NotFound also where the tool fails and the directory does not list the file; BbfsError."""
         try:
             return await self._loaded(native_uri)
+        except InvalidUri as error:
+            raise NotFound(f"{shown(native_uri)}: no name that the tool takes: {error}") from error
         except BbfsError as error:
             if type(error) not in (ToolFailed, BbfsError):  # some servers answer an error of the protocol instead
                 raise
