@@ -8,6 +8,7 @@ import pytest
 import trio
 from fakes import SearchingSource, World, data_source
 from harness import folder
+from mcp.types import TextContent
 from served import BOUND
 
 from bbfs.model.errors import Unreachable
@@ -79,3 +80,12 @@ async def test_an_answer_is_bounded_and_names_what_failed(nursery: trio.Nursery)
         [problem] = result.structured_content["problems"]
         assert problem.startswith("down: no [31m net")
         assert len(problem) < 400
+
+
+async def test_a_heading_that_is_the_title_is_said_once(nursery: trio.Nursery) -> None:
+    hits = [Hit("x://1", title="Renewal", where="Renewal"), Hit("x://2", title="Renewal", where="Costs")]
+    source = SearchingSource(data_source("mcp-server+kb"), contents=dict.fromkeys(("x://1", "x://2"), b""), hits=hits)
+    async with World(nursery, source) as world:
+        result = await Tools(world.manager, KeptResults(), None, MAX_RESULT).call("search_resources", {"query": "q"})
+        said = "".join(block.text for block in result.content if isinstance(block, TextContent)).splitlines()
+        assert [line.partition(' "')[2] for line in said] == ['Renewal"', 'Renewal" (Costs)']

@@ -62,7 +62,7 @@ class Searches:
 
 
 def _line(rank: int, hit: Hit, query: str) -> str:
-    where = f" ({one_line(hit.where)})" if hit.where else ""
+    where = f" ({one_line(hit.part)})" if hit.part else ""
     shown = f"\n   {window(hit.snippet, query)}" if hit.snippet else ""
     return f"{rank}. {named(hit.uri, hit.title)}{where}{shown}"
 

@@ -228,9 +228,9 @@ def _print(hits: list[_TreeHit], query: str, *, paths_only: bool, as_json: bool)
 
 
 def _said(hit: Hit) -> str:
-    """Return the title, the place and the text around the match in one line."""
+    """Return the title, the place, and the text around the match in one line."""
     named = hit.title if hit.title != os.path.basename(hit.path) else None
-    about = ", ".join(each for each in (named, hit.where) if each)
+    about = ", ".join(each for each in (named, hit.part) if each)
     return ": ".join(each for each in (about, hit.snippet) if each)
 
 

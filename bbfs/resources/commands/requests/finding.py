@@ -19,6 +19,11 @@ class Hit:
     score: float
     found_by: tuple[str, ...] = ()
 
+    @property
+    def part(self) -> str | None:
+        """Where in the resource the match is, or None if the title says it: a first heading often is the title."""
+        return None if self.where == self.title else self.where
+
 
 @dataclass(frozen=True)
 class Search(Request[Hit | Problem], name="search", hit=Hit, problem=Problem):

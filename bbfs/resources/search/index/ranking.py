@@ -27,7 +27,7 @@ WEIGHTS = "3.0, 1.0, 1.0"
 """Of a word in the title, in the text, and of a compound."""
 TOGETHER = 0.2
 """Share of the rank by pairs of words (measured by benchmarks/retrieval.py)."""
-_EXACT = 0.1
+_EXACT = 0.2
 """Share of the rank that a chunk gains for having all words as they are written."""
 _MORE = 3
 """Documents whose order words that stand together may change, by the number of wanted ones."""

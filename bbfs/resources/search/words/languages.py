@@ -82,6 +82,15 @@ STOP_WORDS = {
         है हैं हो""",
 }
 """The commonest words of languages: they tell the language of a text, and a query needs no hit of them."""
+ASKING = {
+    "english": """anybody anyone anything article articles concern concerned concerning concerns deal dealing deals
+        describe described describes describing description discuss discussed discusses discussing discussion
+        discussions document documents done find give given gives giving interest interested investigated like look
+        looking made make makes making paper papers possible regarding relate related relates relating relevant
+        someone something use used uses using work works"""
+}
+"""Words by which a long question asks, whatever it asks for: `find all papers that discuss …`."""
+_ASKING = {language: frozenset(words.split()) for language, words in ASKING.items()}
 _STOP_WORDS = {language: frozenset(words.split()) for language, words in STOP_WORDS.items()}
 _LANGUAGES = {
     word: [language for language, words in _STOP_WORDS.items() if word in words]
@@ -93,13 +102,20 @@ _LANGUAGES = {
 def language_of(words: Iterable[str], among: Collection[str] = tuple(_STOP_WORDS), default: str = DEFAULT) -> str:
     """Return the language of the words of a text, of some languages: the one with the most of its commonest words."""
     found = Counter(language for word in _LANGUAGES.keys() & {*words} for language in _LANGUAGES[word])
-    best = max((language for language in found if language in among), key=lambda each: found[each], default=default)
+    best = max(
+        (language for language in _STOP_WORDS if language in among), key=lambda each: found[each], default=default
+    )
     return default if found[best] == found[default] else best
 
 
 def stop_words(language: str) -> frozenset[str]:
     """Return the words of a language that a query can do without."""
     return _STOP_WORDS.get(language, frozenset())
+
+
+def asking_words(language: str) -> frozenset[str]:
+    """Return the words of a language that a long question can do without."""
+    return _ASKING.get(language, frozenset())
 
 
 def stem(word: str, language: str) -> str:

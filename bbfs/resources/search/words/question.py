@@ -20,6 +20,8 @@ _MOST_TIMES = 5
 """Times that a repeated word of a query counts."""
 _SHORT_PART = 3
 """Letters of a part of a word with a hyphen that is no word of its own: `e-mail`, `wi-fi`, `UTF-8`."""
+_LONG = 8
+"""Words from which a query is a question in sentences."""
 _LONGEST_PHRASE = 16
 """Words of a query that are looked for as one phrase."""
 _QUOTED = re.compile('"([^"]+)"|“([^“”]+)”|„([^„“”]+)[“”]|«([^«»]+)»|「([^「」]+)」')
@@ -126,7 +128,7 @@ def asked(query: str, among: Sequence[str]) -> Question:
     units = tuple(replace(unit, times=min(times, _MOST_TIMES)) for unit, times in counted.items())[:MOST]
     is_phrase = len(units) > 1 and len(found) <= _LONGEST_PHRASE and not quoted
     phrase = _phrase(found, among) if is_phrase else None
-    last = bool(found and units and units[-1].token == found[-1] and units[-1].is_word and not plain.endswith(" "))
+    last = bool(found and units and units[-1].token == found[-1] and units[-1].is_word and plain.endswith(found[-1]))
     pairs = tuple(_pairs(found, {*wanted}, among))[:MOST]
     return Question(units, phrase[0] if phrase else "", pairs, phrases, last)
 
@@ -134,14 +136,18 @@ def asked(query: str, among: Sequence[str]) -> Question:
 def _wanted(found: Sequence[str], among: Sequence[str]) -> list[str]:
     """Return the tokens that a text must have: without the commonest words, unless there are no others.
 
-    A word in capitals among others is no common one: `IT`, `WHO`.
+    Of a long question, those by which it asks are left out as well. A word in capitals among others is no common one:
+    `IT`, `WHO`.
     """
     lower = [token.casefold() for token in found]
     default = languages.DEFAULT if languages.DEFAULT in among else among[0]
-    common = languages.stop_words(languages.language_of(lower, among, default))
+    language = languages.language_of(lower, among, default)
+    common = languages.stop_words(language)
+    asking = languages.asking_words(language) if len(found) >= _LONG else frozenset[str]()
     capitals = {token for token in found if len(token) > 1 and token.isupper()}
     capitals = capitals if len(capitals) < len({*found}) else set()
-    return [token for token in found if token in capitals or token.casefold() not in common] or [*found]
+    wanted = [token for token in found if token in capitals or token.casefold() not in common]
+    return [token for token in wanted if token in capitals or token.casefold() not in asking] or wanted or [*found]
 
 
 def _units(token: str, query: str, among: Sequence[str]) -> Iterator[Unit]:
