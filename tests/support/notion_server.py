@@ -2,14 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.request import Request, urlopen
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+import trio
 from programs import printed_url
 from repository import SERVERS
+
+from bbfs.model import source_types
+from bbfs.model.values import Capabilities, DataSource
+from bbfs.sources import Services
+from bbfs.sources.notion.handler import NotionHandler
 
 PROGRAM = SERVERS / "notion.py"
 TOKEN = "ntn_the_secret"
@@ -60,3 +66,29 @@ def notion_server(answer_size: int = 3) -> Iterator[NotionServer]:
     line = [sys.executable, "-I", "-S", str(PROGRAM), str(answer_size)]
     with printed_url(*line) as url:
         yield NotionServer(url)
+
+
+@asynccontextmanager
+async def source(
+    server: NotionServer,
+    *,
+    write: bool = False,
+    token: str = TOKEN,
+    timeout: float = 10.0,
+    listing_ttl: float = 60.0,
+    **options: Any,
+) -> AsyncIterator[NotionHandler]:
+    """Make a handler of a source over a server. options: of the source. The block ends within `BOUND` seconds."""
+    made = DataSource(
+        *("work", "work", "notion", "bb", "bb-notion+work+x-notion"),
+        capabilities=Capabilities(write=write),
+        policy=source_types.policy("notion", timeout=timeout, listing_ttl=listing_ttl),
+        config=server.config(**options),
+        auth={"token": token},
+    )
+    handler = NotionHandler(made, Services())
+    try:
+        with trio.fail_after(BOUND):
+            yield handler
+    finally:
+        await handler.aclose()

@@ -5,17 +5,34 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from urllib.parse import quote
 
 import httpx2
+import trio
 from hostile_storage import HostileS3
 from repository import SERVERS
+
+from bbfs.model.values import DataSource
+from bbfs.sources import Services
+from bbfs.sources.storage.handler import StorageHandler
 
 PROGRAM = SERVERS / "s3.py"
 START = 30.0
 KEY, SECRET = "key-of-tests", "secret-of-tests-7f3a"
 _SIGNED = f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+
+
+@asynccontextmanager
+async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
+    """Make the handler of a source and close it after the block, for five seconds at most."""
+    handler = StorageHandler(made, Services())
+    try:
+        yield handler
+    finally:
+        with trio.move_on_after(5):
+            await handler.aclose()
 
 
 class S3Server:

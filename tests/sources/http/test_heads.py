@@ -4,8 +4,6 @@ import gzip
 import socket
 import time
 from collections.abc import Callable
-from functools import partial
-from itertools import chain, repeat
 from typing import Any
 
 import httpcore2
@@ -19,26 +17,6 @@ from bbfs.sources.http.heads import BoundedHeads, HeadStream, answered
 
 HINT = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
-
-
-@pytest.fixture
-def answering(nursery: trio.Nursery) -> Callable[..., Any]:
-    """Starts a server that gives one answer, in pieces, and returns its URL."""
-
-    async def start(*pieces: bytes, last: bytes = b"") -> str:
-        async def serve(stream: trio.SocketStream) -> None:
-            await stream.receive_some()
-            try:
-                for piece in chain(pieces, repeat(last) if last else ()):
-                    await stream.send_all(piece)
-                await stream.aclose()
-            except trio.BrokenResourceError:
-                pass
-
-        (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
-        return f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
-
-    return start
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """What a server may lead a login to, and how much it may answer."""
 
 import gzip
-from collections.abc import AsyncIterator, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable
 
 import httpx2
 import pytest
-import trio
 from mcp.shared.auth import OAuthToken
 
 from bbfs.model.errors import BbfsError, Denied, Unreachable
@@ -14,26 +12,6 @@ from bbfs.sources.mcp.login.refresh import MAX_DOCUMENT, LoginRequests, error_co
 
 HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
 PUBLIC = "https://1.1.1.1/mcp"
-
-
-@pytest.fixture
-async def answering(nursery: trio.Nursery) -> AsyncIterator[Callable[[bytes], object]]:
-    """Starts servers that give one answer to everything, and returns their URLs."""
-
-    async def start(answer: bytes) -> str:
-        async def serve(stream: trio.SocketStream) -> None:
-            await stream.receive_some()
-            try:
-                await stream.send_all(answer)
-                await stream.aclose()
-            except trio.BrokenResourceError:
-                pass
-
-        (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
-        return f"http://127.0.0.1:{listener.socket.getsockname()[1]}/token"
-
-    yield start
-    nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
@@ -70,9 +48,9 @@ async def test_a_server_leads_a_login_to_no_private_address_and_not_to_http(
     ids=["long", "inflating", "brotli", "gzip"],
 )
 async def test_answers_to_a_login_are_bounded(
-    answering: Callable[[bytes], object], answer: bytes, error: type[BbfsError] | None
+    answering: Callable[..., Awaitable[str]], answer: bytes, error: type[BbfsError] | None
 ) -> None:
-    url = await answering(answer)  # type: ignore[misc]
+    url = await answering(answer)
     async with LoginRequests("http://127.0.0.1/mcp") as requests:
         request = httpx2.Request("GET", url)
         if error is not None:

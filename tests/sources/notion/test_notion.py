@@ -1,15 +1,13 @@
 """A Notion workspace over a local server that follows the API: the tree, what it costs, and how it fails."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
-from notion_server import TOKEN, NotionServer, id_of, notion_server
+from notion_server import TOKEN, NotionServer, id_of, notion_server, source
 
-from bbfs.model import source_types
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -36,30 +34,6 @@ SCOPE = "x-notion://"
 def server() -> Iterator[NotionServer]:
     with notion_server() as running:
         yield running
-
-
-@asynccontextmanager
-async def source(
-    server: NotionServer, *, token: str = TOKEN, timeout: float = 10.0, listing_ttl: float = 60.0, **options: Any
-) -> AsyncIterator[NotionHandler]:
-    handler = NotionHandler(
-        DataSource(
-            "work",
-            "work",
-            "notion",
-            "bb",
-            "bb-notion+work+x-notion",
-            policy=source_types.policy("notion", timeout=timeout, listing_ttl=listing_ttl),
-            config=server.config(**options),
-            auth={"token": token},
-        ),
-        Services(),
-    )
-    try:
-        with trio.fail_after(BOUND):
-            yield handler
-    finally:
-        await handler.aclose()
 
 
 async def entries(handler: NotionHandler, *path: str) -> dict[str, ResourceMetadata]:

@@ -1,15 +1,12 @@
 """Writing to a Notion workspace over a local server that follows the API: what is sent, and what is refused."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import trio
-from notion_server import TOKEN, NotionServer, id_of, notion_server
+from notion_server import TOKEN, NotionServer, id_of, notion_server, source
 
-from bbfs.model import source_types
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -24,7 +21,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Capabilities, DataSource, ResourceMetadata
+from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.model.versions import Expected
 from bbfs.sources import CanRename, CanWrite, Services
 from bbfs.sources.content.memory import MemoryContent
@@ -42,29 +39,6 @@ pytestmark = pytest.mark.semantics("S32", "S33")
 def server() -> Iterator[NotionServer]:
     with notion_server(100) as running:
         yield running
-
-
-@asynccontextmanager
-async def source(server: NotionServer, *, timeout: float = 10.0, **options: Any) -> AsyncIterator[NotionHandler]:
-    handler = NotionHandler(
-        DataSource(
-            "work",
-            "work",
-            "notion",
-            "bb",
-            "bb-notion+work+x-notion",
-            capabilities=Capabilities(write=True),
-            policy=source_types.policy("notion", timeout=timeout),
-            config=server.config(**options),
-            auth={"token": TOKEN},
-        ),
-        Services(),
-    )
-    try:
-        with trio.fail_after(BOUND):
-            yield handler
-    finally:
-        await handler.aclose()
 
 
 async def text(handler: NotionHandler, path: str) -> str:
@@ -94,7 +68,7 @@ def changes(server: NotionServer) -> list[tuple[str, str]]:
 
 
 async def test_a_handler_that_may_not_write_does_not(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         assert isinstance(handler, CanWrite)
         assert isinstance(handler, CanRename)
         assert set(handler.writes(SCOPE + RULES)) == {"create", "replace", "remove", "rename"}
@@ -115,7 +89,7 @@ async def test_a_handler_that_may_not_write_does_not(server: NotionServer) -> No
 
 
 async def test_hostile_uris_are_not_written(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         for uri in (*HOSTILE, "x-notion://", "x-notion:///", "x-notion://%ff.md", "x-notion://Handbook/%ff.md"):
             with pytest.raises(BbfsError):
                 await handler.write(uri, MemoryContent(b"x"), ANY_STATE)
@@ -126,7 +100,7 @@ async def test_hostile_uris_are_not_written(server: NotionServer) -> None:
 
 
 async def test_a_page_is_written_by_the_smallest_change(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, RULES)
         server.control()
         told = await write(handler, RULES, before.replace("text", "*word*") + "\n- a\n  - b\n", seen(before))
@@ -152,7 +126,7 @@ async def test_everything_that_is_written_is_read(server: NotionServer) -> None:
     ]
     lines += ["$$\ny\n$$", "---", "![i](https://x.org/i.png)", "x" * 4500, "\n".join(["- [x] y"] * 230)]
     written = "# Rules\n\n" + "\n\n".join(lines) + "\n"
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await write(handler, RULES, written)
         assert await text(handler, RULES) == written
         await write(handler, "Handbook/Copy.md", written.replace("Rules", "Copy"), Expected(exists=False))
@@ -164,7 +138,7 @@ async def test_everything_that_is_written_is_read(server: NotionServer) -> None:
 
 async def test_a_table_changes_in_place(server: NotionServer) -> None:
     table = "| a | b |\n| --- | --- |\n| c | d |\n"
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await write(handler, RULES, table)
         (before,) = server.blocks(id_of("rules"))
         for changed in (table.replace("c", "**C**"), table + "| e |  |\n", "|  |  |\n| --- | --- |\n| c | d |\n"):
@@ -176,7 +150,7 @@ async def test_a_table_changes_in_place(server: NotionServer) -> None:
 
 
 async def test_the_title_may_be_missing_and_is_not_another(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await write(handler, RULES, "other\n\ntext")
         assert await text(handler, RULES) == "# Rules\n\nother\n\ntext\n"
         with pytest.raises(Rejected, match="line 1: the title"):
@@ -197,14 +171,14 @@ async def test_the_title_may_be_missing_and_is_not_another(server: NotionServer)
     ],
 )
 async def test_a_text_that_notion_would_change_is_refused(server: NotionServer, wrong: str | bytes, words: str) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         with pytest.raises(Rejected, match=words):
             await write(handler, RULES, wrong)
         assert changes(server) == []
 
 
 async def test_a_page_whose_markdown_loses_something_is_not_written(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, "Handbook/index.md")
         with pytest.raises(NotSupported, match=r"would lose something of this page: .*mention"):
             await write(handler, "Handbook/index.md", before + "\nmore\n")
@@ -214,7 +188,7 @@ async def test_a_page_whose_markdown_loses_something_is_not_written(server: Noti
 
 async def test_links_to_pages_in_the_text_stay(server: NotionServer) -> None:
     path = "Handbook/Offices/index.md"
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, path)
         await write(handler, path, before.replace("our offices", "offices") + "\nend\n")
         assert await text(handler, path) == before.replace("our offices", "offices") + "\nend\n"
@@ -225,7 +199,7 @@ async def test_links_to_pages_in_the_text_stay(server: NotionServer) -> None:
 
 
 async def test_another_state_is_a_conflict(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, RULES)
         server.control(rewrite=server.blocks(id_of("rules"))[0]["id"], **{"with": "theirs"})
         with pytest.raises(Conflict):
@@ -256,7 +230,7 @@ async def test_another_state_is_a_conflict(server: NotionServer) -> None:
 async def test_what_notion_refuses_has_its_error_and_is_sent_once(
     server: NotionServer, status: int, code: str, error: type[BbfsError]
 ) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, RULES)
         failure = {"path": "children$", "status": status, "code": code, "times": 99, "methods": ["PATCH"]}
         server.control(fail=failure if status == 429 else {**failure, "headers": {"retry-after": "0"}})
@@ -268,7 +242,7 @@ async def test_what_notion_refuses_has_its_error_and_is_sent_once(
 
 
 async def test_a_change_that_breaks_off_has_lost_nothing(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await write(handler, RULES, "a\n\nb\n\nc\n")
         server.control(fail={"path": "blocks/[^/]*$", "times": 1})
         with pytest.raises(Unreachable, match="1 of 3 requests were made before; removals come last"):
@@ -277,14 +251,14 @@ async def test_a_change_that_breaks_off_has_lost_nothing(server: NotionServer) -
 
 
 async def test_a_text_that_is_too_long_changes_nothing(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         with pytest.raises(Rejected, match=r"pieces.*nothing was changed"):
             await write(handler, RULES, "*a* **b** " * 101 + "\n\n- more\n")
         assert changes(server) == []
 
 
 async def test_a_write_costs_few_requests(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await text(handler, TASK)
         server.control()
         await write(handler, TASK, '---\n"Number": 9\n---\n\nwhat to do for 1\n')
@@ -299,7 +273,7 @@ async def test_a_write_costs_few_requests(server: NotionServer) -> None:
 
 
 async def test_a_change_that_takes_too_long_is_not_begun(server: NotionServer) -> None:
-    async with source(server, timeout=1, per_second=10) as handler:
+    async with source(server, write=True, timeout=1, per_second=10) as handler:
         with pytest.raises(TooLarge, match="timeout"):
             await write(handler, RULES, "\n".join(["- a\n  - b\n    - c"] * 9))
         with pytest.raises(TooLarge, match="more than"):
@@ -322,7 +296,7 @@ async def test_values_of_a_row_are_written(server: NotionServer) -> None:
         "Due": "2026-05-01 → 2026-05-03", "Link": "https://example.org/", "Mail": None, "Phone": "+49",
         "Related": ["1" * 32, "2" * 32], "Who": ["Ada"], "url": "https://example.com/other",
     }  # fmt: skip
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, TASK)
         lines = [
             f"{json.dumps(name)}: {json.dumps(given[name])}" if name in given else line
@@ -340,7 +314,7 @@ async def test_values_of_a_row_are_written(server: NotionServer) -> None:
 
 
 async def test_columns_that_are_absent_stay(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await write(handler, TASK, '---\n"Done": false\n---\n\n# Task 1\n\nother\n')
         assert (value(server, "task-1", "Done"), value(server, "task-1", "Number")) == (False, 1.5)
         await write(handler, TASK, "once more\n")
@@ -375,7 +349,7 @@ async def test_columns_that_are_absent_stay(server: NotionServer) -> None:
 async def test_a_value_that_cannot_be_set_is_refused(
     server: NotionServer, line: str, error: type[BbfsError], words: str
 ) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, TASK)
         with pytest.raises(error, match=words):
             await write(handler, TASK, f"---\n{line}\n---\n\n# Task 1\n\nwhat to do for 1\n")
@@ -384,7 +358,7 @@ async def test_a_value_that_cannot_be_set_is_refused(
 
 async def test_a_long_relation_is_replaced_whole(server: NotionServer) -> None:
     path = "Handbook/Tasks/Task%203.md"
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         before = await text(handler, path)
         await write(handler, path, before.replace("what to do", "what was done"))
         (line,) = [line for line in before.splitlines() if line.startswith('"Related"')]
@@ -400,7 +374,7 @@ async def test_a_long_relation_is_replaced_whole(server: NotionServer) -> None:
 
 async def test_pages_are_made_renamed_and_removed(server: NotionServer) -> None:
     new = Expected(exists=False)
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         told = await write(handler, "Handbook/New%20page.md", "", new)
         assert (told.native_uri, told.name) == (SCOPE + "Handbook/New%20page.md", "New page")
         assert "New%20page.md" in await names(handler, "Handbook")
@@ -439,7 +413,7 @@ async def test_pages_are_made_renamed_and_removed(server: NotionServer) -> None:
 
 
 async def test_a_page_gets_its_first_page(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await write(handler, "Handbook/Rules/First.md", "x\n", Expected(exists=False))
         assert "Rules" in await names(handler, "Handbook")
         assert await names(handler, "Handbook", "Rules") == {"index.md", "First.md"}
@@ -448,7 +422,7 @@ async def test_a_page_gets_its_first_page(server: NotionServer) -> None:
 
 
 async def test_directories_are_renamed(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         told = await handler.rename(SCOPE + "Handbook/Offices", SCOPE + "Handbook/Bureaus", replace=False)
         assert (told.native_uri, told.kind) == (SCOPE + "Handbook/Bureaus", "directory")
         assert (await text(handler, "Handbook/Bureaus/index.md")).startswith("# Bureaus\n")
@@ -459,7 +433,7 @@ async def test_directories_are_renamed(server: NotionServer) -> None:
 
 
 async def test_a_page_with_pages_that_no_listing_knows_of_is_not_removed(server: NotionServer) -> None:
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await names(handler, "Handbook")
         dashed = server.asked(f"pages/{id_of('rules')}")["id"]
         server.control(page={"name": "late", "title": "Late", "in": dashed})
@@ -471,7 +445,7 @@ async def test_a_page_with_pages_that_no_listing_knows_of_is_not_removed(server:
 
 async def test_rows_are_made(server: NotionServer) -> None:
     front = '---\n"Number": 7\n"Select": "Low"\n"url": null\n---\n\n'
-    async with source(server) as handler:
+    async with source(server, write=True) as handler:
         await write(handler, "Handbook/Tasks/New.md", f"{front}# New\n\nto do\n", Expected(exists=False))
         after = await text(handler, "Handbook/Tasks/New.md")
         assert '"Number": 7\n' in after

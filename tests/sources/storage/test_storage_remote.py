@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha1
@@ -25,7 +25,7 @@ from file_servers import PASSWORD, SCHEMES, USER, FileServer, known_hosts
 from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from hostile_storage import ENDLESS_FTP, ODD_FTP, HostileFtp
-from object_stores import Relay, S3Server
+from object_stores import Relay, S3Server, opened
 
 from bbfs.model.errors import (
     BbfsError,
@@ -96,16 +96,6 @@ def source_of(server: tuple[str, int, Path], port: int | None = None, path: str 
             file.write_text(text)
             given["options"] = {"known_hosts": str(file)}
     return source(scheme, f"127.0.0.1:{port}{path}", **given)
-
-
-@asynccontextmanager
-async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
-    handler = StorageHandler(made, Services())
-    try:
-        yield handler
-    finally:
-        with trio.move_on_after(5):
-            await handler.aclose()
 
 
 @pytest.fixture

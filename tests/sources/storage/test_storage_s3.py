@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import trio
 from botocore.credentials import Credentials
 from hostile_storage import ENDLESS_S3, S3_PAGES, HostileS3, s3_page
-from object_stores import KEY, SECRET, Relay, S3Server, closing
+from object_stores import KEY, SECRET, Relay, S3Server, closing, opened
 from programs import wait_until
 
 from bbfs.model.errors import (
@@ -75,15 +74,6 @@ def source(url: str, endpoint: str, *, auth: bool = True, timeout: float = 20.0,
         config={"url": url, "options": options, **config},
         auth={"accessKey": KEY, "secretKey": SECRET} if auth else {},
     )  # fmt: skip
-
-
-@asynccontextmanager
-async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
-    handler = StorageHandler(made, Services())
-    try:
-        yield handler
-    finally:
-        await handler.aclose()
 
 
 @pytest.mark.semantics("S3", "S4")

@@ -6,8 +6,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 import trio
 from botocore.credentials import RefreshableCredentials
-from object_stores import S3Server
+from object_stores import S3Server, opened
 
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, Denied, LoginRequired
 from bbfs.model.values import DataSource, Policy
-from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.options import configure
 from bbfs.sources.storage.s3.answers import region_of
@@ -138,15 +137,6 @@ def source(
         "store", "store", "storage", "bb", "bb-storage+store+s3",
         policy=Policy(timeout=timeout), config={"url": "s3://bucket", "options": given}, auth=dict(auth or {}),
     )  # fmt: skip
-
-
-@asynccontextmanager
-async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
-    handler = StorageHandler(made, Services())
-    try:
-        yield handler
-    finally:
-        await handler.aclose()
 
 
 async def ask(handler: StorageHandler) -> None:
@@ -268,14 +258,22 @@ async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_the_s
         nursery.cancel_scope.cancel()
 
 
-async def test_a_web_identity_is_exchanged_for_credentials(
-    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("way", ["web identity", "role of a profile"])
+async def test_what_a_user_has_is_exchanged_for_credentials(
+    loopback: Loopback, aws: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
 ) -> None:
-    (tmp_path / "identity").write_text("identity-token")
-    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "identity"))
-    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
-    server = S3Server()
-    with closing(server):
+    role = "arn:aws:iam::123456789012:role/reader"
+    if way == "web identity":
+        (tmp_path / "identity").write_text("identity-token")
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "identity"))
+        monkeypatch.setenv("AWS_ROLE_ARN", role)
+    else:
+        aws(
+            f"[profile base]\naws_access_key_id = AKIABASE\naws_secret_access_key = {SECRET}\n"
+            f"[profile role]\nsource_profile = base\nrole_arn = {role}\n"
+        )
+        monkeypatch.setenv("AWS_PROFILE", "role")
+    with closing(S3Server()) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
         async with opened(source(endpoint=loopback.url)) as handler:
             await ask(handler)
@@ -335,22 +333,6 @@ async def test_a_profile_may_log_in_by_sso(
     async with opened(source({"profile": "work"}, loopback.url)) as handler:
         await ask(handler)
     assert loopback.signed == ["AKIASSO eu-west-3/s3"]
-
-
-async def test_a_profile_may_assume_a_role(
-    loopback: Loopback, aws: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    aws(
-        f"[profile base]\naws_access_key_id = AKIABASE\naws_secret_access_key = {SECRET}\n"
-        "[profile role]\nsource_profile = base\nrole_arn = arn:aws:iam::123456789012:role/reader\n"
-    )
-    monkeypatch.setenv("AWS_PROFILE", "role")
-    server = S3Server()
-    with closing(server):
-        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
-        async with opened(source(endpoint=loopback.url)) as handler:
-            await ask(handler)
-    assert str(loopback.signed[0]).startswith("ASIA")
 
 
 @pytest.mark.parametrize("status", [301, 307, 400])
