@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from bbfs.knowledge.database import schema
 from bbfs.knowledge.database.store import ImportReport, Store
-from bbfs.knowledge.documents import ChangeSet, InvalidName, KnowledgeError, NotFound, StoreError, TooLarge
+from bbfs.knowledge.documents import (
+    MAX_DOCUMENT_BYTES,
+    ChangeSet,
+    InvalidName,
+    KnowledgeError,
+    NotFound,
+    StoreError,
+    TooLarge,
+)
 from bbfs.knowledge.importing import source_files
 
 
@@ -87,10 +95,9 @@ def test_ids_are_normalised(empty: Store) -> None:
     assert _ids(empty) == []
 
 
-def test_too_large_is_refused(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.knowledge.database.store.MAX_DOCUMENT_BYTES", 3)
-    with pytest.raises(TooLarge, match="more than 3 bytes"):
-        empty.put("docs", "a", b"1234")
+def test_too_large_is_refused(empty: Store) -> None:
+    with pytest.raises(TooLarge, match=f"more than {MAX_DOCUMENT_BYTES} bytes"):
+        empty.put("docs", "a", bytes(MAX_DOCUMENT_BYTES + 1))
     with empty.snapshot() as snapshot, pytest.raises(NotFound):
         snapshot.collection("docs")
 

@@ -15,7 +15,7 @@ from mcp_types import ResourceLink
 
 from bbfs.knowledge.addresses import COLLECTIONS_URI, document_uri
 from bbfs.knowledge.database.store import Store
-from bbfs.knowledge.documents import Conflict, NotFound
+from bbfs.knowledge.documents import MAX_DOCUMENT_BYTES, Conflict, NotFound
 from bbfs.knowledge.server import tools
 from bbfs.knowledge.server.service import KnowledgeServer
 
@@ -135,8 +135,7 @@ def test_bounds_and_a_full_disk_have_a_code(store: Store, monkeypatch: pytest.Mo
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    monkeypatch.setattr("bbfs.knowledge.database.store.MAX_DOCUMENT_BYTES", 3)
-    large = tools.put_document(store, {"uri": NEW, "content": "four"})
+    large = tools.put_document(store, {"uri": NEW, "content": "x" * (MAX_DOCUMENT_BYTES + 1)})
     assert (large.structured_content or {})["code"] == "too_large"
     monkeypatch.setattr(store, "replace", failing)
     full = tools.put_document(store, {"uri": NEW, "content": "four"})

@@ -122,32 +122,29 @@ async def test_compiling_templates_gives_other_tasks_their_turn(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "properties", "most"),
+    [
+        ({"a": 20, "b": 20, "c": 20, "d": 20, "e": 1, "f": 60}, None, 60),
+        (dict.fromkeys("abcdef", 5), {"fact": "\U0001f600" * 1024}, 10),  # long texts count as more entries
+    ],
+)
 async def test_the_listings_of_a_hierarchical_source_have_a_bound_together(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: dict[str, int],
+    properties: dict[str, str] | None,
+    most: int,
 ) -> None:
     monkeypatch.setattr(directory, "DIRECTORIES_KEPT", 10)
     monkeypatch.setattr(directory, "ENTRIES_KEPT", 50)
-    sizes = {"a": 20, "b": 20, "c": 20, "d": 20, "e": 1, "f": 60}
     source = TreeSource(contents={f"file:./{d}/{n}": b"" for d, size in sizes.items() for n in range(size)})
+    source.described = {uri: {"properties": properties} for uri in source.contents}
     async with World(nursery, source) as world:
         (served,) = world.manager.sources.values()
         for name in "abcdef":
             assert await world.manager.tree.children(("bb-scripted+tree+file", name))
-            assert served.catalog.count() <= 60
-
-
-async def test_listings_with_long_texts_count_as_more_entries(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(directory, "DIRECTORIES_KEPT", 10)
-    monkeypatch.setattr(directory, "ENTRIES_KEPT", 50)
-    source = TreeSource(contents={f"file:./{name}/{n}": b"" for name in "abcdef" for n in range(5)})
-    source.described = {uri: {"properties": {"fact": "\U0001f600" * 1024}} for uri in source.contents}
-    async with World(nursery, source) as world:
-        (served,) = world.manager.sources.values()
-        for name in "abcdef":
-            assert await world.manager.tree.children(("bb-scripted+tree+file", name))
-        assert served.catalog.count() <= 10
+        assert served.catalog.count() <= most
 
 
 DEEP = [f"x:./{'/'.join('abcdefgh'[:depth])}/x" for depth in range(1, 9)]

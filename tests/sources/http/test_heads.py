@@ -4,6 +4,7 @@ import gzip
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpcore2

@@ -291,10 +291,10 @@ async def test_more_than_the_bounds_allow_is_too_large_and_never_cut(
         listing = await handler.list_directory(("Handbook", "Tasks"))
         assert "row_limit" in (listing.problem or "")
         assert len(listing.resources) == 6
-        monkeypatch.setattr("bbfs.sources.notion.api.DEEPEST", 2)
-        with pytest.raises(TooLarge, match="levels deep"):
-            await content(handler, "Handbook/index.md")
-        monkeypatch.setattr("bbfs.sources.notion.api.DEEPEST", 64)
+        with monkeypatch.context() as patch:
+            patch.setattr("bbfs.sources.notion.api.DEEPEST", 2)
+            with pytest.raises(TooLarge, match="levels deep"):
+                await content(handler, "Handbook/index.md")
         monkeypatch.setattr("bbfs.sources.notion.api.MOST_BLOCKS", 10)
         with pytest.raises(TooLarge, match="more than 10 blocks"):
             await content(handler, "Handbook/index.md")
