@@ -9,6 +9,7 @@ The caller awaits that and asks again with all waits that have ended. So an answ
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from enum import Enum
 from typing import Any, TypeVar, TypeVarTuple, final
 
@@ -87,7 +88,7 @@ def after(ended: Ended, request: Callable[[*Ts], Awaitable[T]], *arguments: *Ts)
     for wait in ended:
         if wait.request == request and wait.arguments == arguments:
             if wait.error is not None:
-                raise wait.error
+                raise copy(wait.error)
             return wait.value
     return Wait(request, arguments)
 
@@ -102,7 +103,9 @@ async def answered(answer: T | Wait, ask: Callable[..., T | Wait], *arguments: A
         try:
             answer.value = await answer.request(*answer.arguments)
         except BbfsError as error:
-            answer.error = error
+            # The traceback of an error holds the frames that it has left, which hold the wait. Neither may lead back to
+            # the error: a listing in one of these frames would stay until the garbage collector finds the cycle.
+            answer.error = error.with_traceback(None)
         ended = (*ended, answer)
         answer = ask(*arguments, ended=ended)
     return answer

@@ -1,8 +1,10 @@
 """Lookups in a source that has not listed yet: they wait for a moment and answer provisionally."""
 
+import gc
 import os
+import weakref
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from writable import Program, WritableFlat, WritableTree
 from bbfs.model.errors import DeadlineExceeded, Exists, NotADirectory, NotFound, Outdated, Unreachable
 from bbfs.model.inode_number import ROOT
 from bbfs.vfs.file_handles import Attributes
-from bbfs.vfs.names import LOOKUP_WAIT
+from bbfs.vfs.names import LOOKUP_WAIT, Ended, Wait, after, answered
 
 DOCS = "mcp-server+docs"
 pytestmark = [pytest.mark.semantics("S22.2")]
@@ -195,3 +197,27 @@ async def test_a_file_is_created_in_a_slow_source(
         await program.writes.write(handle, 0, b"new")
         assert await program.cat(f"{root}n/{name}") == b"new"
         nursery.cancel_scope.cancel()
+
+
+async def test_an_error_keeps_nothing_of_what_its_request_held() -> None:
+    class Listing:
+        pass
+
+    held: list[weakref.ref[Listing]] = []
+
+    async def request() -> None:
+        listing = Listing()
+        held.append(weakref.ref(listing))
+        raise NotFound("x")
+
+    def ask(ended: Ended = ()) -> Wait | None:
+        return after(ended, request)
+
+    gc.disable()
+    try:
+        with suppress(NotFound):
+            await answered(ask(), ask)
+            pytest.fail("no error")
+        assert held[0]() is None, "only the garbage collector frees it"
+    finally:
+        gc.enable()
