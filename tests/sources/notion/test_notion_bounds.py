@@ -59,13 +59,14 @@ def block(number: int, **more: Any) -> dict[str, Any]:
         (lambda url, n: listed([block(n, in_trash=True)], f"c{n}"), TooLarge),
         (lambda url, n: listed([block(n, has_children=True)]), TooLarge),
         (lambda url, n: listed([block(1, has_children=True)]), TooLarge),
+        (lambda url, n: listed([block(100 * n + child, has_children=n == 1) for child in range(30)]), TooLarge),
         (lambda url, n: listed([block(n, paragraph={"rich_text": "x" * 100_000})], f"c{n}"), TooLarge),
         (lambda url, n: listed([{}] * 2000), ProtocolViolation),
         (lambda url, n: listed([block(n, paragraph=[[]] * 600_000)]), TooLarge),
         (lambda url, n: b'{"object": "list", "results": ' + b"[" * 100_000, TooLarge),
         (lambda url, n: b"[" + b"9" * 100_000 + b"]", ProtocolViolation),
     ],
-    ids=["empty", "none", "endless", "trash", "deep", "cycle", "bytes", "many", "values", "nested", "number"],
+    ids=["empty", "none", "endless", "trash", "deep", "cycle", "wide", "bytes", "many", "values", "nested", "number"],
 )
 async def test_the_blocks_of_a_page_end(
     answer: Callable[[str, int], Any], error: type[BbfsError], monkeypatch: pytest.MonkeyPatch
