@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trio
 
-from bbfs.model.values import McpServer
+from bbfs.model.values import Loaded, McpServer
 
 
 class ManualClock:
@@ -17,6 +17,14 @@ class ManualClock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def text(loaded: Loaded) -> str:
+    """Return the first content of a loaded resource."""
+    content = loaded.parts[0].content
+    data = content.read(0, content.size)
+    assert data is not None
+    return data.decode()
 
 
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:

@@ -10,24 +10,17 @@ from urllib.parse import urlsplit
 
 import pytest
 import trio
-from odd_servers import until
+from odd_servers import text, until
 from programs import printed_url
 from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
-from bbfs.model.values import Loaded, McpServer, Policy
+from bbfs.model.values import McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 PATIENT = Policy(timeout=20)
 PLAIN = "content of odd://b\n"
-
-
-def text(loaded: Loaded) -> str:
-    content = loaded.parts[0].content
-    data = content.read(0, content.size)
-    assert data is not None
-    return data.decode()
 
 
 def http(url: str, **headers: str) -> McpServer:

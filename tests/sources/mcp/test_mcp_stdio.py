@@ -9,22 +9,15 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from odd_servers import ManualClock, Odd, descriptors_of, environment, exists, given_up, runs, until
+from odd_servers import ManualClock, Odd, descriptors_of, environment, exists, given_up, runs, text, until
 from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation, Unreachable
-from bbfs.model.values import Loaded, McpServer, Policy
+from bbfs.model.values import McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 
 MakeOdd = Callable[..., Odd]
 PATIENT = Policy(timeout=20)
-
-
-def text(loaded: Loaded) -> str:
-    content = loaded.parts[0].content
-    data = content.read(0, content.size)
-    assert data is not None
-    return data.decode()
 
 
 async def test_handshake_era(manager: MCPManager, odd: MakeOdd) -> None:
