@@ -64,7 +64,7 @@ saves: $(SAVES)  ## every way in which programs save, in every source that is wr
 maps: $(MAPS)  ## seventeen servers with tools alone from npm and PyPI as trees, beside the client of the SDK (five minutes)
 	PYTHONPATH=tests/support .venv/bin/python tests/thirdparty/maps.py $(ARGS)
 
-watchers: $(WATCHERS)  ## inotifywait, chokidar, an editor and ripgrep on a mount whose sources change (a minute)
+watchers: $(WATCHERS)  ## inotifywait, chokidar, @parcel/watcher, watchfiles, an editor and ripgrep on a mount whose sources change (a minute)
 	PYTHONPATH=tests/support .venv/bin/python tests/thirdparty/watchers.py $(ARGS)
 
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (36 minutes), and a table of what each of them cost

@@ -19,6 +19,7 @@ from bbfs.model.errors import NotFound
 from bbfs.model.inode_number import ROOT
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Path
+from bbfs.vfs.file_handles import FileHandles
 from bbfs.vfs.inode_table import InodeTable
 
 FILE = Node("file", cast(Any, SimpleNamespace()))
@@ -39,6 +40,8 @@ class Mount:
         self.inodes.remember(BELOW[:1], DIRECTORY_VERSION)
         self.watching: set[int] | None = {self.inodes.remember(BELOW, DIRECTORY_VERSION)}
         self.calls: list[tuple[str, str]] = []
+        self.touched: list[Status] = []
+        self.handles = FileHandles()
         self.looks = 0
         self.requests = -1
         self.is_folder = False
@@ -58,6 +61,9 @@ class Mount:
 
     async def perform(self, call: Call) -> int:
         self.calls.append((call.kind, "/".join(call.path)))
+        if call.kind == "modify":  # the current version, which is not the one that a program watches
+            call.status = call.earlier or Status(5, 3, 1, 0, 0, 7, 8, 0, 0, 0o100444, 1, 2, 1)
+            self.touched.append(call.status)
         return 0
 
     def has(self, path: Path) -> bool:
@@ -148,11 +154,12 @@ async def test_nothing_is_made_where_nobody_watches(mount: Mount, autojump_clock
     mount.change("old")
     mount.watching = {mount.inodes.remember((*BELOW, "old"), "v")}  # the file alone, and after the last look
     await trio.sleep(5)
-    assert mount.calls == [("modify", "docs/a/old")]
+    assert mount.calls == [("modify", "docs/a/old")] * 2
+    assert [each.ino for each in mount.touched] == [5, *mount.watching]  # another program has loaded a new version
     mount.watching = None  # the daemon cannot see all programs
     mount.change("other")
     await trio.sleep(20)
-    assert mount.calls[1:] == [("modify", "docs/a/other")]
+    assert mount.calls[2:] == [("modify", "docs/a/other")]
 
 
 @pytest.mark.semantics("S43.4")

@@ -1,9 +1,10 @@
 """Programs of others watch a mount whose sources change (S43): `python watchers.py [--seconds N]` (`make watchers`).
 
 Four sources change: a folder, a SQLite database, an MCP server over stdio and one over HTTP. First inotifywait watches
-alone, which asks for nothing: what is loaded then is loaded for an event. Then chokidar watches too, an editor holds
-files and loads each of their versions, and ripgrep lists and searches all the time. At last the sources change 10 000
-times a minute. It prints what came, and exits with 1 if an event is missing or is of nothing that has changed.
+alone, which asks for nothing: what is loaded then is loaded for an event. Then chokidar, the watcher of VS Code and
+that of uvicorn watch too, an editor holds files and loads each of their versions, and ripgrep lists and searches all
+the time. At last the sources change 10 000 times a minute. It prints what came, and exits with 1 if an event is missing
+or is of nothing that has changed.
 """
 
 import argparse
@@ -33,13 +34,36 @@ BOUND = 30.0
 """Seconds until an event has to be there, or a program has to end."""
 SETTLED = 1.5
 """Seconds after which no event comes that nothing has caused, and none twice."""
-WORDS = {"add": "CREATE", "change": "MODIFY", "unlink": "DELETE"}
+WORDS = {
+    "add": "CREATE", "change": "MODIFY", "unlink": "DELETE",
+    "create": "CREATE", "update": "MODIFY", "delete": "DELETE",
+    "added": "CREATE", "modified": "MODIFY", "deleted": "DELETE",
+}  # fmt: skip
+"""What programs say: chokidar, @parcel/watcher (which VS Code has), watchfiles (which uvicorn has)."""
 CHOKIDAR = """
 import { pathToFileURL } from 'node:url';
 const [, module, ...places] = process.argv;
 const { watch } = await import(pathToFileURL(module));
 watch(places, { ignoreInitial: true, atomic: false })
     .on('all', (event, path) => console.log(event, path)).on('ready', () => console.log('watching'));
+"""
+PARCEL = """
+import { pathToFileURL } from 'node:url';
+const [, module, ...places] = process.argv;
+const { default: watcher } = await import(pathToFileURL(module));
+for (const place of places)
+    await watcher.subscribe(place, (error, events) => events.forEach(({ type, path }) => console.log(type, path)));
+console.log('watching');
+"""
+WATCHFILES = """
+import sys, watchfiles
+first = True
+for changes in watchfiles.watch(*sys.argv[1:], debounce=50, rust_timeout=100, yield_on_timeout=True):
+    if first:
+        print("watching", flush=True)
+        first = False
+    for change, path in sorted(changes):
+        print(change.raw_str(), path, flush=True)
 """
 Event = tuple[str, Path]
 
@@ -173,9 +197,12 @@ class Trial:
 
     def together(self) -> str:
         """Watch by all programs while others search. Return how often these did."""
-        module = ROOT / "tests/thirdparty/node_modules/chokidar/index.js"
-        node = [ROOT / ".venv/bin/node", "--input-type=module", "-e", CHOKIDAR, module]
-        self.watchers.append(Watcher("chokidar 6", *node, *self.places))
+        modules, node = ROOT / "tests/thirdparty/node_modules", [ROOT / ".venv/bin/node", "--input-type=module", "-e"]
+        self.watchers.append(Watcher("chokidar 6", *node, CHOKIDAR, modules / "chokidar/index.js", *self.places))
+        self.watchers.append(
+            Watcher("@parcel/watcher", *node, PARCEL, modules / "@parcel/watcher/index.js", *self.places)
+        )
+        self.watchers.append(Watcher("watchfiles", sys.executable, "-c", WATCHFILES, *self.places))
         held = [self.path(source, NAMES[0]) for source in self.sources]
         program = [sys.executable, ROOT / "tests/support/watching.py"]
         self.watchers.append(editor := Watcher("an editor's watch of files", *program, files=held))

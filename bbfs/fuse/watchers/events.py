@@ -373,11 +373,23 @@ class Events:
 
     async def _touch_earlier(self, call: Call) -> None:
         """Make the event of earlier versions of a file, too: a program watches the inode that it has found once."""
-        touched = None if call.status is None else call.status.ino
+        touched = call.status
         for number in self._watched.get(call.path, ()):
-            status = self._caller.statuses.get(number)
-            if status is not None and number != touched and number in self._files.inodes:
+            if touched is not None and number != touched.ino and number in self._files.inodes:
+                status = self._caller.statuses.get(number) or self._like(touched, number)
                 await self._caller.perform(Call("modify", ROOT, call.path, earlier=status))
+
+    def _like(self, current: Status, number: int) -> Status:
+        """Return attributes of an earlier version that was never touched, as if it were the current one.
+
+        If it is open, its size and time are its own, and the kernel keeps its pages. Else no program uses any, and the
+        kernel asks again at the next use.
+        """
+        opened = self._files.handles.latest(number)
+        if opened is None:
+            return current._replace(ino=number)
+        modified, part = divmod(opened.modified_ns, 10**9)
+        return current._replace(ino=number, size=opened.content.size, modified=modified, modified_ns=part)
 
     def _kinds(self, path: Path, happened: Happened) -> list[Kind]:
         """Return the calls that make an event of what has happened."""
