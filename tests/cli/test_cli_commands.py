@@ -309,8 +309,7 @@ def test_a_server_is_read_without_a_mount(bbfs: Run, knowledge: list[str]) -> No
 
 
 def test_a_resource_of_several_contents_gives_all_of_them(bbfs: Run) -> None:
-    server = SERVERS / "resources.py"
-    options = ["--mcp", f"many={sys.executable} {server}"]
+    options = ["--mcp", f"many={shlex.join(forked(SERVERS / 'resources.py'))}"]
     uri = "mcp-server+many+test://many"
     (item,) = json.loads(bbfs("load", "--direct", *options, uri).stdout)
     assert len(item["contents"]) > 1

@@ -114,8 +114,7 @@ def test_a_broken_resource_has_a_path_a_uri_and_metadata(mount: Mount, process: 
 
 
 def test_a_resource_of_several_contents_is_read_as_a_whole(mount: Mount, process: Process) -> None:
-    server = SERVERS / "resources.py"
-    options = ["--mcp", f"several={sys.executable} {server}"]
+    options = ["--mcp", f"several={shlex.join(forked(SERVERS / 'resources.py'))}"]
     point, _ = mount(*options)
     direct = process("cat", *options, "mcp-server+several+test://many")
     mounted = process("cat", point / "mcp-server+several/test/many")
