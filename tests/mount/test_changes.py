@@ -245,7 +245,7 @@ class Watching(Lines):
     """`bbfs watch` under way, from the moment at which it misses nothing."""
 
     def __init__(self, program: type[Program], *arguments: str | Path) -> None:
-        super().__init__(program(sys.executable, "-m", "bbfs", "watch", "-v", *arguments))
+        super().__init__(program(*forked("-m", "bbfs", "watch", "-v", *arguments)))
         errors = self.program.process.stderr
         assert errors is not None
         os.set_blocking(errors.fileno(), False)

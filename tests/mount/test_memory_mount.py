@@ -1,10 +1,11 @@
 """Resources held in memory on a real mount, and `bbfs put`."""
 
-import sys
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_daemon import forked
 from harness import Mount, Mounts, SourceTable, folder
 from programs import Done, errno_of, run, shell, wait_until
 
@@ -18,9 +19,8 @@ def memory(**config: Any) -> SourceTable:
 def put(mount: Mount, *arguments: str | Path, status: int = 0, stdin: str | Path | None = None) -> Done:
     if stdin is None:
         return mount.bbfs("put", *arguments, status=status)
-    line = ["exec", '"$0"', "-m", "bbfs", "put", '"${@:2}"', "<", '"$1"']
-    words = [sys.executable, stdin, *arguments]
-    return run("bash", "-c", " ".join(line), *words, status=status, env=mount.environ(), timeout=30)
+    script = f'exec {shlex.join(forked("-m", "bbfs", "put"))} "${{@:2}}" < "$1"'
+    return run("bash", "-c", script, "bash", stdin, *arguments, status=status, env=mount.environ(), timeout=30)
 
 
 def two_sources(mounts: Mounts, directory: Path) -> Mount:

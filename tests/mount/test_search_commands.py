@@ -1,12 +1,14 @@
 """`bbfs index` and `bbfs grep` on a real mount, against GNU grep."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from forked_daemon import forked
 from harness import Mount, Mounts, folder
-from programs import Program, bbfs, run, wait_until
+from programs import Done, Program, bbfs, run, shell, wait_until
 
 from bbfs.resources.search.index.store import IndexStore
 
@@ -164,9 +166,14 @@ def test_a_change_is_found_and_only_files_that_can_match_are_read(mounted: Mount
     assert json.loads(mount.bbfs("index", "status", "--json").text)["sources"] == []
 
 
+def in_files(mount: Mount, script: str) -> Done:
+    """Run a script in the directory of the files, in which `grep` is that of bbfs."""
+    grep = f'grep() {{ {shlex.join(forked("-m", "bbfs", "grep"))} "$@"; }}'
+    return shell(f'cd "$1"; {grep}; {script}', mount / "bb-filesystem+notes+file", env=mount.environ())
+
+
 def test_relative_operands_and_files_are_printed_as_typed(mount: Mount) -> None:
-    script = 'cd "$1" && "$2" -m bbfs grep certificate guide code/main.py && cd guide && "$2" -m bbfs grep Renew'
-    done = run("bash", "-c", script, "bash", mount / "bb-filesystem+notes+file", sys.executable, env=mount.environ())
+    done = in_files(mount, "grep certificate guide code/main.py && cd guide && grep Renew")
     assert done.text.splitlines() == [
         "guide/install.md:3:Renew the certificate.",
         "guide/deep/er/notes.txt:3:three certificate",
@@ -177,8 +184,7 @@ def test_relative_operands_and_files_are_printed_as_typed(mount: Mount) -> None:
 
 
 def test_names_that_begin_with_a_dash_are_printed_as_they_are(mount: Mount) -> None:
-    script = 'cd "$1" && "$2" -m bbfs grep -l certificate -- -dash.txt - < /dev/null'
-    done = run("bash", "-c", script, "bash", mount / "bb-filesystem+notes+file", sys.executable, env=mount.environ())
+    done = in_files(mount, "grep -l certificate -- -dash.txt - < /dev/null")
     assert done.text.splitlines() == ["-dash.txt", "./-"]
 
 
