@@ -92,6 +92,7 @@ def test_without_a_mount_only_the_source_in_question_is_imported(kind: str, tmp_
     loaded = set(done.stderr.splitlines()[-1].split())
     assert not loaded & {"mcp", "pyfuse3", "httpx2", "sqlalchemy", "keyring", "tomllib", "html", "bbfs.config.schema"}
     assert not loaded & {"bbfs.resources.search.index.store", "bbfs.sources.embeddings.options"}
+    assert not [name for name in loaded if name.startswith("bbfs.resources.commands.requests.")]
     handlers = {name for name in loaded if re.fullmatch(r"bbfs\.sources\.(\w+)\.handler", name)}
     assert handlers == {f"bbfs.sources.{kind}.handler"}
 

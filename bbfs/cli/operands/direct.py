@@ -25,8 +25,6 @@ from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotF
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.versions import Labels
 from bbfs.resources.commands.requests import Request, unheard
-from bbfs.resources.commands.requests.finding import Search
-from bbfs.resources.commands.requests.writing import Put, Remove
 from bbfs.sources.gateway import IsMcpServer
 
 if TYPE_CHECKING:
@@ -51,8 +49,7 @@ class DirectTree:
         self._user_time = UserTime()
 
     async def ask(self, request: Request[A], hear: Callable[[A], object] | None = None) -> None:
-        asked: object = request
-        if isinstance(asked, Search) and self.manager.index is not None:
+        if request.name == "search" and self.manager.index is not None:
             with suppress(Unreachable):  # the task that writes the index reports it
                 await self.manager.index.open()  # until then, no source counts as indexed
         await lazy.answers.ask(self.manager, request, hear or unheard, self._user_time)
@@ -288,14 +285,14 @@ class DirectTree:
         before = pending_ids()
         try:
             labels = labels or Labels()
-            await self.ask(Put(None, uri, data, replace, False, labels.mime_type, labels.description))
+            await self.ask(lazy.writing.Put(None, uri, data, replace, False, labels.mime_type, labels.description))
         except BbfsError as error:
             raise kept_write(before, uri=uri) or error from error
 
     async def remove(self, target: Target, *, by_owner: bool = False) -> None:
         uri = await self._uri(target)
         self._require_written(uri)
-        await self.ask(Remove(None, uri))
+        await self.ask(lazy.writing.Remove(None, uri))
 
     async def _uri(self, target: Target) -> str:
         """Return the URI of a resource, or the one that an unused path gets."""
