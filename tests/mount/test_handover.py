@@ -159,8 +159,8 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon(fuse: None, tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path)
+def daemon(fuse: None, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    made = Daemon(tmp_path, mount=getattr(request, "param", None))
     try:
         made.await_ready()
         yield made
@@ -174,6 +174,7 @@ def program(*words: str | Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.semantics("S26.3")
+@pytest.mark.parametrize("daemon", [{}, {"allow_other": True}, {"inotify": True}], indirect=True, ids=str)
 def test_a_program_keeps_its_files_and_its_directory_over_a_restart(daemon: Daemon) -> None:
     using = program(PROGRAM, daemon.there)
     assert using.stdout is not None
