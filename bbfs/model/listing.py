@@ -174,6 +174,11 @@ class Buckets(MutableMapping[str, T]):
                 position -= len(bucket)
         raise IndexError(position)
 
+    def sorted_keys(self) -> Iterator[str]:
+        """Yield the keys in order, without an object for the garbage collector. They must not change meanwhile."""
+        for bucket in self._buckets:
+            yield from sorted(bucket)
+
     # -- a bucket at a time ------------------------------------------------------------------------------------------
 
     def portions(self) -> Iterator[list[tuple[str, T]]]:

@@ -176,7 +176,7 @@ class View:
         A name of `entries` takes precedence.
         """
         if not beyond:
-            names = _ordered(entries) if isinstance(entries, Buckets) else entries
+            names = entries.sorted_keys() if isinstance(entries, Buckets) else entries
             return cls(portions(names, entries.__getitem__), len(entries))
         names = sorted({*entries, *beyond})
         return cls(portions(names, lambda name: entries[name] if name in entries else beyond[name]), len(names))
@@ -257,11 +257,6 @@ def portions(names: Iterable[str], entry: Callable[[str], Shown | Record], *, al
         yield Portion(some, shown, alike=alike)
 
 
-def _ordered(children: Buckets[Any]) -> Iterator[str]:
-    """Yield the names of a large directory in order."""
-    return (name for items in children.in_order() for name, _ in items)
-
-
 class _Places(Mapping[str, int]):
     """The positions of the names of a large directory, computed on demand."""
 
@@ -278,7 +273,7 @@ class _Places(Mapping[str, int]):
         return name in self._children
 
     def __iter__(self) -> Iterator[str]:
-        return _ordered(self._children)
+        return (name for items in self._children.in_order() for name, _ in items)
 
     def __len__(self) -> int:
         return len(self._children)

@@ -36,7 +36,11 @@ step, since the kernel looks up all names of a path.
 
 
 class _Entries(Buckets[Record]):
-    """The records of a directory by name. Those of a large one are freed in turns."""
+    """The records of a directory by name, which stay the same. Those of a large one are freed in turns."""
+
+    def records(self) -> Iterator[Record]:
+        """Yield all records, without an object for the garbage collector."""
+        return (record for bucket in self._buckets for record in bucket.values())
 
     def __del__(self) -> None:
         if len(self._buckets) > 1:
@@ -71,10 +75,6 @@ class _Listed:
             max(count + (self.texts - count * _USUAL_TEXTS >> 10), count, ENTRIES_KEPT // DIRECTORIES_KEPT),
             ENTRIES_KEPT,
         )
-
-    def records(self) -> Iterator[Record]:
-        """Yield the records of all entries, which may be replaced by another listing meanwhile."""
-        return (record for items in self.entries.portions() for _, record in items)
 
     def expire(self) -> None:
         """Have it listed again at the next use; until then it serves as stale (S20)."""
@@ -115,7 +115,7 @@ class _Listings(LRUCache[Path, _Listed]):
     def __delitem__(self, path: Path) -> None:
         listed = self.there.pop(path)
         listed.lease.end()
-        for record in listed.records():
+        for record in listed.entries.records():
             if record.digest is not None:
                 self._past.left(record)
         super().__delitem__(path)
@@ -263,7 +263,7 @@ class DirectoryCatalog(Catalog):
     def _records(self) -> Iterator[Record]:
         """Yield all records, also while listings come and go."""
         for listed in [*self._directories.there.values()]:
-            yield from listed.records()
+            yield from listed.entries.records()
         yield from [] if self._found is None else [*self._found.records()]
         yield from [*self._unlisted.values()]
 
@@ -274,7 +274,7 @@ class DirectoryCatalog(Catalog):
     async def usage(self) -> tuple[int, int]:
         size = 0
         for listed in [*self._directories.there.values()]:
-            async for record in InTurns(listed.records()):
+            async for record in InTurns(listed.entries.records()):
                 size += record.best_size() if record.metadata.kind == "resource" else 0
         return size, self.count()
 
