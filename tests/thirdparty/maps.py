@@ -436,8 +436,8 @@ def page(outcomes: Mapping[str, Outcome], named: Mapping[str, Server]) -> str:
         proposed = f"`{server.proposed}`" if server.proposed else "nothing: no tool lists what another one reads"
         without = (each.guessed or "nothing") if server.proposed else "–"
         if server.proposed == "guess":
-            edited = "".join(f", edited: `{key}`" for key in server.edited)
-            proposed, without = f"a guess: {each.guessed}{edited}", "–"
+            edited = ", ".join(f"`{key}`" for key in server.edited)
+            proposed, without = f"a guess: {each.guessed}" + (f"; edited: {edited}" if edited else ""), "–"
         entries = str(len(each.tree)) if server.proposed else "–"
         cells = (server.package, each.tools, each.declared, proposed, without, entries, each.read, each.written)
         lines.append(f"| {' | '.join(map(str, cells))} |")

@@ -486,6 +486,8 @@ async def test_only_a_directory_that_is_empty_now_is_removed() -> None:
     server.answers["ls"] = ""
     await made.remove_directory("tree://d")
     assert server.calls[-1] == ("rmdir", {"p": "d"})
+    await handler(FILES, server).remove_directory("tree://d")  # it went with its last file
+    server.answers["ls"] = "[DIR] d"
     with pytest.raises(NotSupported):
         await handler(FILES, server).remove_directory("tree://d")
 

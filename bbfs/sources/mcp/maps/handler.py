@@ -366,9 +366,15 @@ class MapHandler:
         return self._metadata(_segments_of(native_uri), "directory")
 
     async def remove_directory(self, native_uri: str) -> None:
-        """Remove an empty directory by the call of the map: one that has nothing in it now. Raise BbfsError."""
+        """Remove an empty directory by the call of the map: one that has nothing in it now. Raise BbfsError.
+
+        Without a call, a directory that went with its last file is gone, and any other one stays.
+        """
         found = self._map.remove_directory.call(_path_of(native_uri))
         if found is None:
+            there, is_whole = await self._listed(native_uri)
+            if there is None and is_whole:
+                return
             raise NotSupported(f"{shown(native_uri)}: the map removes no such directory")
         listing = await self.list_directory(_segments_of(native_uri))
         if listing.resources or listing.problem:
