@@ -172,7 +172,8 @@ class McpTable(ConfigTable):
     args: list[str] = []
     """Its arguments."""
     env: dict[str, str] = {}
-    """Variables of its environment, beside HOME, LOGNAME, PATH, SHELL, TERM, USER and LANG."""
+    """Variables of its environment, beside HOME, LOGNAME, PATH, SHELL, TERM, USER, LANG, and those of proxies and of
+    certificate authorities."""
     cwd: str | None = None
     """Its working directory; in a configuration file, the directory of the file by default."""
     url: str | None = None

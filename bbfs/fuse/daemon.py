@@ -189,6 +189,7 @@ def _connect(adapter: "_Adapter", path: str, target: str, chosen: set[str]) -> N
     if mount is None or not mount.is_bbfs:
         adapter.unmount()
         raise MountError(f"{path} has been exchanged for another directory meanwhile")
+    adapter.mount = mount
     if adapter.handed_over is None:
         (adapter.device,) = notifications.devices() - others
 
@@ -243,6 +244,8 @@ class _Adapter:
         self._mounted = True
         self.device = -1
         """The descriptor of `/dev/fuse`."""
+        self.mount: mountpoint.Mount | None = None
+        """The mount that this daemon has made; None before, and where another program has made it."""
         self.handed_over: str | None = None
         """The path of the mount, if another daemon has made it."""
         self.greeted = trio.Event()
@@ -253,11 +256,16 @@ class _Adapter:
         self.greeted.set()
 
     def unmount(self) -> None:
-        """Unmount, lazily if the mount is in use. Only once: libfuse's session is gone afterwards."""
+        """Unmount, lazily if the mount is in use. Only once: libfuse's session is gone afterwards.
+
+        libfuse unmounts whatever is at the path: another mount, if this one was unmounted there and goes on in a mount
+        namespace of another process.
+        """
         if self._mounted:
             self._mounted = False
-            pyfuse3.close(unmount=True)
-            if self.handed_over is not None:  # libfuse does not know where it is
+            is_there = self.mount is None or mounting.is_there(self.mount)
+            pyfuse3.close(unmount=is_there)
+            if self.handed_over is not None and is_there:  # libfuse does not know where it is
                 mounting.detach(self.handed_over)
 
     def needed(self, record: logging.LogRecord) -> bool:

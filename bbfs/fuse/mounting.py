@@ -127,6 +127,24 @@ def unmount(path: str) -> bool:
     return in_use
 
 
+def is_there(mount: Mount) -> bool:
+    """Return whether a mount is still what its path shows to this process."""
+    now = mountpoint.mount_at(mount.path)
+    return now is not None and now.device == mount.device
+
+
+def is_elsewhere(mount: Mount) -> bool:
+    """Return whether another mount namespace, as of a container, has a mount that was unmounted here.
+
+    Its daemon goes on until the last namespace has unmounted it (mount_namespaces(7)).
+    """
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            if any(each.device == mount.device for each in mountpoint.mounts(f"/proc/{process}/mountinfo")):
+                return True
+    return False
+
+
 def detach(path: str) -> None:
     """Unmount lazily, without a look at the mount: this process serves it, or nobody does. Raise MountError."""
     said = _unmount(path, lazily=True)

@@ -64,7 +64,8 @@ class ForeignMount(MountError):
 class Mount:
     """One line of mountinfo (proc_pid_mountinfo(5)). user: the id of the user who mounted a file system of FUSE.
 
-    source: what was given as the file system's device, any text. number: the id of the mount.
+    source: what was given as the file system's device, any text. number: the id of the mount. is_shared: other users
+    may see it.
     """
 
     path: str
@@ -73,6 +74,7 @@ class Mount:
     user: int | None = None
     source: str = ""
     number: int = 0
+    is_shared: bool = False
 
     @property
     def is_bbfs(self) -> bool:
@@ -80,12 +82,12 @@ class Mount:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether it is a mount of bbfs by this user or root. Only the kernel's word for it counts."""
-        return self.is_bbfs and self.user in (0, os.geteuid())
+        """Return whether it is a mount of bbfs by this user, or one that root shares. Only the kernel's word counts."""
+        return self.is_bbfs and (self.user == os.geteuid() or (self.user == 0 and self.is_shared))
 
 
 def own_mounts() -> list[Mount]:
-    """Return the mounts of bbfs by this user or root. Commands use others only if a path names them."""
+    """Return the mounts of bbfs that are this user's. Commands use others only if a path names them."""
     return [mount for mount in {mount.path: mount for mount in mounts()}.values() if mount.is_ours]
 
 
@@ -95,7 +97,7 @@ def mounts(mountinfo: str | os.PathLike[str] = "/proc/self/mountinfo") -> list[M
     with open(mountinfo, "rb") as file:
         table = file.read().decode("utf-8", "surrogateescape")
     # Only spaces and line feeds separate: a path may hold any other white space.
-    for line in table.rstrip("\n").split("\n"):
+    for line in filter(None, table.split("\n")):
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         major, _, minor = fields[2].partition(":")
@@ -103,7 +105,8 @@ def mounts(mountinfo: str | os.PathLike[str] = "/proc/self/mountinfo") -> list[M
         source, _, options = rest.partition(" ")
         device = os.makedev(int(major), int(minor))
         user = _user(options) if kind.startswith("fuse") else None
-        found.append(Mount(_plain(fields[4]), kind, device, user, _plain(source), int(fields[0])))
+        is_shared = "allow_other" in options.split(",")
+        found.append(Mount(_plain(fields[4]), kind, device, user, _plain(source), int(fields[0]), is_shared))
     return found
 
 

@@ -881,3 +881,26 @@ def test_an_index_without_a_name_asks_no_mount(mount: Mount, process: Process, f
     assert text(process("index")).startswith("bb-filesystem+mine+file: 1 document indexed")
     assert "theirs" in text(process("index", "theirs"))
     assert "theirs" in text(process("index", env={"BBFS_MOUNT": str(point)}))
+
+
+@pytest.mark.semantics("S26.2")
+def test_a_mount_that_another_namespace_keeps_is_named_and_leaves_the_next_one_alone(
+    mount: Mount, process: Process, only: list[str]
+) -> None:
+    point, daemon = mount(*only)
+    own = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+    with subprocess.Popen([*own, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as elsewhere:
+        assert elsewhere.stdin is not None
+        assert elsewhere.stdout is not None
+        elsewhere.stdin.write(b"there\n")
+        assert elsewhere.stdout.read(6) == b"there\n"
+        said = process("umount", point)
+        assert (said.returncode, said.stdout) == (0, b"")
+        assert b"another mount namespace (a container or a sandbox) still has it" in said.stderr
+        assert f"or by 'kill {daemon.pid}'" in said.stderr.decode()
+        text(process("mount", "--background", *only, point))
+        daemon.terminate()
+        assert daemon.wait(20) == 0
+        assert (point / "notes" / "hello.txt").read_text() == "hello\n"
+        elsewhere.stdin.close()
+    assert process("umount", point).stderr == b""

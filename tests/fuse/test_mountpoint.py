@@ -49,6 +49,19 @@ def test_no_name_of_a_device_says_who_mounted(tmp_path: Path) -> None:
     assert (mount.source, mount.user) == ("docs,user_id=0,x", 1000)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_ours"),
+    [("user_id=0", False), ("user_id=0,allow_other", True), ("user_id=4711", True), ("user_id=1,allow_other", False)],
+)
+def test_a_mount_of_root_is_ours_where_root_shares_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, is_ours: bool
+) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"30 1 0:52 / /mnt rw - fuse.bbfs bbfs rw,{options}\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert [mount.is_ours for mount in read_mounts(table)] == [is_ours]
+
+
 @given(
     st.text(st.characters(exclude_characters="\0/", exclude_categories=("Cs",)), min_size=1)
     | st.text("\\01234 \t\n-", min_size=1)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ENDS_WITHIN = 20.0
 """Seconds for a daemon to close its sources and to write its cache after an unmount."""
+LOOKS_AFTER = 1.0
+"""Seconds after which the mount is looked for in other mount namespaces."""
 _USER_ID = click.IntRange(0, 2**32 - 2)
 
 
@@ -130,6 +132,7 @@ Examples:
   bbfs mount ~/mnt --discover                             those of all MCP hosts of yours
   bbfs mount ~/mnt --mcp 'docs=uvx some-server --flag' --mcp kb=http://127.0.0.1:8000/mcp
   bbfs mount ~/mnt --dir notes=~/notes --background       returns as soon as the mount is there
+  bbfs mount ~/mnt -o notes.capabilities=read,list,write  lets programs write to a source
   bbfs mount ~/mnt -o docs.ttl=1m -o kb.headers.Authorization='Bearer ${env:TOKEN}'
 
 \b
@@ -355,6 +358,7 @@ def _unmount_and_wait(path: str) -> None:
     except OSError:
         daemon = None  # no directory of control sockets
     before = pending_store().ids()
+    mount = mountpoint.mount_at(path)
     in_use = lazy.mounting.unmount(path)
     if daemon is None:
         return
@@ -363,6 +367,14 @@ def _unmount_and_wait(path: str) -> None:
         ending.register(daemon, select.POLLIN)
         if in_use:
             output.message(f"{path}: was in use; its daemon ends when the last file in it is closed")
+        elif ending.poll(min(LOOKS_AFTER, ENDS_WITHIN) * 1000):
+            pass
+        elif mount is not None and lazy.mounting.is_elsewhere(mount):
+            number = lazy.control_address.number_of(daemon)
+            output.message(
+                f"{path}: unmounted, but another mount namespace (a container or a sandbox) still has it;"
+                f" its daemon ends with that, or by 'kill {number}'"
+            )
         elif not ending.poll(ENDS_WITHIN * 1000):
             output.message(
                 f"{path}: unmounted, but its daemon has not ended within {ENDS_WITHIN:g} s: {_described(daemon)}"

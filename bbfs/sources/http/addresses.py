@@ -19,6 +19,8 @@ from bbfs.model.errors import Denied, Unreachable
 Address: TypeAlias = IPv4Address | IPv6Address
 OPTION = "allow_private"
 """The option that lets a source connect to any address."""
+REFUSED = f"and the option {OPTION} is false ('-o NAME.{OPTION}=true' sets it)"
+"""The end of a sentence that refuses an address."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052, section 2.1: the last 32 bits are an IPv4 address
 _UNICAST = IPv6Network("2000::/3")  # global unicast (RFC 4291, section 2.4, and IANA)
@@ -44,7 +46,7 @@ def refuse_private(host: str, addresses: Iterable[Address]) -> None:
     for address in addresses:
         if not is_public(address):
             where = host if host == str(address) else f"{host} ({address})"
-            raise Denied(f"{where}: a private or local address, and the option {OPTION} is false")
+            raise Denied(f"{where}: a private or local address, {REFUSED}")
 
 
 def names_private(url: str) -> bool:
@@ -103,7 +105,7 @@ class PublicAddresses(httpcore2.AsyncNetworkBackend):
         timeout: float | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        raise Denied(f"{path}: a socket of this machine, and the option {OPTION} is false")
+        raise Denied(f"{path}: a socket of this machine, {REFUSED}")
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)

@@ -26,7 +26,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, P
 from bbfs.model.redaction import Redactor, header_secrets, url_secrets
 from bbfs.model.values import DataSource, SourceState
 from bbfs.sources.bounded.turns import Turn
-from bbfs.sources.http.addresses import OPTION, PublicAddresses, literal, refuse_private
+from bbfs.sources.http.addresses import REFUSED, PublicAddresses, literal, refuse_private
 from bbfs.sources.http.heads import BoundedHeads, answered
 from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.proxies import has_proxies
@@ -274,7 +274,7 @@ class WebClient:
             address = literal(url.host)
             refuse_private(url.host, () if address is None else (address,))
             if url.host.rstrip(".").lower().rpartition(".")[2] == "localhost":
-                raise Denied(f"{url.host}: this machine, and the option {OPTION} is false")
+                raise Denied(f"{url.host}: this machine, {REFUSED}")
         if self._pool is None:
             self._pool = self._made()
         return self._pool

@@ -1,8 +1,11 @@
 """Servers as child processes: good ones, and each way to be a bad one."""
 
 import logging
+import os
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -137,6 +140,22 @@ async def test_hung_greeting_is_bounded(manager: MCPManager, odd: MakeOdd, short
     await until(lambda: not any(map(exists, server.pids)))
 
 
+@pytest.mark.semantics("S24.4")
+async def test_program_that_starts_slowly_goes_on(manager: MCPManager, odd: MakeOdd, tmp_path: Path) -> None:
+    server, loading = odd("none"), tmp_path / "loading"
+    loading.touch()
+    runner = ("-c", 'while [ -e "$0" ]; do sleep 0.1; done; exec "$@"', str(loading), str(server.server.command))
+    slow = replace(server.server, command="sh", args=(*runner, *server.server.args))
+    manager.add("odd", slow, Policy(timeout=3))
+    for seconds in (60, 1):
+        with trio.fail_after(seconds), pytest.raises(Unreachable, match="within 3 seconds; it may be starting still"):
+            await manager.list_resources("odd")
+    loading.unlink()
+    await until(lambda: manager.connection("odd").state.state == "up")
+    assert text(await manager.load_resource("odd", "odd://a")) == "content of odd://a\n"
+    assert len(server.pids) == 1
+
+
 async def test_caller_that_gives_up_does_not_end_the_connecting(manager: MCPManager, odd: MakeOdd) -> None:
     server = odd("hung-discover")
     manager.add("odd", server.server, Policy(timeout=2))
@@ -253,12 +272,17 @@ async def test_server_gets_only_its_own_environment(
     manager: MCPManager, odd: MakeOdd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BBFS_TEST_SECRET", "of the daemon")
+    network = {"https_proxy", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"}
+    for name in [each for each in os.environ if re.search("(?i)proxy$|cert|bundle$", each)]:
+        monkeypatch.delenv(name)
+    for name in network:
+        monkeypatch.setenv(name, f"/nowhere/{name}")
     server = odd("none", GIVEN="yes")
     manager.add("odd", server.server, PATIENT)
     await manager.list_resources("odd")
     names, files = environment(server.pids[0]), descriptors_of(server.pids[0])
-    assert "GIVEN" in names
-    assert names <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "GIVEN", "BBFS_SERVER"}
+    assert {"GIVEN", *network} <= names
+    assert names <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "GIVEN", "BBFS_SERVER", *network}
     assert files == {0, 1, 2}
 
 

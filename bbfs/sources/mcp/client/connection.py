@@ -31,7 +31,7 @@ from bbfs.sources.mcp.client.errors import (
     was_refused,
 )
 from bbfs.sources.mcp.client.event_pacing import Announcements
-from bbfs.sources.mcp.client.session import HandshakeOnly, McpSession, connected
+from bbfs.sources.mcp.client.session import HandshakeOnly, McpSession, connected, until_given_up, until_idle
 from bbfs.sources.mcp.client.subscriptions import Interests, Subscriptions
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
 from bbfs.sources.mcp.login.refresh import ClientSettings, Login
@@ -51,8 +51,8 @@ FIRST, LAST = 0.5, 60.0
 """Seconds between two tries to connect, doubling; a random part of up to half comes on top."""
 GOOD_AFTER = 10.0
 """Seconds after which a connection counts as good: its loss starts the back-off from the beginning."""
-_BUSY_CHECK = 1.0
-"""Seconds between two checks of the requests that may delay the answer to a ping."""
+FIRST_START = 6
+"""Times the time for a request that a program has to answer at its first start: it may load its packages before."""
 
 
 RequestKind = Literal["list", "directory", "read", "complete", "call"]
@@ -193,7 +193,8 @@ class Connection:
     async def session(self) -> McpSession:
         """Return the live session. Connects, or waits for the attempt under way. Raises BbfsError.
 
-        During the back-off after a failure it raises the last error at once.
+        It raises the last error at once during the back-off after a failure, and while a program's first start takes
+        long.
         """
         if self._session is not None:
             return self._session
@@ -202,7 +203,8 @@ class Connection:
         if not self._wanted.is_set():
             if self._error is not None and self._clock() < self._pauses.until and not self._logged_in_since():
                 raise again(self._error)
-            self._attempt = _Attempt()
+            if self._attempt.done.is_set():
+                self._attempt = _Attempt()
             self._wanted.set()
         attempt = self._attempt
         await attempt.done.wait()
@@ -275,17 +277,36 @@ class Connection:
         """Connect, hold the connection until it ends, and record why it ended."""
         error: BbfsError = Unreachable("the connection closed")
         try:
-            if not await self._hold(attempt, probe=self._probe):
-                await self._hold(attempt, probe=False)
+            async with trio.open_nursery() as nursery:
+                if self._start_bound > self._timeout:
+                    nursery.start_soon(self._let_start, attempt)
+                if not await self._hold(attempt, probe=self._probe):
+                    await self._hold(attempt, probe=False)
+                nursery.cancel_scope.cancel()
         except Exception as exc:  # noqa: BLE001 - whatever a transport raises is this server's failure and no other's
             error = self._foreseen(exc)
         self._fail(attempt, error)
         if attempt.session is not None:
             self._lose(attempt.session, error)
 
+    @property
+    def _start_bound(self) -> float:
+        """The seconds that the server has to answer a greeting."""
+        is_first_start = self._server.transport == "stdio" and self._connected_at is None
+        return self._timeout * (FIRST_START if is_first_start else 1)
+
+    async def _let_start(self, attempt: _Attempt) -> None:
+        """Fail the requests that wait for a program whose first start takes long, but let it go on."""
+        await trio.sleep(self._timeout)
+        if not attempt.done.is_set():
+            self._fail(attempt, self._no_answer(self._timeout, "; it may be starting still"))
+            attempt.done = trio.Event()  # for the outcome
+            self._pauses.until = inf
+
     async def _hold(self, attempt: _Attempt, *, probe: bool) -> bool:
         """Hold one connection until it ends. Return False if the server must be greeted with `initialize`."""
-        with trio.move_on_after(self._timeout) as connecting:
+        bound = self._start_bound
+        with trio.move_on_after(bound) as connecting:
             async with (
                 self._transport() as transport,
                 connected(transport, self.features, self._redact.cut) as session,
@@ -306,7 +327,7 @@ class Connection:
                 except trio.Cancelled:
                     # Fail the waiting requests first: ending the server may take seconds.
                     if connecting.cancel_called:
-                        self._fail(attempt, self._no_answer())
+                        self._fail(attempt, self._no_answer(bound))
                     raise
                 connecting.deadline = inf
                 self._watch = Subscriptions(session, self.interests, self._timeout, self._missed_events)
@@ -318,7 +339,7 @@ class Connection:
                     await self._closed.wait()
                     nursery.cancel_scope.cancel()
         if connecting.cancelled_caught:
-            self._fail(attempt, self._no_answer())
+            self._fail(attempt, self._no_answer(bound))
         return True
 
     def _transport(self) -> AbstractAsyncContextManager[Transport]:
@@ -426,8 +447,8 @@ class Connection:
     def _missed_events(self) -> None:
         self.changes.notify(Change(self._id, "missed"))
 
-    def _no_answer(self) -> BbfsError:
-        return Unreachable(f"the server did not answer to a greeting within {self._timeout:g} seconds")
+    def _no_answer(self, seconds: float, state: str = "") -> BbfsError:
+        return Unreachable(f"the server did not answer to a greeting within {seconds:g} seconds{state}")
 
     def _handshake_error(self, session: McpSession, exc: HandshakeOnly | MCPError | ProtocolViolation) -> BbfsError:
         if isinstance(exc, ProtocolViolation):
@@ -459,41 +480,3 @@ def _leaves(exc: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield exc
-
-
-async def until_idle(session: McpSession, patience: float, subscribed: Callable[[], bool]) -> None:
-    """Wait until there was no request for `patience` seconds and there is no subscription."""
-    while True:
-        left = session.last_used + patience - trio.current_time()
-        if left <= 0 and not session.requests_under_way and not subscribed():
-            return
-        await trio.sleep(left if left > 0 else patience)
-
-
-async def until_given_up(
-    session: McpSession, *, after: float, bound: float, on_error: Callable[[MCPError], object]
-) -> float:
-    """Ping a silent server until it answers nothing more; return the seconds of silence.
-
-    A server that handles one request at a time may answer a ping late: it is not given up while a request is under way
-    that it got before the ping. Later requests do not count, or there might always be one.
-    after: seconds of silence before a ping. bound: seconds for any message to come then. on_error: gets errors that
-    answer a ping or that prevent it.
-    """
-    while True:
-        asked = trio.current_time()
-        if (left := session.heard_at + after - asked) > 0:
-            await trio.sleep(left)
-            continue
-        with trio.move_on_after(bound) as waiting:
-            try:
-                await session.ping()
-            except MCPError as exc:
-                on_error(exc)
-        while session.heard_at <= asked and session.is_busy_since(asked):  # noqa: ASYNC110 - either may end first
-            await trio.sleep(_BUSY_CHECK)
-        if session.heard_at > asked:
-            continue
-        if waiting.cancelled_caught:
-            return trio.current_time() - session.heard_at
-        await trio.sleep(after)

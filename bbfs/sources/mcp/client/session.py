@@ -45,6 +45,8 @@ _NO_ENTRY = (401, 403)
 """HTTP statuses of a server that wants a login or another one, whatever it is asked."""
 _FIRST_ROUND_PAUSE, _LAST_ROUND_PAUSE = 0.05, 0.25
 """Seconds before a server that needs time, not input, is asked again; doubling."""
+_BUSY_CHECK = 1.0
+"""Seconds between two checks of the requests that may delay the answer to a ping."""
 _LEVEL_WITHIN = 2.0
 """Seconds for a server to take the level of its log messages."""
 
@@ -356,3 +358,41 @@ def _offers_modern(exc: MCPError) -> bool:
 def _offers_handshake(data: Any) -> bool:
     supported = data.get("supported") if isinstance(data, dict) else None
     return not isinstance(supported, list) or any(version in HANDSHAKE_VERSIONS for version in supported)
+
+
+async def until_idle(session: McpSession, patience: float, subscribed: Callable[[], bool]) -> None:
+    """Wait until there was no request for `patience` seconds and there is no subscription."""
+    while True:
+        left = session.last_used + patience - trio.current_time()
+        if left <= 0 and not session.requests_under_way and not subscribed():
+            return
+        await trio.sleep(left if left > 0 else patience)
+
+
+async def until_given_up(
+    session: McpSession, *, after: float, bound: float, on_error: Callable[[MCPError], object]
+) -> float:
+    """Ping a silent server until it answers nothing more; return the seconds of silence.
+
+    A server that handles one request at a time may answer a ping late: it is not given up while a request is under way
+    that it got before the ping. Later requests do not count, or there might always be one.
+    after: seconds of silence before a ping. bound: seconds for any message to come then. on_error: gets errors that
+    answer a ping or that prevent it.
+    """
+    while True:
+        asked = trio.current_time()
+        if (left := session.heard_at + after - asked) > 0:
+            await trio.sleep(left)
+            continue
+        with trio.move_on_after(bound) as waiting:
+            try:
+                await session.ping()
+            except MCPError as exc:
+                on_error(exc)
+        while session.heard_at <= asked and session.is_busy_since(asked):  # noqa: ASYNC110 - either may end first
+            await trio.sleep(_BUSY_CHECK)
+        if session.heard_at > asked:
+            continue
+        if waiting.cancelled_caught:
+            return trio.current_time() - session.heard_at
+        await trio.sleep(after)

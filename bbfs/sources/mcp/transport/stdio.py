@@ -25,7 +25,15 @@ from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport import leftovers
 from bbfs.sources.mcp.transport.messages import Inbox, Intake, Outbox, Share, Transport
 
-_INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_INHERITED = (
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG"),
+    *_PROXIES,
+    *map(str.lower, _PROXIES),
+    *_CERTIFICATES,
+)
+"""What the SDK's clients pass on, and how this machine reaches the network: npx and uvx load a server's packages."""
 _GRACE = 1.0
 """Seconds for a server to exit after its stdin closes, and again after SIGTERM."""
 _LEFTOVER_GRACE = 0.3
