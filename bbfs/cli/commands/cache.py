@@ -118,8 +118,7 @@ def clear(source: str | None) -> None:
         for each in chosen if source is not None else (None,):
             kept.clear(each)
         if {usage.source for usage in kept.usage()[1]} & {*chosen}:
-            remedy = " (on a full disk, 'bbfs cache clear' removes all sources at once)" if source is not None else ""
-            raise BbfsError(f"{directory}: not everything could be removed{remedy}")
+            raise BbfsError(f"{directory}: not everything could be removed")
     finally:
         kept.close()
 

@@ -27,7 +27,9 @@ from cachetools import LRUCache
 
 from bbfs.model.digest import DIGEST_BYTES, digest_of
 from bbfs.model.values import Content, Part
-from bbfs.resources.cache.disk_index import DiskIndex, Presence, SourceUsage, charge
+from bbfs.resources.cache import reserve
+from bbfs.resources.cache.disk_index import DiskIndex, SourceUsage, charge
+from bbfs.resources.cache.presence import Presence
 from bbfs.resources.cache.sqlite import is_damage, set_aside
 from bbfs.resources.cache.tier import Cached
 from bbfs.serving.private_files import own_directory
@@ -86,7 +88,7 @@ class DiskCache:
         self._verified: LRUCache[str, tuple[int, int, int]] = LRUCache(10_000)
         self._presence = Presence()
         self._make_directories()
-        self._index = self._open()
+        self._index = reserve.opened(directory, self._open)
 
     @property
     def unfinished(self) -> Path:
@@ -127,8 +129,7 @@ class DiskCache:
     def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
         """Return what is cached of a resource, verified, or None.
 
-        in_memory: bytes up to which the contents are read into memory; larger ones stay in their files, if they have
-        some.
+        in_memory: bytes up to which the contents are read into memory; larger ones stay in files, if they have some.
         """
         found = None
         with self._guarded():
@@ -325,14 +326,13 @@ class DiskCache:
     def clear(self, source: str | None = None) -> None:
         """Remove all contents, or those of one source."""
         with self._guarded(), self._index.changing():
-            sources = [usage.source for usage in self._index.usage()] if source is None else [source]
-            for each in sources:
+            for each in [usage.source for usage in self._index.usage()] if source is None else [source]:
                 self._unlink(self._index.forget_source(each))
-        if source is None and self._held():  # a full disk takes no change of the index
+        if any(source in (None, usage.source) for usage in self.usage()[1]):  # a full disk takes no change of the index
             with self._lock:
-                self._index = self._index.replaced()
+                self._index, gone = self._index.replaced() if source is None else self._index.without(source)
                 self._presence.forget()
-            self._unlink(path.name for path in self._directory.glob("[0-9a-f][0-9a-f]/*"))
+            self._unlink(gone)
         self._give_back(0)
 
     # -- keeping order -----------------------------------------------------------------------------------------------

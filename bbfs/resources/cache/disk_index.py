@@ -6,29 +6,27 @@ transaction.
 
 import json
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 
+from bbfs.model.errors import NoSpace, TooLarge
+from bbfs.resources.cache import reserve
 from bbfs.resources.cache.sqlite import as_text, connect
 from bbfs.resources.cache.tier import CLOCKS_DIFFER, Cached, PartHeader
+from bbfs.serving.private_files import own_database
 
-LOOKED_EVERY = 1.0
-"""Seconds between looks for what other processes have put."""
-MOST = 50_000
-"""Resources of a source whose URIs are kept in memory, about 150 bytes each; of a larger source, none are."""
-SOURCES = 64
-"""Sources whose URIs are kept in memory."""
 EXPIRED_AT_ONCE = 500
 """Resources marked as stale by one statement; SQLite may be built for 999 values in one."""
 GIVEN_BACK_AT_ONCE = 2_000
 """Free pages that one transaction gives back to the file system."""
 PINS_KEPT = 30 * 86400.0
 """Seconds for which a source is pinned that no mount has."""
+COPIED = 256 << 20
+"""Largest index, in bytes, that is copied in memory to remove one source on a full disk."""
 JOURNAL_KEPT = 4 << 20
 """Bytes of the journal that stay for later changes."""
 _VERSION = 4
@@ -114,20 +112,48 @@ class DiskIndex:
         except FileNotFoundError:
             return False
 
-    def replaced(self) -> "DiskIndex":
-        """Close the index, remove it, and return a new one that has the pins alone. Raises OSError, too.
+    def without(self, source: str) -> tuple["DiskIndex", list[str]]:
+        """Close the index, remove it, and return a new one without a source, and the contents that are gone.
 
-        On a full disk no row can be removed, since the journal has to have the change first.
+        On a full disk no row can be removed, since the journal has to have the change first: the rows that stay are in
+        memory meanwhile. Raises TooLarge, NoSpace, OSError.
         """
+        size = self._db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
+        if size > COPIED:
+            raise TooLarge(f"its index has {size} bytes, too many to be copied in memory: clear all sources at once")
+        try:
+            self._db.execute("PRAGMA journal_mode = DELETE")  # which fails so while another process has it open
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                raise NoSpace(
+                    "the disk is full, and a mount has the index open: unmount, or clear all sources"
+                ) from None
+        copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        with closing(self._db) as on_disk:
+            on_disk.backup(copy)
+        self._db = copy
+        gone = self.forget_source(source)
+        self._unlink()
+        own_database(self._path)
+        copy.execute("VACUUM INTO ?", (str(self._path),))  # which writes no journal
+        copy.close()
+        return DiskIndex(self._path), gone
+
+    def replaced(self) -> tuple["DiskIndex", list[str]]:
+        """Do the same with all sources. The pins stay."""
         pins = {table: self._db.execute(f"SELECT * FROM {table}").fetchall() for table in ("pinned_path", "pin")}
+        gone = [row[0] for row in self._db.execute("SELECT digest FROM content")]
         self.close()
-        for end in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + end).unlink(missing_ok=True)
+        self._unlink()
         made = DiskIndex(self._path)
         with made.changing():
             for table, rows in pins.items():
                 made._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
-        return made
+        return made, gone
+
+    def _unlink(self) -> None:
+        for name in (*(self._path.name + end for end in ("", "-wal", "-shm")), reserve.NAME):
+            self._path.with_name(name).unlink(missing_ok=True)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -401,64 +427,6 @@ class DiskIndex:
             " GROUP BY source ORDER BY source"
         )
         return [SourceUsage(*row) for row in rows]
-
-
-@dataclass(slots=True)
-class _Known:
-    """The URIs of a source, maybe with some that are gone; None if they are too many.
-
-    version: `Index.version`. until: when to look again, by `clock`.
-    """
-
-    uris: set[str] | None
-    version: int
-    until: float
-
-
-class Presence:
-    """The URIs that the index has of the sources in use, in memory.
-
-    Most first loads are not on disk, and asking the index in a thread takes a good part of what a load costs here. It
-    misses what another process has put a moment ago, which costs a request. `look` and `added` may use the index;
-    `absent` never waits. clock: seconds, monotonic.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._known: dict[str, _Known] = {}
-
-    def absent(self, source: str, uri: str) -> bool | None:
-        """Return whether a resource is not on disk, or None if the caller has to `look` first."""
-        known = self._known.get(source)
-        if known is None or self._clock() >= known.until:
-            return None
-        return known.uris is not None and (uri if uri.isascii() else as_text(uri)) not in known.uris
-
-    def look(self, source: str, index: DiskIndex) -> None:
-        """Read the URIs of a source, unless they were read just now. Raises sqlite3.Error."""
-        known, now = self._known.get(source), self._clock()
-        if known is not None and now < known.until:
-            return
-        version = index.version()
-        if known is None or known.version != version:
-            uris = index.uris(source, MOST + 1)
-            known = _Known(set(uris) if len(uris) <= MOST else None, version, 0.0)
-            while len(self._known) >= SOURCES and source not in self._known:
-                del self._known[next(iter(self._known))]
-            self._known[source] = known
-        known.until = now + LOOKED_EVERY
-
-    def added(self, source: str, uri: str) -> None:
-        """Add a resource that this process puts on disk."""
-        known = self._known.get(source)
-        if known is not None and known.uris is not None:
-            known.uris.add(as_text(uri))
-            if len(known.uris) > MOST:
-                known.uris = None
-
-    def forget(self) -> None:
-        """Drop all URIs, for another index."""
-        self._known.clear()
 
 
 def _seal(*fields: str | int | None) -> bytes:

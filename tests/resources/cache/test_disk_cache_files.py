@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from bbfs.model.digest import digest_of
+from bbfs.model.errors import NoSpace
 from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
 from bbfs.resources.cache import sqlite
@@ -318,14 +319,46 @@ def test_a_full_disk_can_be_cleared_and_pins_stay(
 
     with monkeypatch.context() as patch:
         patch.setattr(DiskIndex, "forget_source", full)
-        disk.clear("s 1")
-        assert read(disk, "a") == [b"a"]
         disk.clear()
     assert (disk.usage(), kept(directory)) == ((0, []), {})
     assert disk.asked(lambda index: index.paths("s 1"), []) == ["[]"]
     assert not other.put([entry("c", b"c")])  # in the index that was removed: it opens the other one now
     assert other.put([entry("c", b"c")])
     assert read(disk, "c") == [b"c"]
+
+
+@pytest.mark.parametrize("in_use", [False, True], ids=["closed", "in use"])
+def test_one_source_can_be_cleared_on_a_full_disk(
+    tmp_path: Path, opens: Callable[..., DiskCache], small: int, in_use: bool
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a disk of its own size")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", tmp_path], check=True)
+    try:
+        disk = opens(tmp_path / "cache", 64 << 20)
+        for source in ("s 1", "s 2"):
+            assert disk.put([entry(str(n), os.urandom(2_000), source=source) for n in range(300)])
+        if not in_use:
+            disk.close()
+        with (tmp_path / "filler").open("wb", 0) as filler, suppress(OSError):
+            while True:
+                filler.write(bytes(4096))
+        cleared = opens(tmp_path / "cache", 0)
+        if in_use and small:  # its room is that of the index, which stays while it is open
+            with pytest.raises(NoSpace, match="a mount has the index open"):
+                cleared.clear("s 1")
+            disk.close()
+            assert read(cleared, "1", "s 1")
+            cleared.close()
+            cleared = opens(tmp_path / "cache", 0)
+        cleared.clear("s 1")
+        assert [usage.source for usage in cleared.usage()[1]] == ["s 2"]
+        assert read(cleared, "1", "s 2")
+        assert not read(cleared, "1", "s 1")
+        cleared.close()
+        disk.close()
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
 @pytest.mark.parametrize(

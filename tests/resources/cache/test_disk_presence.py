@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from bbfs.model.values import Part
-from bbfs.resources.cache import disk_index
+from bbfs.resources.cache import presence as presence_of_resources
 from bbfs.resources.cache.disk import DiskCache
-from bbfs.resources.cache.disk_index import LOOKED_EVERY, SOURCES, DiskIndex, Presence
+from bbfs.resources.cache.disk_index import DiskIndex
+from bbfs.resources.cache.presence import LOOKED_EVERY, SOURCES, Presence
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.memory import MemoryContent
 
@@ -75,7 +76,7 @@ def test_what_another_process_puts_is_there_after_the_next_look(indexes: tuple[D
 def test_of_many_nothing_is_known_to_be_absent(
     indexes: tuple[DiskIndex, DiskIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_index, "MOST", 2)
+    monkeypatch.setattr(presence_of_resources, "MOST", 2)
     index, _ = indexes
     presence = Presence(Seconds())
     presence.look(SOURCE, index)
