@@ -110,6 +110,18 @@ def test_a_described_server_is_added_and_is_off_until_all_is_set(
     assert "--package: belongs to" in bbfs("add", "x", home, "--package", "npm").stderr
 
 
+def test_a_name_before_an_equals_sign_and_several_removed_at_once(bbfs: Run, config: Path, home: Path) -> None:
+    for target in (f"notes={home}", "db=sqlite:///x.db"):
+        bbfs("add", target)
+    found = bbfs("config", "check").stdout
+    assert found == f"{config}: 2 sources, no fault\n", found
+    assert bbfs("remove", "notes", "nowhere").exit_code == 1
+    assert bbfs("config", "check").stdout == f"{config}: 2 sources, no fault\n"
+    removed = bbfs("remove", "notes", "db")
+    assert removed.stderr == f"bbfs: no longer in {config}: notes, db\n"
+    assert bbfs("config", "check").stdout == f"{config}: 0 sources, no fault\n"
+
+
 def test_a_host_without_a_server_changes_nothing(bbfs: Run, config: Path) -> None:
     none = bbfs("add", "http://127.0.0.1:1/")
     assert (none.exit_code, config.exists()) == (1, False)

@@ -1,9 +1,10 @@
 """The sources that `bbfs add` makes of its operands: of a target, a description of the registry, or a host."""
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bbfs.cli import lazy, output
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from bbfs.config.command_line.targets import TargetKind
     from bbfs.config.hosts.registry import Registered, Wanted
     from bbfs.model.values import DataSource
+
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})=(.+)", re.DOTALL)
+"""A name and a target in one word, as --source, --dir and --mcp have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ def make(operands: Operands, given: "Sequence[Assignment]", path: str) -> Made:
         return made
     tables, target = lazy.source_tables, operands.target
     name = operands.name or tables.name_of(target)
+    if name is None and (named := _NAMED.fullmatch(target[0])) is not None:
+        return make(replace(operands, words=(named[1], named[2])), given, path)
     if name is None:
         raise ConfigError(f"expected NAME TARGET: only a URL and a server.json give a name, unlike {target[0][:80]!r}")
     is_host = operands.kind is None and tables.is_host(target)

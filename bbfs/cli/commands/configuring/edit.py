@@ -52,7 +52,7 @@ _CONTACTED_WITHIN = 30.0
 """Seconds for a source that is checked: a program may have to start."""
 _REMOVE_EXAMPLES = """\b
 Examples:
-  bbfs remove git
+  bbfs remove git weather
   bbfs remove git --mount ~/mnt    from a running mount until its unmount or 'bbfs reload', and not from the file
 """
 _IMPORT_EXAMPLES = """\b
@@ -147,23 +147,24 @@ def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: 
     return [source.name for source in configured_sources(ctx) if source.name.startswith(incomplete)]
 
 
-@click.command(epilog=_REMOVE_EXAMPLES, short_help="Remove a source from the configuration file.")
-@click.argument("name", shell_complete=_complete_name)
+@click.command(epilog=_REMOVE_EXAMPLES, short_help="Remove sources from the configuration file.")
+@click.argument("names", metavar="NAME…", nargs=-1, required=True, shell_complete=_complete_name)
 @config_option
 @mount_option
 @verbosity_options
-def remove(verbosity: Verbosity, name: str, config_file: str | None, mount_point: str | None) -> None:
-    """Remove the source NAME from the configuration file, or from a running mount.
+def remove(verbosity: Verbosity, names: tuple[str, ...], config_file: str | None, mount_point: str | None) -> None:
+    """Remove the sources of these names from the configuration file, or from a running mount.
 
-    The data of the source is not touched.
+    All or none of them leave the file. The data of a source is not touched.
     """
     if mount_point is None or config_file is not None:
         file = opened(config_file)
-        file.remove(name)
+        for name in names:
+            file.remove(name)
         file.save()
         if not verbosity.quiet:
-            output.message(f"{name} is no longer in {file.path}")
-    if mount_point is not None:
+            output.message(f"no longer in {file.path}: {', '.join(names)}")
+    for name in names if mount_point is not None else ():
         remove_from_mount(mount_point, name, verbosity)
 
 
