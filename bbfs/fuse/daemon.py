@@ -245,7 +245,7 @@ class _Adapter:
         self.device = -1
         """The descriptor of `/dev/fuse`."""
         self.mount: mountpoint.Mount | None = None
-        """The mount that this daemon has made; None before, and where another program has made it."""
+        """The mount that this daemon has made, if no other program has."""
         self.handed_over: str | None = None
         """The path of the mount, if another daemon has made it."""
         self.greeted = trio.Event()
@@ -256,15 +256,11 @@ class _Adapter:
         self.greeted.set()
 
     def unmount(self) -> None:
-        """Unmount, lazily if the mount is in use. Only once: libfuse's session is gone afterwards.
-
-        libfuse unmounts whatever is at the path: another mount, if this one was unmounted there and goes on in a mount
-        namespace of another process.
-        """
+        """Unmount, lazily if the mount is in use. Only once: libfuse's session is gone afterwards."""
         if self._mounted:
             self._mounted = False
             is_there = self.mount is None or mounting.is_there(self.mount)
-            pyfuse3.close(unmount=is_there)
+            pyfuse3.close(unmount=is_there)  # libfuse unmounts whatever is at the path
             if self.handed_over is not None and is_there:  # libfuse does not know where it is
                 mounting.detach(self.handed_over)
 

@@ -128,7 +128,10 @@ def unmount(path: str) -> bool:
 
 
 def is_there(mount: Mount) -> bool:
-    """Return whether a mount is still what its path shows to this process."""
+    """Return whether a mount is still what its path shows to this process.
+
+    Another one may be there, if this one goes on in the mount namespace of another process.
+    """
     now = mountpoint.mount_at(mount.path)
     return now is not None and now.device == mount.device
 
