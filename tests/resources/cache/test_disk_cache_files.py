@@ -328,14 +328,12 @@ def test_a_full_disk_can_be_cleared_and_pins_stay(
 
 
 @pytest.mark.parametrize("in_use", [False, True], ids=["closed", "in use"])
-def test_one_source_can_be_cleared_on_a_full_disk(
-    tmp_path: Path, opens: Callable[..., DiskCache], small: int, in_use: bool
-) -> None:
+def test_one_source_can_be_cleared_on_a_full_disk(tmp_path: Path, opens: Opens, small: int, in_use: bool) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount a disk of its own size")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", tmp_path], check=True)
     try:
-        disk = opens(tmp_path / "cache", 64 << 20)
+        disk = opens(64 << 20)
         for source in ("s 1", "s 2"):
             assert disk.put([entry(str(n), os.urandom(2_000), source=source) for n in range(300)])
         if not in_use:
@@ -343,14 +341,14 @@ def test_one_source_can_be_cleared_on_a_full_disk(
         with (tmp_path / "filler").open("wb", 0) as filler, suppress(OSError):
             while True:
                 filler.write(bytes(4096))
-        cleared = opens(tmp_path / "cache", 0)
+        cleared = opens(0)
         if in_use and small:  # its room is that of the index, which stays while it is open
             with pytest.raises(NoSpace, match="a mount has the index open"):
                 cleared.clear("s 1")
             disk.close()
             assert read(cleared, "1", "s 1")
             cleared.close()
-            cleared = opens(tmp_path / "cache", 0)
+            cleared = opens(0)
         cleared.clear("s 1")
         assert [usage.source for usage in cleared.usage()[1]] == ["s 2"]
         assert read(cleared, "1", "s 2")

@@ -164,8 +164,9 @@ def remove(verbosity: Verbosity, names: tuple[str, ...], config_file: str | None
         file.save()
         if not verbosity.quiet:
             output.message(f"no longer in {file.path}: {', '.join(names)}")
-    for name in names if mount_point is not None else ():
-        remove_from_mount(mount_point, name, verbosity)
+    if mount_point is not None:
+        for name in names:
+            remove_from_mount(mount_point, name, verbosity)
 
 
 @click.command("import", epilog=_IMPORT_EXAMPLES, short_help="Copy servers of MCP hosts into the file.")
