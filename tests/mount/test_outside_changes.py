@@ -164,7 +164,7 @@ def test_a_folder_with_more_directories_than_are_watched_is_true(
     root = tmp_path / "work"
     root.mkdir()
     python = tmp_path / "python"
-    bounded = "folders.Vouched = partial(folders.Vouched, bounds=Bounds(directories=2, names=3))"
+    bounded = "folders.Bounds = partial(Bounds, directories=2, names=3)"
     code = (
         "import sys; from functools import partial; from bbfs.cli import main; "
         "from bbfs.vfs.passthrough import folders; from bbfs.vfs.passthrough.vouched import Bounds; "
