@@ -8,7 +8,9 @@ import os
 import shutil
 import stat
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -127,15 +129,16 @@ def tried(user: str, directory: Path, calls: list[str]) -> list[tuple[str, str, 
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the folders are. In those that are changed, each user has a tree of its own, and so has a test."""
-    root = tmp_path_factory.mktemp("others")
-    for name in (*(f"{top}/{user}" for top in ("work", "oracle") for user in USERS), "work/more", "plain"):
-        tree(root / name)
-    for each in (root, *root.parents):
-        if each.stat().st_mode & 0o001 == 0:
-            each.chmod(each.stat().st_mode | 0o011)
-    return root
+def root() -> Iterator[Path]:
+    """Where the folders are. In those that are changed, each user has a tree of its own, and so has a test.
+
+    Every pytest that starts closes the directory of `tmp_path` to others.
+    """
+    with tempfile.TemporaryDirectory(prefix="bbfs-others-") as name:
+        Path(name).chmod(0o755)
+        for each in (*(f"{top}/{user}" for top in ("work", "oracle") for user in USERS), "work/more", "plain"):
+            tree(Path(name, each))
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
