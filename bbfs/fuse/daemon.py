@@ -210,15 +210,11 @@ async def _greeted(adapter: "_Adapter") -> None:
 
 
 def keep_freed_buffers() -> None:
-    """Let the buffer of a read have the pages of the one before. Only the GNU C library can be told.
-
-    What is free now is left over from imports, and goes back to the kernel: a megabyte in small pieces.
-    """
+    """Let the buffer of a read have the pages of the one before. Only the GNU C library can be told."""
     with suppress(AttributeError):
-        library = ctypes.CDLL(None)
-        library.malloc_trim(0)
-        library.mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)
-        library.mallopt(_M_MMAP_THRESHOLD, OWN_PAGES)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)
+        mallopt(_M_MMAP_THRESHOLD, OWN_PAGES)
 
 
 def _why(path: str, error: Exception) -> str:

@@ -36,25 +36,6 @@ def test_the_buffers_of_a_read_have_the_pages_of_the_read_before(state: str) -> 
     assert (int(done.stdout) < pages // 4) == (state == "kept")
 
 
-LEFT_OVER = """
-from bbfs.fuse.daemon import keep_freed_buffers
-
-def resident():
-    return 4096 * int(open("/proc/self/statm").read().split()[1])
-
-pieces = [bytes(2000) for _ in range(20_000)]
-del pieces[:-1]  # the last one is above them all
-before = resident()
-keep_freed_buffers()
-print(before - resident())
-"""
-
-
-def test_what_the_start_has_left_over_goes_back_to_the_kernel() -> None:
-    done = subprocess.run([sys.executable, "-c", LEFT_OVER], capture_output=True, text=True, timeout=30, check=True)
-    assert int(done.stdout) > 30e6
-
-
 def test_a_daemon_imports_only_what_its_configuration_needs() -> None:
     code = "import sys, bbfs.fuse.daemon, bbfs.sources.filesystem.handler; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
