@@ -4,7 +4,12 @@ bbfs reads each file below the directories that it reads as text, and so does th
 kind, if it is installed. The table says, for each kind, which part of the other program's words bbfs has, in the middle
 and over all files, and which part of bbfs's words the other has. A word is two letters or more, without regard to case:
 programs write numbers, dates and the letters of lists by rules of their own. `--files` prints each file, and
-`--below PERCENT` the words that files below so many percent lack.
+`--below PERCENT` the words that files below so many percent lack. `--most NUMBER` takes so many files of an extension.
+
+Of a mail, these do not count: names of headers, the line of the date (msgconvert takes the date on which the file was
+made if the mail has none), an address that msgconvert repeats as a name, an address inside Exchange (`/o=…`), which is
+none for people, and the headers of a mail in the mail but the ones that are shown of the mail itself. Pages in mails
+are read by pandoc: mshow shows their markup.
 """
 
 import argparse
@@ -30,11 +35,14 @@ SECONDS = 60
 """For one file and one program."""
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _MARK = re.compile(
-    r"\[-- .{0,200}? --\]|\[image\]|\[pic\]|^--- .* ---$|\((?:\d+ \w+,? ?)+(?:ago|in the future)\)"
-    r"|^no filter or default handler$|^(?:From|Subject|To|Cc|Date|Reply-To):",
+    r"\[-- .{0,200}? --\]|\[image\]|\[pic\]|^--- .* ---$|^no filter or default handler$"
+    r"|^(?:- )?Date: .*$|^(?:From|Subject|To|Cc|Reply-To):|</[oO]=[^>]*>|(?<=\b)(?P<twice>\S+@\S+) (?=<(?P=twice)>)",
     re.MULTILINE,
 )
 """What the other programs say of their own: where a picture or a part is, and the names of headers."""
+_HEADERS = "/: message.rfc822 /{inside=1} inside&&/^$/{inside=0} !inside||/^---|^(From|Subject|To|Cc|Reply-To):/"
+_MAIL = f"""echo 'text/html: pandoc --quiet --wrap=none -f html -t plain' >filter; export MBLAZE=$PWD
+%s | awk '{_HEADERS}'"""
 _PANDOC = ("pandoc", "--quiet", "--wrap=none", "-t", "plain", "FILE")
 _OFFICE = 'soffice -env:UserInstallation=file://$PWD/office --headless --convert-to pdf "$0" >/dev/null 2>&1'
 _SUBTITLES = """tr -d '\\r' <"$0" | awk 'BEGIN{RS=""} /-->/' | sed -E '/-->/d; s/<[^>]*>|[{][^}]*[}]//g'"""
@@ -62,9 +70,9 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "doc": ("antiword", "-w", "0", "-m", "UTF-8.txt", "FILE"),
     "xls": ("xls2csv", "-d", "utf-8", "FILE"),
     **dict.fromkeys(("ppt", "pptx"), ("sh", "-c", f"{_OFFICE} && pdftotext -q *.pdf -", "FILE")),
-    "eml": ("mshow", "-n", "FILE"),
-    "mbox": ("sh", "-c", 'mmkdir m && mdeliver -M m <"$0" && mlist m | xargs -d "\\n" mshow -n', "FILE"),
-    "msg": ("sh", "-c", 'msgconvert --outfile m "$0" && mshow -n ./m', "FILE"),
+    "eml": ("sh", "-c", _MAIL % 'mshow -n "$0"', "FILE"),
+    "mbox": ("sh", "-c", _MAIL % 'mmkdir m && mdeliver -M m <"$0" && mlist m | xargs -d "\\n" mshow -n', "FILE"),
+    "msg": ("sh", "-c", _MAIL % 'msgconvert --outfile m "$0" && mshow -n ./m', "FILE"),
     **dict.fromkeys(("srt", "vtt"), ("sh", "-c", _SUBTITLES, "FILE")),
     **dict.fromkeys(("jpg", "jpeg", "png", "tif", "tiff", "webp", "gif", "heic"), _PICTURE),
 }
@@ -137,15 +145,26 @@ async def compare(paths: list[Path]) -> list[Compared]:
     return compared
 
 
+def some(paths: list[Path], most: int) -> list[Path]:
+    """Return at most so many files of each extension, from the whole list; all of them for 0."""
+    kinds: defaultdict[str, list[Path]] = defaultdict(list)
+    for path in paths:
+        if path.suffix[1:].lower() in PROGRAMS:
+            kinds[path.suffix.lower()].append(path)
+    steps = ((files, max(1.0, len(files) / most) if most else 1.0) for files in kinds.values())
+    return [files[int(at * step)] for files, step in steps for at in range(int(len(files) / step))]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path, nargs="+")
+    parser.add_argument("--most", type=int, default=0, help="files of an extension, spread over all; 0: all")
     parser.add_argument("--files", action="store_true", help="a line for each file, too")
     parser.add_argument("--below", type=float, default=0.0, help="print missing words of files below so many percent")
     options = parser.parse_args()
     kinds: defaultdict[str, list[Compared]] = defaultdict(list)
     paths = sorted(each for directory in options.directory for each in directory.rglob("*") if each.is_file())
-    for each in trio.run(compare, paths):
+    for each in trio.run(compare, some(paths, options.most)):
         kinds[each.path.suffix[1:].lower()].append(each)
         if options.files:
             print(f"{each.found:6.1f} {each.known:6.1f} {each.path.name} {each.problem or ''}")

@@ -107,8 +107,17 @@ def record(kind: int, body: bytes, instance: int = 0, *, holds: bool = False) ->
     return struct.pack("<HHI", instance << 4 | (0xF if holds else 0), kind, len(body)) + body
 
 
-def powerpoint(title: str, text: str, notes: str) -> bytes:
-    """Return a PowerPoint file with one slide, saved twice: the first save had another slide."""
+def footer(text: str, instance: int, *, shown: bool = True) -> bytes:
+    """Return the text at the foot of all slides (instance 3), or of the slide that holds it (instance 0)."""
+    flags = record(4058, struct.pack("<HH", 0, 0x20 if shown else 0))
+    return record(4057, flags + record(4026, text.encode("utf-16-le"), 2), instance, holds=True)
+
+
+def powerpoint(title: str, text: str, notes: str, *, common: bytes = b"", own: bytes = b"") -> bytes:
+    """Return a PowerPoint file with one slide, saved twice: the first save had another slide.
+
+    common, own: footers of all slides, and of this one.
+    """
 
     def shown(said: str) -> bytes:
         return record(1036, record(4000, said.encode("utf-16-le")), holds=True)
@@ -121,9 +130,11 @@ def powerpoint(title: str, text: str, notes: str) -> bytes:
     listed = record(4080, persisted(3, 7), 2, holds=True)
     parts = [
         record(1006, shown("an old slide"), holds=True),
-        record(1000, slides + listed, holds=True),
+        record(1000, common + slides + listed, holds=True),
         record(
-            1006, record(1007, bytes(16) + struct.pack("<II", 7, 0)) + record(3998, bytes(4)) + shown(text), holds=True
+            1006,
+            record(1007, bytes(16) + struct.pack("<II", 7, 0)) + record(3998, bytes(4)) + shown(text) + own,
+            holds=True,
         ),
         record(1008, shown(notes), holds=True),
     ]

@@ -35,6 +35,20 @@ def test_a_powerpoint_file_has_the_slides_of_its_last_save() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("own", "footer"),
+    [(b"", "\nfor all\n"), (made.footer("mine", 0), "\nmine\n"), (made.footer("mine", 0, shown=False), "")],
+)
+def test_a_slide_has_its_own_footer_or_that_of_all(own: bytes, footer: str) -> None:
+    document = made.powerpoint("Plan", "first", "", common=made.footer("for all", 3), own=own)
+    assert text("powerpoint 97", document) == f"## Slide 1\n\nPlan\n\nfirst\n{footer}"
+
+
+def test_a_mail_of_outlook_says_where_answers_go() -> None:
+    came = {"__substg1.0_007D001F": "Reply-To: Ann <ann@x>\r\n\r\n".encode("utf-16-le")}
+    assert "\n- Reply-To: Ann <ann@x>\n- Date: " in text("outlook", made.outlook("Plan", "Hello", attached={**came}))
+
+
 def test_an_excel_file_has_a_table_for_each_sheet() -> None:
     assert text("excel 97", made.excel("Costs", ("what", "sum"), (), ("a|é", 1.5), (None, 3.0))) == (
         "## Costs\n\n| what | sum |\n| --- | --- |\n| a\\|é | 1.5 |\n|  | 3 |\n"

@@ -21,6 +21,7 @@ _ATTACHED = "__attach_version1.0_"
 _SUBJECT, _BODY, _RICH_TEXT, _HTML, _HEADERS = 0x0037, 0x1000, 0x1009, 0x1013, 0x007D
 _TIMES = (0x0039, 0x0E06)
 """When the mail was sent, or delivered."""
+_REPLY_TO = 0x0050
 _SENDER, _ADDRESSES = 0x0C1A, (0x5D01, 0x5D02, 0x0C1F, 0x0065)
 _LONGEST_HEADERS = 1 << 16
 """Characters of the headers with which the mail came. They have what its properties lack."""
@@ -63,6 +64,7 @@ class _Mail:
         headers = {
             "From": _person(self._text(_SENDER), map(self._text, _ADDRESSES)),
             **self._recipients(),
+            "Reply-To": self._text(_REPLY_TO),
             "Date": "" if sent is None else _moment(sent),
         }
         if transported := self._text(_HEADERS):

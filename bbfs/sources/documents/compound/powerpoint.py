@@ -19,6 +19,9 @@ _DOCUMENT, _SLIDE, _SLIDE_ATOM, _NOTES = 1000, 1006, 1007, 1008
 _PERSISTED, _OUTLINE_TEXT, _TEXT, _BYTES = 1011, 3998, 4000, 4008
 _LIST, _EDIT, _DIRECTORY, _ENCRYPTION = 4080, 4085, 6002, 12052
 _TEXT_HEADER = 3999
+_FOOTERS, _FOOTERS_SHOWN, _STRING = 4057, 4058, 4026
+_OF_ALL_SLIDES = 3
+_FOOTER, _HAS_FOOTER = 2, 0x20
 _OF_SLIDES, _OF_NOTES = 0, 2
 _CONTAINER = 0xF
 _ENCRYPTED = 0xF3D1C4DF
@@ -69,6 +72,7 @@ class _Slides:
 
     def pieces(self) -> Iterator[str]:
         lists = {_OF_SLIDES: list[_Listed](), _OF_NOTES: list[_Listed]()}
+        common = self._footer(self._document, _OF_ALL_SLIDES)
         for record in self._children(self._document, 0):
             if record.type == _LIST and record.instance in lists:
                 lists[record.instance] += self._listed(record)
@@ -77,7 +81,8 @@ class _Slides:
             yield f"## Slide {number}\n\n"
             found = self._at(slide.reference, _SLIDE)
             texts = list(self._texts(found, slide.texts)) if found else slide.texts
-            yield from (f"{text}\n\n" for text in texts)
+            footer = self._footer(found, 0) if found else None
+            yield from (f"{text}\n\n" for text in (*texts, common if footer is None else footer) if text)
             said = notes.get(self._notes_of(found)) if found else None
             page = self._at(said.reference, _NOTES) if said else None
             spoken = list(self._texts(page, said.texts)) if said and page else []
@@ -156,6 +161,18 @@ class _Slides:
                 return int(struct.unpack_from("<I", self._data, record.begin + 16)[0])
         return 0
 
+    def _footer(self, parent: _Record, instance: int) -> str | None:
+        """Return the text at the foot of a slide, "" if it shows none, or None if the slide does not say (2.4.15)."""
+        for record in self._children(parent, 0):
+            if record.type == _FOOTERS and record.instance == instance:
+                parts = list(self._children(record, 1))
+                flags = (self._data[part.begin + 2 : part.end][:1] for part in parts if part.type == _FOOTERS_SHOWN)
+                if not any(_HAS_FOOTER & int.from_bytes(each, "little") for each in flags):
+                    return ""
+                footer = (part for part in parts if part.type == _STRING and part.instance == _FOOTER)
+                return next(map(self._text, footer), "")
+        return None
+
     def _texts(self, parent: _Record, outline: list[str], depth: int = 1) -> Iterator[str]:
         """Yield the texts of the shapes in a record. outline: the texts that shapes refer to by their numbers."""
         for record in self._children(parent, depth):
@@ -171,6 +188,6 @@ class _Slides:
                 yield text
 
     def _text(self, record: _Record) -> str:
-        encoding = "utf-16-le" if record.type == _TEXT else "latin-1"
+        encoding = "latin-1" if record.type == _BYTES else "utf-16-le"
         text = self._data[record.begin : record.end].decode(encoding, "replace")
         return text.replace("\r", "\n").replace("\x0b", "\n").strip()
