@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import trio
-from company import HERE, Company, Fact, facts, opened
+from company import ALCHEMY, HERE, Company, Fact, facts, opened
 from harness import Mount, State, config_text
 from model import CALLS, Game, Model
 from ways import Commands, Served, Servers, Shell, Way, connected, words_of
@@ -152,7 +152,7 @@ async def commands(company: Company, state: State, directory: Path) -> AsyncGene
 @asynccontextmanager
 async def served(company: Company, state: State, directory: Path) -> AsyncGenerator[Way]:
     async with AsyncExitStack() as ending:
-        command = [sys.executable, "-m", "bbfs", "serve"]
+        command = [sys.executable, "-m", "bbfs", "serve", "--config", str(config_of(state))]
         way = Served(await connected(ending, command, state.environ(), directory / "serve.err"))
         await way.open()
         yield way
@@ -161,14 +161,20 @@ async def served(company: Company, state: State, directory: Path) -> AsyncGenera
 WAYS: dict[str, Opening] = {"servers": servers, "mount": shell, "commands": commands, "serve": served}
 
 
+def config_of(state: State) -> Path:
+    """Return the file of the sources. It lies beside those of the mounts: relative paths begin at its directory, so
+    the same source in another directory is another one, with an index of its own.
+    """
+    return state.home / "company.toml"
+
+
 def indexed(state: State, company: Company) -> float:
     """Configure the sources, and index them. Return the seconds that took."""
-    config = state.home / "config" / "bbfs" / "config.toml"
-    config.parent.mkdir(parents=True)
+    config = config_of(state)
     config.write_text(config_text(company.sources, {}))
     config.chmod(0o600)
     began = time.perf_counter()
-    command = [sys.executable, "-m", "bbfs", "index"]
+    command = [sys.executable, "-m", "bbfs", "index", "--config", str(config)]
     subprocess.run(command, env=state.environ(), check=True, timeout=INDEXED_WITHIN, stdout=sys.stderr)
     return time.perf_counter() - began
 
@@ -251,7 +257,11 @@ def main() -> int:
     parser.add_argument("--guard", action="store_true", help="end with 1 if a goal of goals.toml is missed")
     given = parser.parse_args()
     agent = None if given.agent is None else Model(given.agent)
-    seconds, played = trio.run(all_of, given.ways.split(","), agent, given.transcripts)
+    ways = given.ways.split(",")
+    if "servers" in ways and not ALCHEMY.exists():
+        print(f"play: without a server for each source: {ALCHEMY} is not installed (make agents)", file=sys.stderr)
+        ways.remove("servers")
+    seconds, played = trio.run(all_of, ways, agent, given.transcripts)
     text = table(seconds, played)
     print(text, end="")
     if given.write is not None:
