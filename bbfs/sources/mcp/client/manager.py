@@ -51,7 +51,7 @@ from bbfs.sources.mcp.client.decode import (
     ttl_seconds,
     weight,
 )
-from bbfs.sources.mcp.client.paging import Course, End, Take, Taken, packed, taken, unpacked
+from bbfs.sources.mcp.client.paging import Course, End, Take, Taken, drop, packed, taken, unpacked
 from bbfs.sources.mcp.client.session import McpSession
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
 from bbfs.sources.mcp.login.refresh import ClientSettings
@@ -417,9 +417,12 @@ class MCPManager:
                 return End()
             session, result = found
             raw = page(result, key)
-            await taken(course, raw, take)
-            if exchange is not None:
-                await _shared(exchange, raw, personal=_is_personal(connection, session, result))
+            try:
+                await taken(course, raw, take)
+                if exchange is not None:
+                    await _shared(exchange, raw, personal=_is_personal(connection, session, result))
+            finally:
+                drop(raw)
             course.turn(ttl_seconds(result) if session.modern else None)
             cursor = next_cursor(result)
             if cursor is None or course.ends_at(cursor) or (turned is not None and await turned()):

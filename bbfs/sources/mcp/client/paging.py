@@ -17,6 +17,7 @@ import trio
 from bbfs.model.errors import ProtocolViolation, TooLarge
 from bbfs.model.values import ListingProgress
 from bbfs.sources.bounded.json import JsonBounds, parse_json
+from bbfs.sources.bounded.turns import freeze, let_go
 
 log = logging.getLogger("bbfs.mcp")
 
@@ -148,6 +149,7 @@ def unpacked(page: bytes) -> list[Any]:
 
 async def taken(course: Course, raw: Sequence[Any], take: Take) -> None:
     """Pass the entries of a page to `take` in pieces that hold up no other task, within the bounds."""
+    freeze(len(raw))
     start, at_once = 0, course.first
     while start < len(raw):
         began = time.perf_counter()
@@ -156,6 +158,12 @@ async def taken(course: Course, raw: Sequence[Any], take: Take) -> None:
         start += at_once
         at_once = _next_size(at_once, time.perf_counter() - began)
         await trio.lowlevel.checkpoint()
+
+
+def drop(raw: list[Any]) -> None:
+    """Free the entries of a page that nothing uses any more; those of a long one in turns with other tasks."""
+    if len(raw) > ENTRIES:
+        let_go(raw)
 
 
 def _next_size(size: int, seconds: float) -> int:
