@@ -14,7 +14,7 @@ from typing import Any
 READ = 3
 """Things of a search that are read."""
 URI = re.compile(r"^\d+\. (\S+)", re.MULTILINE)
-FILE = re.compile(r"^\./([^:\n]+)", re.MULTILINE)
+FILE = re.compile(r"^(?:\./|(?=/))([^:\n]+)", re.MULTILINE)
 
 
 def asked(message: Mapping[str, Any]) -> dict[str, Any]:
