@@ -124,8 +124,8 @@ def test_a_listing_that_is_damaged_or_written_to_is_each_machines_own(
     assert len(names(machine())) == len(names(machine(options=writing))) == len(FILES)
     assert server.lists() == 2
     wait_until(lambda: len(cache.keys("entry")) == 1, "the listing is shared")
-    (content,) = cache.keys("content")
-    cache.ask("set", content, "damaged")
+    (entry,) = cache.keys("entry")
+    cache.ask("hset", entry, "bytes", "damaged")
     assert len(names(machine(expected=("wrong digest",)))) == len(FILES)
     assert server.lists() == 3
 

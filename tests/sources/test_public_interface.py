@@ -18,8 +18,9 @@ PUBLIC = """
     IsLocalFile Labels Listing
     ListingExchange ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NoSpace NotADirectory NotEmpty
     NotFound NotSupported Outdated Part Policy Progress ProposesSearch ProposesWrite ProtocolViolation Rejected
-    ResourceMetadata ResourceTemplate SearchesByMeaning Services SourceOptions SourceState Spool StatesBeginning
-    TellsMore TellsProgress TooLarge Tool ToolArgument ToolFailed Unchanged Unreachable WriteOperation WritesUnseen
+    RenamesSome ResourceMetadata ResourceTemplate SearchesByMeaning Services SourceOptions SourceState Spool
+    StatesBeginning TellsMore TellsProgress TooLarge Tool ToolArgument ToolFailed Unchanged Unreachable
+    WriteOperation WritesUnseen
     content_type_of local_path mime_type_of_name open_regular parse_data_source_uri parse_options refuse_auth
     show_component source_uri
 """

@@ -6,8 +6,11 @@ SQLite needs some pages even to open a database, so a cache on a full disk could
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+
+from bbfs.serving.private_files import open_taken
 
 Opened = TypeVar("Opened")
 SIZE = 256 << 10
@@ -39,6 +42,10 @@ def _keep(path: Path) -> None:
     """Make the reserve unless it is there, or the disk has no room for it."""
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        with suppress(OSError):
+            os.close(open_taken(path, os.O_WRONLY))
+        return
     except OSError:
         return
     try:
