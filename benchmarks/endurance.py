@@ -121,6 +121,7 @@ class Mount:
         self.said = Said()
         self.is_disturbed = False
         """Whether the daemon is being killed."""
+        self.restarts_begun = self.restarts_ended = 0
         self.calls: dict[str, float] = {}
         """What is being called, and since when."""
         self._sources = sources
@@ -168,8 +169,10 @@ class Mount:
         """Have the daemon start again under its mount, while a file and a directory of it are open."""
         with (self.path / PROBES["ls"] / "1").open("rb", buffering=0) as file:
             before = os.fstat(file.fileno()).st_ino
+            self.restarts_begun += 1
             self.process.send_signal(signal.SIGUSR2)
             self.await_ready()
+            self.restarts_ended += 1
             text, after = file.read(), os.fstat(file.fileno()).st_ino
         if (text, after) != (kept(1), before):
             self.said.wrong.append(f"over a restart: {text[:100]!r}, inode {before} and {after}")
@@ -183,6 +186,7 @@ class Mount:
         """Do each of PROBES once, and note how long each took."""
         for name, where in PROBES.items():
             self.calls[name] = begun = time.monotonic()
+            restarts = self.restarts_ended
             try:
                 if name == "ls":
                     found = len(os.listdir(self.path / where))
@@ -191,7 +195,11 @@ class Mount:
                     found = (self.path / where).read_text()
                     is_right = found.startswith("text")
             except OSError as error:
-                self.said.note(f"{self.name} {name}", error, AWAY | GONE if self.is_disturbed else AWAY)
+                over_restart = (
+                    name == "ls" and self.restarts_begun > restarts
+                )  # the listing that was being read (S26.3)
+                allowed = GONE if self.is_disturbed else {errno.ESTALE} if over_restart else set[int]()
+                self.said.note(f"{self.name} {name}", error, AWAY | allowed)
             else:
                 self.said.times[name].append(round((time.monotonic() - begun) * 1000, 3))
                 if not is_right:
