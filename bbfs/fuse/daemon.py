@@ -139,17 +139,14 @@ def _mount(
     if config.mount.read_only:
         config = mount_options.without_writes(config)
     composition = compose(config, path if place.device is None else None, lasting=True)
-    adapter = _Adapter(lets_others_in=config.mount.allow_other)
-    off = why_off(config, composition.handlers, is_lower=scratch is not None, is_passed=place.device is not None)
-    chosen, target = mount_options.options(config, composition.handlers, has_events=off is None), place.target
-    about = mount_options.passed_folders(config, composition.handlers), scratch is None and not background
-    flushes = mount_options.can_be_written(each for each in composition.handlers if each.source.type != "filesystem")
-    if handed is not None and handed.prepare(chosen, about[0], flushes=flushes, is_able=about[1]):
+    handlers, adapter = composition.handlers, _Adapter(lets_others_in=config.mount.allow_other)
+    off = why_off(config, handlers, is_lower=scratch is not None, is_passed=place.device is not None)
+    chosen, target = mount_options.options(config, handlers, has_events=off is None), place.target
+    if handed is not None and handed.prepare(config, handlers, chosen, is_able=scratch is None and not background):
         adapter.handed_over, adapter.device = path, handed.device
         target = f"/dev/fd/{handed.device}"
     if place.device is not None:
-        folders = [each.root for each in composition.handlers if isinstance(each, FilesystemHandler)]
-        mounting.require_apart(os.fsdecode(folder.path) for folder in folders)
+        mounting.require_apart(os.fsdecode(each.root.path) for each in handlers if isinstance(each, FilesystemHandler))
         adapter.device = place.device
     _connect(adapter, path, target, chosen)
     if background:

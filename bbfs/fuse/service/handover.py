@@ -18,7 +18,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +26,15 @@ from typing import Any, NoReturn
 
 import trio
 
+from bbfs.config import Config
 from bbfs.fuse.adapter import Operations
+from bbfs.fuse.mount_options import can_be_written, passed_folders
 from bbfs.fuse.notifications import Notifier
 from bbfs.fuse.service import passed_files
 from bbfs.fuse.service.quiet import Quiet
 from bbfs.fuse.watchers.setting import Watchers
 from bbfs.model.errors import BbfsError
+from bbfs.sources import Handler
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import answered
 
@@ -97,12 +100,10 @@ class Handover:
         children = [int(child) for each in Path("/proc/self/task").iterdir() for child in _children(each)]
         return cls(device, bytes.fromhex(said["question"]), bytes.fromhex(said["answer"]), said, children=children)
 
-    def prepare(self, options: set[str], folders: list[str], *, flushes: bool, is_able: bool) -> bool:
+    def prepare(self, config: Config, handlers: Sequence[Handler], options: set[str], *, is_able: bool) -> bool:
         """Note whether a mount with these options can be handed over. Return whether it was, to this daemon.
 
-        folders: the prefixes of those that are passed through, in the order of their numbers. flushes: whether a source
-        needs to hear of closed files. is_able: whether nothing else keeps it from that. Raise Refused if it was handed
-        over and cannot be kept.
+        is_able: whether nothing else keeps it from that. Raise Refused if it was handed over and cannot be kept.
         """
         if not is_able:
             self.lack = "it is one of a scratch, or in the background"
@@ -111,8 +112,9 @@ class Handover:
         self.options = sorted(options)
         if not self.state:
             return False
-        numbered = {str(number): prefix for number, prefix in enumerate(folders)}
-        others = [number for number, (prefix, _) in self._kept_folders() if numbered.get(number) != prefix]
+        folders = {str(number): prefix for number, prefix in enumerate(passed_folders(config, handlers))}
+        others = any(folders.get(number) != kept[0] for number, kept in self.state["passed"]["folders"].items())
+        flushes = can_be_written(each for each in handlers if each.source.type != "filesystem")
         if self.lack or others or self.state["options"] != self.options or (self.state["is_unflushed"] and flushes):
             os.close(self.device)  # what waits for the daemon before fails now
             for number in passed_files.descriptors(self.state["passed"]):
@@ -148,9 +150,6 @@ class Handover:
         finally:
             os.close(connection)
         self.question, self.answer = question, answer
-
-    def _kept_folders(self) -> Iterable[tuple[str, Any]]:
-        return self.state["passed"]["folders"].items()
 
     async def restore(self, files: FileSystem, operations: Operations) -> None:
         """Let the kernel go on with what it holds, and have it send again what the daemon before has not answered.

@@ -1,4 +1,4 @@
-"""What programs have of passed folders, handed to the next daemon: the inodes, and the descriptors themselves.
+"""Hands the open files, open directories and inodes of passed folders to the next daemon.
 
 A descriptor outlives execve(2). So a file that is written goes on at the same place of the same file, and a directory
 that is being listed at the same name.

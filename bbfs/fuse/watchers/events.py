@@ -152,7 +152,7 @@ class Events:
         self._filled = trio.Event()
         self._watched: dict[Path, list[int]] = {}
         self._are_all = True
-        """Whether the watches of all programs were seen. If not, any place may be watched."""
+        """Whether the last look has read the watches of all programs. If not, each directory counts as watched."""
         self._looked_at = self._look_from = 0.0
         self._is_first_look = False  # after a daemon before
         self._requests, self._idle = 0, FOLLOWED_AGAIN

@@ -22,8 +22,9 @@ from contextlib import contextmanager, suppress
 
 GREET, MODIFY, TOUCH, FILE, FOLDER, LINK, UNLINK, RMDIR = b"greet modify touch file folder link unlink rmdir".split()
 WATCHED = b"watched"
-"""What the daemon asks for: a look for a name that is nowhere; events MODIFY of a file, ATTRIB of a directory, CREATE
-(three kinds), DELETE (two kinds); and which inodes of the mount programs watch."""
+"""The requests of the daemon. GREET looks up a name that does not exist. MODIFY makes that event of a file, TOUCH makes
+ATTRIB of a directory; FILE, FOLDER and LINK make CREATE, UNLINK and RMDIR make DELETE. WATCHED asks for the inodes of
+the mount that programs watch."""
 DONE, STATUS, WATCHES = b"=", b"?", b"w"
 """How an answer begins: an errno, or 0, at the end of a call; a `Status` before it; the numbers of watched inodes."""
 ALL, SOME = b"a", b"s"

@@ -75,6 +75,12 @@ def charge(size: int) -> int:
     return max(1, -(-size // _BLOCK)) * _BLOCK
 
 
+def _unlink(path: Path) -> None:
+    """Remove an index with its journal, and the reserve."""
+    for name in (*(path.name + end for end in ("", "-wal", "-shm")), reserve.NAME):
+        path.with_name(name).unlink(missing_ok=True)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceUsage:
     """The resources and bytes of one source on disk; equal contents count once.
@@ -128,12 +134,13 @@ class DiskIndex:
                 raise NoSpace(
                     "the disk is full, and a mount has the index open: unmount, or clear all sources"
                 ) from None
+            # else the disk is full for this change, too: the file is removed with its journal
         copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         with closing(self._db) as on_disk:
             on_disk.backup(copy)
         self._db = copy
         gone = self.forget_source(source)
-        self._unlink()
+        _unlink(self._path)
         own_database(self._path)
         copy.execute("VACUUM INTO ?", (str(self._path),))  # which writes no journal
         copy.close()
@@ -144,16 +151,12 @@ class DiskIndex:
         pins = {table: self._db.execute(f"SELECT * FROM {table}").fetchall() for table in ("pinned_path", "pin")}
         gone = [row[0] for row in self._db.execute("SELECT digest FROM content")]
         self.close()
-        self._unlink()
+        _unlink(self._path)
         made = DiskIndex(self._path)
         with made.changing():
             for table, rows in pins.items():
                 made._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
         return made, gone
-
-    def _unlink(self) -> None:
-        for name in (*(self._path.name + end for end in ("", "-wal", "-shm")), reserve.NAME):
-            self._path.with_name(name).unlink(missing_ok=True)
 
     @contextmanager
     def changing(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from bbfs.resources.cache.sqlite import as_text
 LOOKED_EVERY = 1.0
 """Seconds between looks for what other processes have put."""
 MOST = 50_000
-"""Resources of a source whose URIs are kept in memory, about 150 bytes each; of a larger source, none are."""
+"""Largest source, in resources, whose URIs are kept in memory (about 150 bytes each)."""
 SOURCES = 64
 """Sources whose URIs are kept in memory."""
 

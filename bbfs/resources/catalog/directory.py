@@ -94,6 +94,13 @@ def _texts(metadata: ResourceMetadata) -> int:
     return size if metadata.properties is None else size + sum(map(getsizeof, metadata.properties.values()))
 
 
+def _node_at(path: Path, record: Record | None) -> Node:
+    """Return the node of what has exactly this name: links of the source lead to names as shown. Raise NotFound."""
+    if record is None:
+        raise NotFound(f"no such file: {'/'.join(path)}")
+    return record_node(record)
+
+
 class _Listings(LRUCache[Path, _Listed]):
     """The listings used last. The lease of one that is evicted or replaced ends.
 
@@ -163,7 +170,7 @@ class DirectoryCatalog(Catalog):
         if record is None and listed.open and self._found is not None:
             record = self._found.cached(path)
             return None if record is None else record_node(record)
-        return self._entry(record, path)
+        return _node_at(path, record)
 
     def _confirmed(self, path: Path) -> Node | None:
         """Return the directory at a path if the source has answered for it lately, though its name has expired."""
@@ -183,13 +190,6 @@ class DirectoryCatalog(Catalog):
         if record is None and self._found is not None:
             record = self._found.last_cached(path)
         return None if record is None else record_node(record)
-
-    @staticmethod
-    def _entry(record: Record | None, path: Path) -> Node:
-        """Return the entry at `path`, by its exact name: links of the source lead to names as shown. Raise NotFound."""
-        if record is None:
-            raise NotFound(f"no such file: {'/'.join(path)}")
-        return record_node(record)
 
     async def _unlisted_entry(self, listed: "_Listed", path: Path) -> Record | None:
         """Return the unlisted record at a path, or None. Raise the source's error."""
@@ -233,7 +233,7 @@ class DirectoryCatalog(Catalog):
             record = await self._unlisted_entry(listed, path)
         if record is None and outage is not None:
             raise outage
-        return self._entry(record, path)
+        return _node_at(path, record)
 
     async def view(self, path: Path, *, completed: bool = True) -> View:
         return View.of((self._fresh(path) or (await self._current(path))[0]).entries)
@@ -394,7 +394,7 @@ class DirectoryCatalog(Catalog):
         old = self._directories.get(path)
         before = None if old is None else old.fetched_at
         own = self._own_uri(path)
-        by_segment = await self._by_segment(listing, own)
+        by_segment = {self._segment(metadata, own): metadata async for metadata in InTurns(listing.resources)}
         if not path and by_segment:
             segment, first = next(iter(by_segment.items()))
             native_uri = first.native_uri.rstrip("/")
@@ -441,8 +441,12 @@ class DirectoryCatalog(Catalog):
                 if unlisted is not None:
                     self._past.left(unlisted)
                 record = self._past.record(self._context.key, metadata, place, now)
-            elif self._is_written(record, listed.began_at):  # it has what was stored, and what was learnt of that since
-                entries[name] = record
+            elif (
+                self.written.is_later(uri := record.metadata.native_uri, listed.began_at) and self.record(uri) is record
+            ):
+                entries[name] = (
+                    record  # a program has stored it since the request: it has that, and what was learnt since
+                )
                 continue
             elif record.describe(metadata, place, now):
                 told.update([place])
@@ -455,14 +459,6 @@ class DirectoryCatalog(Catalog):
                     told.update([(*path, name)])
                     told.tell((*path, name), is_added=False)
         return told, "listed" if added or removed else "changed"
-
-    async def _by_segment(self, listing: Listing, own: str | None) -> dict[str, ResourceMetadata]:
-        return {self._segment(metadata, own): metadata async for metadata in InTurns(listing.resources)}
-
-    def _is_written(self, record: Record, began: float) -> bool:
-        """Return whether a record is that of a resource which a program has stored since a request began."""
-        native_uri = record.metadata.native_uri
-        return self.written.is_later(native_uri, began) and self.record(native_uri) is record
 
     def drop(self, path: Path) -> None:
         for known in [p for p in self._directories if p[: len(path)] == path]:

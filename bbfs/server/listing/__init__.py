@@ -1,1 +1,1 @@
-"""What clients of `bbfs serve` are told to be there: lists of resources, directories, templates; walks and pages."""
+"""The listings of `bbfs serve`: resources, directories and templates, by walks and in pages."""
