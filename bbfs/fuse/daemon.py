@@ -2,7 +2,7 @@
 
 One nursery and one exit stack own connections, requests under way and the FUSE loop. Order matters twice. pyfuse3 is
 initialised first, because a daemon must fork after that and before any task or thread. Invalidations of the kernel go
-through a process of their own, since they wait for requests that this loop answers (see `notifier`).
+through a process of their own, since they wait for requests that this loop answers (see `notifier_process`).
 """
 
 import ctypes

@@ -1,10 +1,10 @@
 """The notifications to the kernel that names have changed: a bounded queue, and the process that sends them.
 
-The kernel takes a notification only when no request has locked the directory, so sending one may block. `notifier` says
-why a process of its own sends. A name waits here as long as a request for its directory does, so that it delays no name
-of another directory; and for a moment while programs change names there, so that many names are sent at once. (What a
-program has changed itself needs no notification in time: the kernel has invalidated its attributes, asks for them, and
-is sent on by ESTALE.)
+The kernel takes a notification only when no request has locked the directory, so sending one may block.
+`notifier_process` says why a process of its own sends. A name waits here as long as a request for its directory does,
+so that it delays no name of another directory; and for a moment while programs change names there, so that many names
+are sent at once. (What a program has changed itself needs no notification in time: the kernel has invalidated its
+attributes, asks for them, and is sent on by ESTALE.)
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from itertools import islice
 import pyfuse3
 import trio
 
-from bbfs.fuse import notifier
+from bbfs.fuse import notifier_process
 from bbfs.fuse.helper_process import started
 from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
@@ -81,7 +81,7 @@ class Notifier:
         """Start the process. Raise OSError."""
         device = self._connected()
         try:
-            return started(notifier.__file__, device)
+            return started(notifier_process.__file__, device)
         finally:
             os.close(device)
 
@@ -105,7 +105,7 @@ class Notifier:
 
     async def send(self, names: Names) -> None:
         """Send notifications of names, and return when the kernel has taken them. Raise OSError."""
-        batch = b"".join(notifier.notification(parent, name) for parent, name in names)
+        batch = b"".join(notifier_process.notification(parent, name) for parent, name in names)
         try:
             await self._send(batch)
         except ConnectionError:
@@ -119,7 +119,7 @@ class Notifier:
             self._started = self._start()
         link, _ = self._started
         await link.send(batch)
-        if await link.recv(len(notifier.DONE)) != notifier.DONE:
+        if await link.recv(len(notifier_process.DONE)) != notifier_process.DONE:
             raise ConnectionResetError
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ from pyfuse3 import EntryAttributes, FUSEError, RequestContext
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.watchers.calls import RecognisedCalls
 from bbfs.fuse.watchers.events import MOST, Events
-from bbfs.fuse.watchers.process import Call, Status, Toucher
+from bbfs.fuse.watchers.toucher import Call, Status, Toucher
 from bbfs.model.errors import NotFound
 from bbfs.model.inode_number import ROOT
 from bbfs.model.values import Change

@@ -21,14 +21,16 @@ import forked_daemon
 from forked_daemon import ForkedDaemon, mark_of
 from programs import Done, bbfs, children_of
 
-from bbfs.fuse import mountpoint, notifier
-from bbfs.fuse.watchers import toucher
+from bbfs.fuse import mountpoint, notifier_process
+from bbfs.fuse.watchers import toucher_process
 from bbfs.sources.mcp.transport import leftovers
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0
 LEFTOVER_GRACE = 10.0
-NOTIFIER, TOUCHER, LEFTOVERS = (os.fsencode(str(module.__file__)) for module in (notifier, toucher, leftovers))
+NOTIFIER, TOUCHER, LEFTOVERS = (
+    os.fsencode(str(module.__file__)) for module in (notifier_process, toucher_process, leftovers)
+)
 _QUIET = re.compile(r"(?:[-0-9]+ [:,0-9]+ )?bbfs: (?:debug|info): ")
 
 SourceTable = dict[str, Any]

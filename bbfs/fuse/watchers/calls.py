@@ -1,6 +1,6 @@
 """The calls of the toucher: one at a time, expected by the daemon, which recognises its requests and changes nothing.
 
-`process` says how a request is known to be the toucher's. Such a request never reaches a source, and the process makes
+`toucher` says how a request is known to be the toucher's. Such a request never reaches a source, and the process makes
 none before its number is known. What it asks for is answered if it is part of the expected call: that directory, that
 name, that kind of call, and for a change of times a number which only the daemon and this process know. Anything else
 that it asks is refused. Requests of other processes are answered as ever.
@@ -22,7 +22,7 @@ from pyfuse3 import EntryAttributes, FUSEError, InodeT, RequestContext, SetattrF
 
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.backings.stored import packed
-from bbfs.fuse.watchers.process import REPORTED_WITHIN, Call, Kind, Status, Toucher
+from bbfs.fuse.watchers.toucher import REPORTED_WITHIN, Call, Kind, Status, Toucher
 from bbfs.model.errors import BbfsError
 from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Path

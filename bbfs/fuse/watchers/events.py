@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import trio
 from cachetools import LRUCache, TTLCache
 
-from bbfs.fuse.watchers.process import Call, Kind, Status
+from bbfs.fuse.watchers.toucher import Call, Kind, Status
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.values import Change

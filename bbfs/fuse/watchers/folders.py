@@ -10,7 +10,7 @@ import trio
 from cachetools import TTLCache
 
 from bbfs.fuse.watchers.events import Happened
-from bbfs.fuse.watchers.process import Kind
+from bbfs.fuse.watchers.toucher import Kind
 from bbfs.model.errors import BbfsError
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import Path

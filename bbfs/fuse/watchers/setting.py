@@ -13,7 +13,7 @@ from bbfs.fuse.mount_options import can_be_written
 from bbfs.fuse.watchers.calls import RecognisedCalls
 from bbfs.fuse.watchers.events import Events
 from bbfs.fuse.watchers.folders import LocalFolders
-from bbfs.fuse.watchers.process import ENDS_WITHIN, Toucher
+from bbfs.fuse.watchers.toucher import ENDS_WITHIN, Toucher
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import Handler
 from bbfs.vfs.filesystem import FileSystem

@@ -1,199 +1,261 @@
-"""The toucher: a process that makes system calls on the mount for its daemon, so that the kernel makes events of them.
+"""The daemon's side of the toucher: starts it, learns its number, sends it one call at a time, kills it if it hangs.
 
-No notification of FUSE makes an event of inotify(7). A system call of a program does, once it succeeds: mknod(2) and
-its like make CREATE, unlink(2) makes DELETE, and utimensat(2) of the modification time alone makes MODIFY. The daemon
-expects exactly the call that it has asked for, answers it, and changes nothing. It cannot make the calls itself: a
-process that waits for its own mount waits for itself. This one may wait, for a lock of a directory that another program
-holds, and is killed if it waits for too long.
-
-It makes calls in the mount alone: each begins at a descriptor of the mount's root, whose device is compared, and
-crosses no other mount and no link. The file runs with nothing but the standard library.
+A request of the kernel names the thread that made it by a number in the PID namespace of the mount. The daemon does not
+take the number of its child for that: in another namespace it is that of a stranger. The first request of each process
+looks a name up that only the daemon and this process know, and so brings the number. It counts as long as the kernel
+knows that very process (pidfd_open(2)): a number that another process has got since means nothing.
 """
 
-import ctypes
 import errno
+import logging
 import os
-import socket
-import stat
+import secrets
+import signal
 import struct
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-GREET, MODIFY, TOUCH, FILE, FOLDER, LINK, UNLINK, RMDIR = b"greet modify touch file folder link unlink rmdir".split()
-WATCHED = b"watched"
-"""The requests of the daemon. GREET looks up a name that does not exist. MODIFY makes that event of a file, TOUCH makes
-ATTRIB of a directory; FILE, FOLDER and LINK make CREATE, UNLINK and RMDIR make DELETE. WATCHED asks for the inodes of
-the mount that programs watch."""
-DONE, STATUS, WATCHES = b"=", b"?", b"w"
-"""How an answer begins: an errno, or 0, at the end of a call; a `Status` before it; the numbers of watched inodes."""
-ALL, SOME = b"a", b"s"
-"""Before these numbers: every program was looked at, or not every one."""
-MOST_WATCHES = 16_000
-"""Inodes that are told apart; they fit one message."""
-STATUS_FORM = struct.Struct("=QQQqIqIqIIIII")
-"""Inode, size, blocks, seconds and nanoseconds of atime, mtime and ctime, mode, owner, group, links."""
-NUMBERS = "=%dQ"
-_LARGEST = 1 << 16
-_HOW = struct.Struct("=QQQ")
-_SYS_OPENAT2 = 437
-_IN_ONE_MOUNT = 0x01 | 0x02 | 0x04 | 0x08
-"""RESOLVE_NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH."""
-_STATX = struct.Struct("=IIQIIIHHQQQQqIiqIiqIiqIiIIII")
-_BASIC, _AS_CACHED = 0x7FF, 0x1000 | 0x4000
-"""STATX_BASIC_STATS; AT_EMPTY_PATH, AT_STATX_DONT_SYNC."""
-_OMIT = (1 << 30) - 2
-"""UTIME_OMIT: leave a time as it is."""
-_BILLION = 10**9
-_FIRST_NAMESPACES = {"user": 0xEFFFFFFD, "pid": 0xEFFFFFFC}
-"""The numbers of the namespaces that have all processes (PROC_USER_INIT_INO, PROC_PID_INIT_INO)."""
-_SET_DUMPABLE = 4
-"""PR_SET_DUMPABLE of prctl(2)."""
-_libc = ctypes.CDLL(None, use_errno=True)
+import trio
+from cachetools import LRUCache
+
+from bbfs.fuse.helper_process import started
+from bbfs.fuse.watchers import toucher_process
+from bbfs.resources.catalog.record import Path
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["modify", "touch", "file", "folder", "link", "unlink", "rmdir"]
+WITHIN = 10.0
+"""Seconds for a call. It waits for locks of the kernel, never for a source."""
+REPORTED_WITHIN = 1.0
+LOOKED_WITHIN = 10.0
+"""Seconds for a look at the watches of all programs."""
+ENDS_WITHIN = 1.0
+PAUSE, LONGEST_PAUSE = 0.2, 60.0
+"""Seconds until a toucher that was killed is started again, at first and at most."""
+STATUSES_KEPT = 10_000
+_LARGEST = 1 << 18
 
 
-def _checked(answer: int) -> int:
-    if answer < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return answer
+class Status(NamedTuple):
+    """The attributes of an inode in the cache of the kernel. Times: seconds and nanoseconds."""
+
+    ino: int
+    size: int
+    blocks: int
+    accessed: int
+    accessed_ns: int
+    modified: int
+    modified_ns: int
+    changed: int
+    changed_ns: int
+    mode: int
+    uid: int
+    gid: int
+    links: int
 
 
-@contextmanager
-def _opened(directory: int, path: bytes, flags: int) -> Iterator[int]:
-    """Open a path below a directory, in the same mount, to name it and no more. Raise OSError."""
-    how = _HOW.pack(os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0, _IN_ONE_MOUNT)
-    syscall = _libc.syscall
-    number = _checked(
-        syscall(ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(directory), path or b".", how, ctypes.c_size_t(len(how)))
-    )
-    try:
-        yield number
-    finally:
-        os.close(number)
+@dataclass(slots=True)
+class Call:
+    """One call. parent: the inode of its directory. path: of the name, from the mount's root.
 
-
-def _statx(descriptor: int) -> tuple[int, ...]:
-    """Return what the kernel has cached of a file (struct statx). The file system gets no request."""
-    found = ctypes.create_string_buffer(256)
-    _checked(_libc.statx(descriptor, b"", _AS_CACHED, _BASIC, found))
-    return _STATX.unpack_from(found.raw)
-
-
-@contextmanager
-def _root(path: bytes, device: int) -> Iterator[int]:
-    """Open the root of the mount at a path. Raise OSError (ESTALE) if another mount is there."""
-    root = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        *_, major, minor = _statx(root)
-        if os.makedev(major, minor) != device:
-            raise OSError(errno.ESTALE, "another mount")
-        yield root
-    finally:
-        os.close(root)
-
-
-def _touch(daemon: socket.socket, descriptor: int, token: int, *, both: bool) -> None:
-    """Set the modification time of a file to a number that the daemon knows, after it is told what the kernel has."""
-    _, _, _, links, uid, gid, mode, _, ino, size, blocks, _, *times = _statx(descriptor)[:24]
-    atime, ctime, mtime = times[0:2], times[6:8], times[9:11]
-    daemon.send(STATUS + STATUS_FORM.pack(ino, size, blocks, *atime, *mtime, *ctime, mode, uid, gid, links))
-    modified = token // _BILLION, token % _BILLION
-    spec = struct.pack("@4l", *(modified if both else (0, _OMIT)), *modified)
-    _checked(_libc.utimensat(-100, b"/proc/self/fd/%d" % descriptor, spec, 0))
-
-
-def _call(daemon: socket.socket, kind: bytes, token: int, parent: int, name: bytes, target: bytes) -> None:
-    """Make one system call. Raise OSError."""
-    if kind == GREET:
-        with _opened(parent, name, 0):
-            pass
-    elif kind in (MODIFY, TOUCH):
-        with _opened(parent, name, 0) as found:
-            _touch(daemon, found, token, both=kind == TOUCH)
-    elif kind == FILE:
-        os.mknod(name, stat.S_IFREG | 0o444, dir_fd=parent)
-    elif kind == FOLDER:
-        os.mkdir(name, 0o555, dir_fd=parent)
-    elif kind == LINK:
-        os.symlink(target, name, dir_fd=parent)
-    elif kind == UNLINK:
-        os.unlink(name, dir_fd=parent)
-    else:
-        os.rmdir(name, dir_fd=parent)
-
-
-def watched(device: int, *, others: bool) -> tuple[set[int], bool]:
-    """Return the inodes of a device that programs watch by inotify(7) (proc_pid_fdinfo(5)), and whether these are all.
-
-    others: other users may have the mount. A program of this user that lets nobody look at it does not count.
+    target: of a symbolic link. token: the modification time, in nanoseconds, that only this call sets. earlier: what
+    the kernel has of an earlier version of the file, which programs watch; no name leads to that any more.
     """
-    are_all = all(os.stat(f"/proc/self/ns/{each}").st_ino == number for each, number in _FIRST_NAMESPACES.items())
-    if others and os.geteuid() != 0:
-        are_all = False
-    found: set[int] = set()
-    wanted = b"%x" % (os.major(device) << 20 | os.minor(device))
-    for process in filter(str.isdigit, os.listdir("/proc")):
+
+    kind: Kind
+    parent: int
+    path: Path
+    target: bytes = b""
+    earlier: Status | None = None
+    token: int = field(default_factory=lambda: 1 + secrets.randbits(60))
+    status: Status | None = None
+    reported: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def name(self) -> bytes:
+        return self.path[-1].encode() if self.earlier is None else b"%d" % self.earlier.ino
+
+    @property
+    def hidden(self) -> bytes:
+        """The name at the root of a directory that only this call finds, so that no program watches it."""
+        return b".bbfs-%x" % self.token
+
+    def changes_names(self) -> bool:
+        return self.kind not in ("modify", "touch")
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process that was started. descriptor: of the process itself, a pidfd."""
+
+    link: trio.socket.SocketType
+    process: subprocess.Popen[bytes]
+    descriptor: int
+
+
+class Toucher:
+    """The process that makes calls for one mount. It is started again, after a pause, if it was killed or hung.
+
+    path, device: of the mount. has_other_users: whether others than the daemon's user may have it. recognise: called
+    before the first start, so that the daemon recognises the calls. Until then, no request costs anything more.
+    """
+
+    def __init__(self, path: str, device: int, recognise: Callable[[], None], *, has_other_users: bool) -> None:
+        self._path = path
+        self._device = device
+        self._recognise: Callable[[], None] | None = recognise
+        self._others = b"1" if has_other_users else b"0"
+        self._started: _Process | None = None
+        self._ended: list[_Process] = []
+        self._pause = PAUSE
+        self._not_before = 0.0
+        self.lack = ""
+        """Why no call can be made; empty while they can."""
+        self.numbers: dict[int, int] = {}
+        """By the number that a request has: the descriptor of the process."""
+        self.greeting: bytes | None = None
+        """The name that the process looks up first, until it has."""
+        self.expected: Call | None = None
+        self.statuses: LRUCache[int, Status] = LRUCache(STATUSES_KEPT)
+        """The attributes of touched inodes in the cache of the kernel. No inode changes: each version has its own."""
+
+    # -- the process -------------------------------------------------------------------------------------------------
+
+    def made(self, number: int) -> bool:
+        """Return whether a request with the number of a thread is one of a process of this daemon."""
+        descriptor = self.numbers.get(number)
+        if descriptor is None:
+            return False
         try:
-            for number in os.listdir(f"/proc/{process}/fd"):
-                with suppress(FileNotFoundError):
-                    said = os.readlink(f"/proc/{process}/fd/{number}")
-                    if said == "anon_inode:[fanotify]":
-                        are_all = False
-                    if said == "anon_inode:inotify":
-                        _take(found, f"/proc/{process}/fdinfo/{number}", wanted)
-        except PermissionError:
-            if others and _user(process) != os.geteuid():
-                are_all = False
-        except (FileNotFoundError, ProcessLookupError):
-            pass  # it has ended
-    return found, are_all
+            signal.pidfd_send_signal(descriptor, 0)
+        except ProcessLookupError:  # it is reaped: another process has the number
+            del self.numbers[number]
+            return False
+        return True
 
+    def greet(self, number: int) -> None:
+        """Note the number of the process. 0: it has none where the mount was made."""
+        self.greeting = None
+        if number == 0:
+            self.lack = "the processes of the daemon have no number in the PID namespace of the mount"
+            log.warning("%s: no events for programs that watch: %s", self._path, self.lack)
+        elif self._started is not None:
+            self.numbers[number] = self._started.descriptor
 
-def _user(process: str) -> int | None:
-    """Return the user of a process; None if it has ended."""
-    with suppress(OSError), open(f"/proc/{process}/status", "rb") as status:
-        return next((int(line.split()[1]) for line in status if line.startswith(b"Uid:")), None)
-    return None
+    def recognised(self) -> None:
+        """Have the daemon recognise the calls, if it does not yet."""
+        if self._recognise is not None:
+            self._recognise()
+            self._recognise = None
 
+    def kept(self) -> dict[str, Any]:
+        """Return what the next daemon of the mount needs, once the process is killed: it may have a call under way."""
+        pids = {each.descriptor: each.process.pid for each in self._ended}
+        numbers = [(number, pids[held]) for number, held in self.numbers.items() if held in pids]
+        return {"numbers": numbers, "statuses": [*self.statuses.values()]}
 
-def _take(found: set[int], path: str, device: bytes) -> None:
-    """Add the inodes of one instance."""
-    with open(path, "rb") as about:
-        for line in about:
-            words = dict(word.split(b":", 1) for word in line.split() if b":" in word)
-            if line.startswith(b"inotify") and words.get(b"sdev") == device:
-                found.add(int(words[b"ino"], 16))
+    def take_over(self, kept: dict[str, Any]) -> None:
+        """Recognise the calls of the process of the daemon before, and refuse them, as long as it has not ended."""
+        self.statuses.update((each[0], Status(*each)) for each in kept["statuses"])
+        for number, pid in kept["numbers"]:
+            with suppress(ProcessLookupError):
+                self.numbers[number] = os.pidfd_open(pid)
 
+    async def _start(self) -> _Process:
+        """Start the process, and learn its number. Raise OSError."""
+        self.recognised()
+        link, process = started(toucher_process.__file__)
+        try:
+            made = self._started = _Process(link, process, os.pidfd_open(process.pid))
+        except OSError:
+            link.close()
+            process.kill()
+            raise
+        self.greeting = b".bbfs-" + secrets.token_hex(16).encode()
+        said = await self._exchange(made, toucher_process.GREET, b"0", b"", self.greeting, b"")
+        if self.greeting is not None or self.lack:  # another mount is there by now, or none
+            raise OSError(int(said), "no number")
+        return made
 
-def _answer(daemon: socket.socket, request: bytes) -> None:
-    """Do what the daemon asks for, and answer. A request has eight parts, between NULs."""
-    kind, device, token, root, directory, name, target = request.split(b"\0")
-    if kind == WATCHED:
-        seen, are_all = watched(int(device), others=token == b"1")
-        numbers = [*seen][:MOST_WATCHES]
-        said = ALL if are_all and len(numbers) == len(seen) else SOME
-        daemon.send(WATCHES + said + struct.pack(NUMBERS % len(numbers), *numbers))
-        return
-    failed = 0
-    try:
-        with _root(root, int(device)) as top, _opened(top, directory, os.O_DIRECTORY) as parent:
-            _call(daemon, kind, int(token), parent, name, target)
-    except OSError as error:
-        failed = error.errno or errno.EIO
-    daemon.send(DONE + b"%d" % failed)
+    def end(self) -> None:
+        """Kill the process. It is reaped later: it may wait for the kernel."""
+        self.expected = self.greeting = None
+        if self._started is not None:
+            self._started.link.close()
+            self._started.process.kill()
+            self._ended.append(self._started)
+            self._started = None
 
+    def reap(self, within: float = 0.0) -> None:
+        """Reap the processes that have ended. within: seconds for each to end."""
+        for each in list(self._ended):
+            with suppress(subprocess.TimeoutExpired):
+                each.process.wait(within)
+                self._ended.remove(each)
+                for number in [number for number, its in self.numbers.items() if its == each.descriptor]:
+                    del self.numbers[number]
+                os.close(each.descriptor)
 
-def main(daemon: socket.socket) -> None:
-    """Answer until the daemon is gone."""
-    os.umask(0)
-    _libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # another program of this user would make it call by ptrace(2)
-    while request := daemon.recv(_LARGEST):
-        _answer(daemon, request)
+    # -- what it is asked for ----------------------------------------------------------------------------------------
 
+    async def perform(self, call: Call) -> int:
+        """Have a call made. Return its errno, or 0. ETIMEDOUT, EPIPE: the process had to be killed, or was."""
+        directory = "/".join(call.path[:-1]).encode()
+        if call.kind == "touch":
+            directory, name = "/".join(call.path).encode(), b"."
+        else:
+            name = call.name
+            directory = call.hidden if call.earlier is not None else directory
+        request = call.kind.encode(), str(call.token).encode(), directory, name, call.target
+        try:
+            return int(await self._ask(*request, within=WITHIN, call=call))
+        finally:
+            self.expected = None
 
-if __name__ == "__main__":
-    try:
-        main(socket.socket(fileno=int(sys.argv[1])))
-    finally:
-        os._exit(0)
+    async def watched(self) -> tuple[set[int], bool]:
+        """Return the inodes of the mount that programs watch, as far as they are seen, and whether all are."""
+        said = await self._ask(toucher_process.WATCHED, self._others, b"", b"", b"", within=LOOKED_WITHIN)
+        are_all, numbers = said[:1] == toucher_process.ALL, said[1:]
+        return set(struct.unpack(toucher_process.NUMBERS % (len(numbers) // 8), numbers)), are_all
+
+    async def _ask(self, kind: bytes, token: bytes, *parts: bytes, within: float, call: Call | None = None) -> bytes:
+        """Send a request to the process, started if need be, and return its last answer; an errno if it is killed."""
+        self.reap()
+        failed = errno.EPIPE
+        try:
+            if self.lack:
+                raise OSError(errno.EPERM, self.lack)
+            await trio.sleep(max(0.0, self._not_before - trio.current_time()))
+            with trio.move_on_after(within):
+                made = self._started or await self._start()
+                self.expected = call
+                return await self._exchange(made, kind, token, *parts)
+            failed = errno.ETIMEDOUT
+        except OSError as error:
+            log.debug("the toucher has ended: %s", error)
+        log.info("the process that touches names for programs that watch is killed, and started again")
+        self.end()
+        self._not_before = trio.current_time() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return str(failed).encode() if kind != toucher_process.WATCHED else toucher_process.SOME
+
+    async def _exchange(self, made: _Process, kind: bytes, token: bytes, *parts: bytes) -> bytes:
+        """Send a request, and return its last answer. Raise OSError."""
+        place = os.fsencode(self._path)
+        await made.link.send(b"\0".join((kind, str(self._device).encode(), token, place, *parts)))
+        while said := await made.link.recv(_LARGEST):
+            if said[:1] != toucher_process.STATUS:
+                self._pause = PAUSE
+                return said[1:]
+            self._take_status(said[1:])
+        raise ConnectionResetError
+
+    def _take_status(self, said: bytes) -> None:
+        if self.expected is not None:
+            self.expected.status = status = Status(*toucher_process.STATUS_FORM.unpack(said))
+            self.statuses[status.ino] = status
+            self.expected.reported.set()

@@ -23,7 +23,7 @@ import pyfuse3
 import trio
 
 from bbfs.fuse.notifications import Notifier, devices
-from bbfs.fuse.notifier import notification
+from bbfs.fuse.notifier_process import notification
 
 
 class Hanging(pyfuse3.Operations):
