@@ -203,7 +203,7 @@ def test_stat_tells_everything(bbfs: Run, only: list[str]) -> None:
 
 
 @pytest.mark.semantics("S2.2")
-def test_path_and_uri_ask_the_source_or_follow_the_rule(bbfs: Run, only: list[str], folder: Path) -> None:
+def test_path_and_uri_ask_the_source_or_follow_the_rule(bbfs: Run, only: list[str]) -> None:
     uri, path = "bb-filesystem+notes+file:./sub%20dir/gr%C3%BC%C3%9Fe.md", "bb-filesystem+notes+file/sub dir/grüße.md"
     assert bbfs("path", *only, uri).stdout == path + "\n"
     assert bbfs("uri", *only, path).stdout == uri + "\n"
@@ -219,9 +219,7 @@ def test_path_and_uri_ask_the_source_or_follow_the_rule(bbfs: Run, only: list[st
 
 
 @pytest.mark.semantics("S2")
-def test_a_uri_as_its_source_has_it_is_understood_where_one_source_has_it(
-    bbfs: Run, only: list[str], knowledge: list[str]
-) -> None:
+def test_a_native_uri_is_understood_where_one_source_has_it(bbfs: Run, only: list[str], knowledge: list[str]) -> None:
     uri = "resource://knowledge/guides/document/first"
     first = bbfs("cat", *only, *knowledge, uri)
     assert (first.stdout, first.stderr) == ("# First\n", "")
@@ -451,9 +449,7 @@ def test_a_folder_that_is_not_there_fails_at_once(bbfs: Run, tmp_path: Path) -> 
     assert not (tmp_path / "mnt").exists()
 
 
-def test_doctor_without_a_device_says_what_to_do(
-    bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_doctor_without_a_device(bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     exists = os.path.exists
     monkeypatch.setattr(os.path, "exists", lambda path: path != "/dev/fuse" and exists(path))
     checks = {check["check"]: check for check in json.loads(bbfs("doctor", "--json", *only).stdout)}
@@ -501,7 +497,7 @@ def test_what_a_source_says_cannot_drive_the_terminal(bbfs: Run, only: list[str]
     assert "\\x1b[31mred" in result.stderr
 
 
-def test_a_closed_standard_output_is_told_in_a_line(only: list[str], folder: Path) -> None:
+def test_a_closed_standard_output_is_told_in_a_line(only: list[str]) -> None:
     line = shlex.join([sys.executable, "-m", "bbfs", "cat", *only, "notes/hello.txt"])
     done = subprocess.run(["sh", "-c", f"{line} >&-"], stderr=subprocess.PIPE, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (1, "bbfs: standard output: Bad file descriptor\n")
@@ -522,9 +518,7 @@ def test_stray_schemes_of_a_source_with_a_fixed_one_are_listed(bbfs: Run, tmp_pa
     assert bbfs("ls", "--config", config, "mcp-database+kb+odd").stdout.splitlines() == ["a", "b", "c"]
 
 
-def test_a_mount_that_is_unmounted_meanwhile_is_passed_over(
-    bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mount_that_went_meanwhile_is_passed_over(bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1, os.geteuid())]
     monkeypatch.setattr(mountpoint, "mounts", lambda: table)
 
@@ -539,9 +533,7 @@ def test_a_mount_that_is_unmounted_meanwhile_is_passed_over(
 
 
 @pytest.mark.parametrize("number", mountpoint.GONE)
-def test_a_mount_that_dies_meanwhile_is_passed_over(
-    bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_dying_mount_is_passed_over(bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     answers = iter([["a", "b"]])  # to the search for mounts that answer
 
     def names(path: str) -> list[str]:
@@ -659,7 +651,7 @@ def test_no_text_of_a_source_controls_the_terminal(monkeypatch: pytest.MonkeyPat
 
 
 def test_on_a_terminal_a_content_ends_with_the_end_of_a_line(
-    process: Process, only: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: Process, only: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
     (folder / "open.txt").write_text("no end")

@@ -33,7 +33,7 @@ def config(home: Path) -> Path:
     return home / ".config/bbfs/config.toml"
 
 
-def test_add_and_remove(bbfs: Run, home: Path, config: Path, folder: Path) -> None:
+def test_add_and_remove(bbfs: Run, config: Path, folder: Path) -> None:
     assert bbfs("config", "path").stdout == f"{config}\n"
     added = bbfs("add", "notes", folder, "-o", "ttl.content=3s", "-o", "notes.hidden=false")
     assert (added.exit_code, added.stderr) == (0, f"bbfs: notes is in {config} now\n")
@@ -212,9 +212,7 @@ def test_text_that_cannot_be_taken_stays_in_a_copy(
     assert not config.exists() or config.read_text() == "# of another\n"
 
 
-def test_an_edit_that_is_taken_leaves_no_copy(
-    bbfs: Run, config: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_taken_edit_leaves_no_copy(bbfs: Run, config: Path, copies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for editor in ("true", "sh -c 'echo \"# mine\" >> $0'"):
         monkeypatch.setenv("VISUAL", editor)
         assert bbfs("config", "edit").exit_code == 0

@@ -31,6 +31,7 @@ from bbfs.cli.operands import mounted
 from bbfs.fuse import mounting, mountpoint, places
 from bbfs.fuse.mountpoint import ATTRIBUTE, STATUS, STATUS_DIRECTORY, TYPE
 
+Run = Callable[..., Result]
 SYS_PIDFD_GETFD = 438
 Mount = Callable[..., tuple[Path, ForkedDaemon]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -44,7 +45,7 @@ def text(done: "subprocess.CompletedProcess[bytes]") -> str:
 
 @pytest.mark.semantics("S2.2", "S9", "S11")
 def test_paths_uris_and_names_are_read_through_the_mount(
-    mount: Mount, process: Process, knowledge: list[str], folder: Path, tmp_path: Path
+    mount: Mount, process: Process, knowledge: list[str], folder: Path
 ) -> None:
     point, _ = mount("--dir", f"via-mount={folder}", *knowledge)
     uri = "bb-filesystem+via-mount+file:./hello.txt"
@@ -123,7 +124,7 @@ def test_a_resource_of_several_contents_is_read_as_a_whole(mount: Mount, process
 
 
 def test_a_mount_of_another_user_is_used_only_by_its_path(
-    mount: Mount, bbfs: Callable[..., Result], only: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+    mount: Mount, bbfs: Run, only: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point, _ = mount(*only)
     path = point / "bb-filesystem+notes+file"
@@ -150,7 +151,7 @@ def test_a_mount_of_another_user_is_used_only_by_its_path(
 
 
 def test_names_and_umount_do_not_wait_for_a_daemon_that_hangs(
-    mount: Mount, bbfs: Callable[..., Result], only: list[str], monkeypatch: pytest.MonkeyPatch
+    mount: Mount, bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mount_command, "ENDS_WITHIN", 0.1)
     point, daemon = mount(*only)
@@ -165,17 +166,13 @@ def test_names_and_umount_do_not_wait_for_a_daemon_that_hangs(
     assert daemon.wait(20) == 0
 
 
-def test_a_short_name_of_a_source_is_followed_where_a_source_is_indexed(
-    mount: Mount, process: Process, only: list[str]
-) -> None:
+def test_a_short_name_is_followed_where_a_source_is_indexed(mount: Mount, process: Process, only: list[str]) -> None:
     point, _ = mount(*only)
     done = process("index", f"{point.name}/notes", cwd=point.parent)
     assert done.stdout.decode() == f"{point.name}/notes: 2 documents indexed, 0 unchanged\n", done.stderr
 
 
-def test_a_search_that_no_mount_answers_is_a_failure_also_with_q(
-    mount: Mount, process: Process, only: list[str]
-) -> None:
+def test_a_search_that_no_mount_answers_fails_also_with_q(mount: Mount, process: Process, only: list[str]) -> None:
     points = [mount(*only)[0] for _ in range(2)]
     for point in points:
         for socket in places_of_control(point):
@@ -190,7 +187,7 @@ def places_of_control(point: Path) -> list[Path]:
     return [Path(os.fsdecode(os.getxattr(point, ATTRIBUTE)))]
 
 
-def test_doctor_does_not_ask_for_sources_beside_a_mount_that_has_its_own(
+def test_doctor_asks_for_no_sources_beside_a_mount_with_its_own(
     mount: Mount, process: Process, only: list[str]
 ) -> None:
     mount(*only)
@@ -270,9 +267,7 @@ def test_load_prints_the_metadata_of_the_listing(mount: Mount, process: Process,
 
 
 @pytest.mark.semantics("S26.2")
-def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
-    mount: Mount, process: Process, only: list[str], until: Until
-) -> None:
+def test_umount_ends_a_live_a_busy_and_a_dead_mount(mount: Mount, process: Process, only: list[str]) -> None:
     live, daemon = mount(*only)
     assert text(process("umount", live)) == ""
     assert mountpoint.mount_at(str(live)) is None
@@ -300,7 +295,7 @@ def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
 
 @pytest.mark.semantics("S26")
 def test_umount_frees_the_programs_that_wait_for_a_daemon_that_hangs(
-    mount: Mount, bbfs: Callable[..., Result], only: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
+    mount: Mount, bbfs: Run, only: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mount_command, "ENDS_WITHIN", 0.1)
     monkeypatch.setattr(mounting, "PATIENCE", 0.1)
@@ -382,7 +377,7 @@ def test_background_returns_once_mounted_and_not_0_if_that_failed(
     ],
 )
 def test_a_server_whose_program_is_missing_is_refused_at_once(
-    bbfs: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], program: str
+    bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], program: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
@@ -393,9 +388,7 @@ def test_a_server_whose_program_is_missing_is_refused_at_once(
     assert not (tmp_path / "mnt").exists()
 
 
-def test_a_mount_in_the_background_says_which_programs_of_a_file_are_missing(
-    fuse: None, process: Process, tmp_path: Path
-) -> None:
+def test_a_background_mount_says_which_programs_are_missing(fuse: None, process: Process, tmp_path: Path) -> None:
     config = tmp_path / "sources.toml"
     config.write_text('[[sources]]\nname = "a"\naccessMethod = "mcp"\nmcpConfig.command = "no-such-program"\n')
     said = "bbfs: a: there is no program 'no-such-program'; it is down until there is one\n"
@@ -434,7 +427,7 @@ def test_a_mount_point_that_cannot_be_made_is_named_in_one_line(
 
 
 def test_a_daemon_in_the_background_keeps_a_log_that_commands_name(
-    fuse: None, bbfs: Callable[..., Result], process: Process, folder: Path, tmp_path: Path, until: Until
+    fuse: None, bbfs: Run, process: Process, folder: Path, tmp_path: Path, until: Until
 ) -> None:
     point = tmp_path / "mnt"
     log = places.log_path(str(point))
@@ -530,9 +523,7 @@ def test_the_metrics_are_a_file_and_an_endpoint(mount: Mount, process: Process, 
     assert process("mount", folder.parent / "other", "--dir", folder, "--metrics", "9464").returncode == 1
 
 
-def test_the_status_of_what_does_not_answer_is_an_error(
-    mount: Mount, process: Process, folder: Path, until: Until
-) -> None:
+def test_the_status_of_a_silent_mount_is_an_error(mount: Mount, process: Process, folder: Path, until: Until) -> None:
     assert process("status", folder).stderr.decode() == f"bbfs: {folder} is not a mount point\n"
     point, daemon = mount("--dir", str(folder))
     daemon.send_signal(signal.SIGSTOP)
@@ -546,7 +537,7 @@ def test_the_status_of_what_does_not_answer_is_an_error(
     assert f"{point}: is dead: its daemon is gone" in dead.stdout.decode()
 
 
-def test_a_path_in_a_mount_that_hangs_is_not_waited_for(
+def test_a_path_in_a_hung_mount_is_not_waited_for(
     mount: Mount, process: Process, only: list[str], tmp_path: Path
 ) -> None:
     point, daemon = mount(*only)
@@ -596,7 +587,7 @@ def test_a_mount_without_a_control_socket_hides_no_hit_of_others(
 
 
 def test_the_status_of_an_older_bbfs_is_shown_as_far_as_it_goes(
-    bbfs: Callable[..., Result], fuse: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bbfs: Run, fuse: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"started": "2026-01-01T00:00:00Z", "now": "2026-01-03T01:00:00Z", "loads": 3, "sources": []}
     memory = dict.fromkeys(("bytes", "max_bytes", "contents", "hits", "misses", "evictions"), 0)
@@ -609,9 +600,7 @@ def test_the_status_of_an_older_bbfs_is_shown_as_far_as_it_goes(
 
 
 @pytest.mark.semantics("S35")
-def test_a_server_that_a_mount_has_left_out_is_named_with_the_reason(
-    mount: Mount, process: Process, tmp_path: Path
-) -> None:
+def test_a_server_that_was_left_out_is_named_with_the_reason(mount: Mount, process: Process, tmp_path: Path) -> None:
     host = tmp_path / "host.json"
     servers = {"nokey": {"command": "true", "env": {"KEY": "${NO_SUCH_KEY}"}}, "good": {"command": "false"}}
     host.write_text(json.dumps({"mcpServers": servers}))
@@ -649,7 +638,7 @@ def test_ls_as_json_loads_nothing_without_l(mount: Mount, process: Process, tmp_
 
 
 def test_ls_as_json_of_a_large_directory_asks_its_daemon_once(
-    mount: Mount, bbfs: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mount: Mount, bbfs: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server = ScriptedServer(tmp_path / "server")
     for number in range(130):

@@ -25,6 +25,8 @@ from scripted import PROGRAM, ScriptedServer
 from bbfs.cli import progress
 from bbfs.cli.progress import Progress, amount, of_sources
 
+Run = Callable[..., Result]
+
 BOUND = 60.0
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 
@@ -215,7 +217,7 @@ def test_a_login_tells_how_long_it_waits(protected: str) -> None:
 
 
 def test_no_command_tells_its_progress_off_a_terminal(
-    bbfs: Callable[..., Result], server: ScriptedServer, protected: str, monkeypatch: pytest.MonkeyPatch
+    bbfs: Run, server: ScriptedServer, protected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[str] = []
     monkeypatch.setattr(Progress, "_run", lambda *_: drawn.append("a thread"))

@@ -12,6 +12,8 @@ import pytest
 from click.testing import Result
 from forked_daemon import forked
 
+Run = Callable[..., Result]
+
 HERE = "bb-memory+kb+memory"
 CONFIG = """
 [[sources]]
@@ -39,7 +41,7 @@ def only(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.semantics("S36")
-def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result], only: list[str]) -> None:
+def test_hits_are_paths_with_snippets_the_best_first(bbfs: Run, only: list[str]) -> None:
     done = bbfs("search", "renew the certificate", *only)
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
@@ -78,16 +80,14 @@ def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result]
         (["-n", "0", "certificate"], 2, "0"),
     ],
 )
-def test_without_a_hit_the_status_is_1(
-    bbfs: Callable[..., Result], only: list[str], words: list[str], status: int, says: str
-) -> None:
+def test_without_a_hit_the_status_is_1(bbfs: Run, only: list[str], words: list[str], status: int, says: str) -> None:
     done = bbfs("search", *words, *only)
     assert (done.exit_code, done.stdout) == (status, "")
     assert says in done.stderr
 
 
 @pytest.mark.semantics("S36")
-def test_several_words_need_no_quotation_marks(bbfs: Callable[..., Result], only: list[str]) -> None:
+def test_several_words_need_no_quotation_marks(bbfs: Run, only: list[str]) -> None:
     one = bbfs("search", "-l", "how a certificate is issued", *only)
     several = bbfs("search", "-l", "how", "a", "certificate", "is", "issued", *only)
     assert one.stdout.splitlines()[0] == f"{HERE}/tls/issue.md"
@@ -102,9 +102,7 @@ def test_several_words_need_no_quotation_marks(bbfs: Callable[..., Result], only
     assert "is a word" not in bbfs("search", "certificate", "kb", "--in", "notes", *only).stderr
 
 
-def test_the_command_that_makes_a_source_searchable_is_named(
-    bbfs: Callable[..., Result], only: list[str], tmp_path: Path
-) -> None:
+def test_the_command_that_indexes_a_source_is_named(bbfs: Run, only: list[str], tmp_path: Path) -> None:
     assert "bbfs: 'bbfs index notes' with the same options makes it searchable\n" in bbfs("search", "a", *only).stderr
     default = tmp_path / "config/bbfs/config.toml"
     default.parent.mkdir(parents=True)
@@ -113,7 +111,7 @@ def test_the_command_that_makes_a_source_searchable_is_named(
     assert bbfs("search", "a", "--in", "kb").stderr == ""
 
 
-def test_the_best_hit_is_opened(bbfs: Callable[..., Result], only: list[str]) -> None:
+def test_the_best_hit_is_opened(bbfs: Run, only: list[str]) -> None:
     assert bbfs("search", "--open", "issued", "-q", *only).stdout_bytes == b"How a certificate is issued."
     refused = bbfs("search", "--open", "logo", "-q", *only)
     assert (refused.exit_code, refused.stdout) == (1, "")
@@ -146,9 +144,7 @@ def test_on_a_terminal_it_is_coloured_and_a_pager_opens(only: list[str], tmp_pat
 
 
 @pytest.mark.semantics("S36")
-def test_what_was_indexed_is_found_without_a_mount(
-    bbfs: Callable[..., Result], only: list[str], tmp_path: Path
-) -> None:
+def test_what_was_indexed_is_found_unmounted(bbfs: Run, only: list[str], tmp_path: Path) -> None:
     (tmp_path / "notes/zebra.md").write_text("striped")
     assert bbfs("index", "notes", *only).exit_code == 0
     found = bbfs("search", "-l", "striped", *only)
@@ -157,7 +153,7 @@ def test_what_was_indexed_is_found_without_a_mount(
 
 @pytest.mark.semantics("S36.8")
 def test_what_was_not_indexed_since_is_counted_with_the_command_that_indexes_it(
-    bbfs: Callable[..., Result], only: list[str], tmp_path: Path
+    bbfs: Run, only: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "notes/zebra.md").write_text("striped")
     bbfs("index", "notes", *only)

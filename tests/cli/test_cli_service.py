@@ -14,6 +14,7 @@ from bbfs.cli.commands.service import systemd, units
 from bbfs.cli.commands.service.units import escaped
 
 Run = Callable[..., Result]
+Told = Callable[[], list[str]]
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >> "$SYSTEMCTL_LOG"
 case "$*" in
@@ -53,7 +54,7 @@ def lines(path: Path, key: str) -> list[str]:
 
 
 def test_a_unit_is_written_once_and_systemd_reads_it(
-    bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path, tmp_path: Path
+    bbfs: Run, told: Told, config: Path, unit: Path, tmp_path: Path
 ) -> None:
     point = tmp_path / "mnt"
     first = bbfs("service", "install", "--user", "docs", point)
@@ -69,16 +70,14 @@ def test_a_unit_is_written_once_and_systemd_reads_it(
     assert [each.name for each in unit.parent.iterdir()] == [unit.name]
 
 
-def test_installing_with_other_arguments_changes_the_unit(
-    bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path
-) -> None:
+def test_other_arguments_change_the_unit(bbfs: Run, told: Told, config: Path, unit: Path) -> None:
     bbfs("service", "install", "--user", "docs")
     assert bbfs("service", "install", "--user", "docs", "/somewhere/else").exit_code == 0
     assert lines(unit, "ExecStart")[0].endswith(" /somewhere/else")
     assert len(told()) == 2
 
 
-def test_a_dry_run_prints_the_unit_and_does_nothing(bbfs: Run, told: Callable[[], list[str]], unit: Path) -> None:
+def test_a_dry_run_prints_the_unit_and_does_nothing(bbfs: Run, told: Told, unit: Path) -> None:
     shown = bbfs("service", "install", "--system", "docs", "--dry-run", "--credential", "kb=/etc/bbfs/kb.token")
     assert shown.exit_code == 0
     assert shown.stderr == ("bbfs: /etc/bbfs/docs.toml does not exist: make it, or name another file with --config\n")
@@ -89,13 +88,13 @@ def test_a_dry_run_prints_the_unit_and_does_nothing(bbfs: Run, told: Callable[[]
     assert (told(), unit.exists()) == ([], False)
 
 
-def test_with_now_the_unit_is_enabled_and_started(bbfs: Run, told: Callable[[], list[str]], config: Path) -> None:
+def test_with_now_the_unit_is_enabled_and_started(bbfs: Run, told: Told, config: Path) -> None:
     assert bbfs("service", "install", "--user", "docs", "--now").exit_code == 0
     assert told()[1:] == ["--user --no-ask-password enable --now bbfs-docs.service"]
 
 
 def test_where_no_systemd_answers_the_unit_is_written_all_the_same(
-    bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path, monkeypatch: pytest.MonkeyPatch
+    bbfs: Run, told: Told, config: Path, unit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SYSTEMCTL_STATUS", "1")
     done = bbfs("service", "install", "--user", "docs")
@@ -105,9 +104,7 @@ def test_where_no_systemd_answers_the_unit_is_written_all_the_same(
 
 
 @pytest.mark.parametrize("content", ["[Service]\nExecStart=/bin/true\n", "", "# bbfs-service: {}\n\n"])
-def test_what_somebody_else_wrote_is_left_alone(
-    bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path, content: str
-) -> None:
+def test_what_somebody_else_wrote_is_left_alone(bbfs: Run, told: Told, config: Path, unit: Path, content: str) -> None:
     unit.parent.mkdir(parents=True)
     unit.write_text(content)
     for words in (("install", "--user", "docs"), ("uninstall", "--user", "docs")):
@@ -118,7 +115,7 @@ def test_what_somebody_else_wrote_is_left_alone(
 
 
 def test_what_somebody_changed_is_left_alone_and_doctor_says_so(
-    bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path
+    bbfs: Run, told: Told, config: Path, unit: Path
 ) -> None:
     bbfs("service", "install", "--user", "docs")
     changed = unit.read_text().replace("RestartSec=2s", "RestartSec=9s")
@@ -129,23 +126,21 @@ def test_what_somebody_changed_is_left_alone_and_doctor_says_so(
     assert "somebody has changed the file" in bbfs("doctor", "--config", config).stdout
 
 
-def test_a_link_is_not_followed(bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path) -> None:
+def test_a_link_is_not_followed(bbfs: Run, told: Told, config: Path, unit: Path) -> None:
     unit.parent.mkdir(parents=True)
     unit.symlink_to("/dev/null")  # as `systemctl mask` does
     assert bbfs("service", "install", "--user", "docs").exit_code == 1
     assert os.readlink(unit) == "/dev/null"
 
 
-def test_a_restart_is_a_signal_to_the_daemon(
-    bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path
-) -> None:
+def test_a_restart_is_a_signal_to_a_daemon(bbfs: Run, told: Told, config: Path, unit: Path) -> None:
     assert bbfs("service", "restart", "--user", "docs").exit_code == 1
     bbfs("service", "install", "--user", "docs")
     assert bbfs("service", "restart", "--user", "docs").exit_code == 0
     assert told()[1:] == ["--user --no-ask-password kill --kill-who=main --signal=USR2 bbfs-docs.service"]
 
 
-def test_a_unit_is_removed_once(bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path) -> None:
+def test_a_unit_is_removed_once(bbfs: Run, told: Told, config: Path, unit: Path) -> None:
     bbfs("service", "install", "--user", "docs")
     assert bbfs("service", "uninstall", "--user", "docs").exit_code == 0
     assert [line.split(None, 2)[2] for line in told()[1:]] == ["disable --now bbfs-docs.service", "daemon-reload"]
@@ -154,7 +149,7 @@ def test_a_unit_is_removed_once(bbfs: Run, told: Callable[[], list[str]], config
     assert (again.exit_code, "no such unit" in again.stderr) == (0, True)
 
 
-def test_a_unit_needs_its_configuration(bbfs: Run, told: Callable[[], list[str]], unit: Path) -> None:
+def test_a_unit_needs_its_configuration(bbfs: Run, told: Told, unit: Path) -> None:
     done = bbfs("service", "install", "--user", "docs")
     assert (done.exit_code, unit.exists()) == (1, False)
     assert "--config" in done.stderr
@@ -170,7 +165,7 @@ def test_a_credential_has_a_name_and_a_file(bbfs: Run, text: str) -> None:
     assert bbfs("service", "install", "docs", "--dry-run", "--credential", text).exit_code == 2
 
 
-def test_the_list_has_what_was_written(bbfs: Run, told: Callable[[], list[str]], config: Path, unit: Path) -> None:
+def test_the_list_has_what_was_written(bbfs: Run, told: Told, config: Path, unit: Path) -> None:
     assert bbfs("service", "list").stdout == ""
     bbfs("service", "install", "--user", "docs", "/somewhere")
     (listed,) = json.loads(bbfs("service", "list", "--json").stdout)
@@ -203,7 +198,7 @@ def test_the_list_has_what_was_written(bbfs: Run, told: Callable[[], list[str]],
 )
 def test_doctor_says_what_is_wrong_with_a_unit(
     bbfs: Run,
-    told: Callable[[], list[str]],
+    told: Told,
     config: Path,
     unit: Path,
     tmp_path: Path,

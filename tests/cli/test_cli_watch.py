@@ -18,6 +18,8 @@ from bbfs.fuse.mountpoint import ATTRIBUTE
 from bbfs.knowledge.database.store import Store
 from bbfs.resources.commands.table import Event
 
+Run = Callable[..., Result]
+
 Mount = Callable[..., tuple[Path, ForkedDaemon]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
 Until = Callable[..., None]
@@ -78,16 +80,14 @@ def test_a_name_is_no_text_of_the_shell(command: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["sh -c 'cat {}'", 'sh -c "cat {}"', "echo 'a {}'"])
-def test_a_name_among_quoted_text_is_refused(command: str, bbfs: Callable[..., Result], only: list[str]) -> None:
+def test_a_name_among_quoted_text_is_refused(command: str, bbfs: Run, only: list[str]) -> None:
     result = bbfs("watch", *only, "--exec", command, "notes")
     assert result.exit_code == 2
     assert "write $BBFS_PATH there" in result.stderr
 
 
 @pytest.mark.semantics("S18")
-def test_sources_that_no_mount_has_are_opened_and_watched(
-    watch: Watch, only: list[str], folder: Path, tmp_path: Path
-) -> None:
+def test_sources_without_a_mount_are_watched(watch: Watch, only: list[str], folder: Path, tmp_path: Path) -> None:
     everything, file = watch(*only, "notes"), watch(*only, "bb-filesystem+notes+file:./hello.txt")
     (folder / "hello.txt").write_text("hello again\n")
     (folder / "sub dir" / "new").write_text("")
@@ -219,7 +219,7 @@ def test_a_script_is_told_when_the_watch_of_all_operands_has_begun(
         assert b"ready" not in watching.communicate(timeout=BOUND)[0]
 
 
-def test_a_watch_says_on_standard_error_that_it_has_begun(only: list[str], folder: Path) -> None:
+def test_a_watch_says_on_standard_error_that_it_has_begun(only: list[str]) -> None:
     line = forked("-m", "bbfs", "watch", *only, "notes")
     with subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -240,9 +240,7 @@ def test_a_timeout_ends_with_the_status_of_timeout(process: Process, only: list[
     assert (done.returncode, done.stdout) == (124, b"")
 
 
-def test_a_reader_that_goes_ends_it_before_there_is_anything_to_write(
-    watch: Watch, only: list[str], tmp_path: Path
-) -> None:
+def test_a_reader_that_goes_ends_it_before_anything_is_written(watch: Watch, only: list[str], tmp_path: Path) -> None:
     reading, writing = os.pipe()
     watching = watch(*only, "notes", stdout=writing)
     os.close(writing)
@@ -260,7 +258,7 @@ def test_a_reader_that_goes_ends_it_before_there_is_anything_to_write(
         (("notes", "notes/none"), "none"),
     ],
 )
-def test_what_is_not_there_cannot_be_watched(
+def test_what_is_absent_is_not_watched(
     process: Process, only: list[str], arguments: tuple[str, ...], says: str
 ) -> None:
     done = process("watch", *only, "--timeout", "20", *arguments)
@@ -297,7 +295,7 @@ def test_without_the_file_of_the_socket_the_remedy_is_told(mount: Mount, process
         assert b" is gone: unmount and mount again" in done.stderr
 
 
-def test_json_and_a_command_exclude_each_other(bbfs: Callable[..., Result], only: list[str]) -> None:
+def test_json_and_a_command_exclude_each_other(bbfs: Run, only: list[str]) -> None:
     result = bbfs("watch", *only, "--json", "--exec", "true", "notes")
     assert result.exit_code == 2
     assert "exclude each other" in result.stderr

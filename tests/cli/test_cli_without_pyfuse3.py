@@ -80,9 +80,7 @@ def test_serve_works(bbfs: Run, notes: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["mount", "--background"], ["mount", "--scratch", "scratch"], ["run"]])
-def test_mounting_says_in_one_sentence_what_to_install(
-    bbfs: Run, notes: str, tmp_path: Path, fuse: None, command: list[str]
-) -> None:
+def test_mounting_says_what_to_install(bbfs: Run, notes: str, tmp_path: Path, fuse: None, command: list[str]) -> None:
     place = ["--", "true"] if command == ["run"] else [str(tmp_path / "mnt")]
     result = bbfs(*command, "--dir", notes, *place)
     assert result.returncode == 32

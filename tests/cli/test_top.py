@@ -20,6 +20,8 @@ from bbfs.cli.commands.state.screen import Shown, Top
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import TYPE, Mount, MountError, SilentMount
 
+Run = Callable[..., Result]
+
 HOSTILE = "\x1b[31m[bold]away[/bold]\nnext \u202e"
 
 
@@ -166,7 +168,7 @@ def test_the_details_of_a_source_name_who_waits_for_it() -> None:
     assert reading({**STATE, "reading": []}, 100)[1] == []
 
 
-def test_of_several_mounts_one_has_to_be_named(bbfs: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_mounts_one_has_to_be_named(bbfs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for paths, said in (([], "nothing is mounted"), (["/m/a", "/m/b"], "several mounts: name one of /m/a, /m/b")):
         found = [Mount(path, TYPE, 0, 0) for path in paths]
         monkeypatch.setattr(mountpoint, "own_mounts", lambda found=found: found)
@@ -176,9 +178,7 @@ def test_of_several_mounts_one_has_to_be_named(bbfs: Callable[..., Result], monk
     assert command.chosen(None) == "/m/a"
 
 
-def test_without_the_extra_one_line_says_how_to_add_it(
-    bbfs: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_line_says_how_to_add_the_extra(bbfs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bbfs("top").stderr.splitlines()[0].startswith("bbfs: 'bbfs top' is for a terminal")
     monkeypatch.setattr(command, "find_spec", lambda _name: None)
     result = bbfs("top")
@@ -197,9 +197,7 @@ async def _status(*words: str) -> int:
     return await asyncio.wait_for(running.wait(), 30)
 
 
-def test_a_real_mount_says_who_waits_and_what_is_read(
-    mount: Callable[..., Any], tmp_path: Path, only: list[str]
-) -> None:
+def test_a_mount_says_who_waits_and_what_is_read(mount: Callable[..., Any], tmp_path: Path, only: list[str]) -> None:
     server = ScriptedServer(tmp_path / "server")
     server.add("test://d/slow", "x")
     slow = ["--mcp", f"s={sys.executable} -I -S {PROGRAM} {server.directory}"]

@@ -46,23 +46,161 @@ def reach(source: DataSource) -> tuple[object, ...]:
     return server.transport, server.command or server.url, list(server.args), dict(server.env), dict(server.headers)
 
 
-def test_claude_code_takes_the_global_servers():
-    sources = load(HOSTS / "claude.json", CONTEXT7_API_KEY="k7")
-    assert {name: reach(source) for name, source in sources.items()} == {
-        "context7": ("http", "https://mcp.context7.example/mcp", [], {}, {"CONTEXT7_API_KEY": "k7"}),
-        "memory": (
-            "stdio",
-            "npx",
-            ["-y", "@modelcontextprotocol/server-memory"],
-            {"MEMORY_FILE_PATH": "/home/someone/memory.json"},
-            {},
-        ),
-        "asana": ("sse", "https://mcp.asana.example/sse", [], {}, {}),
-    }
-    assert all(source.uri_prefix == f"mcp-server+{name}" for name, source in sources.items())
-    assert all(
-        (source.id, source.type, source.access_method) == (name, "server", "mcp") for name, source in sources.items()
-    )
+def stdio(command: str, *args: str, **environ: str) -> tuple[object, ...]:
+    return "stdio", command, [*args], environ, {}
+
+
+def http(url: str, transport: str = "http", **headers: str) -> tuple[object, ...]:
+    return transport, url, [], {}, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+EVERYTHING = ("npx", "-y", "@modelcontextprotocol/server-everything")
+HUB = "https://mcp.context7.example/mcp"
+KEYED = ("http", HUB, [], {}, {"CONTEXT7_API_KEY": "k7"})
+TOKENS = {"Authorization": "Bearer t0k3n", "X-Other": "o"}
+FIGMA = {"X_Figma_Region": "us-east-1", "X_Team": "7", "Authorization": f"Bearer {SECRET}"}
+FILES: dict[str, tuple[dict[str, str], dict[str, tuple[object, ...]]]] = {
+    "claude.json": (
+        {"CONTEXT7_API_KEY": "k7"},
+        {
+            "context7": KEYED,
+            "memory": stdio(
+                *EVERYTHING[:2], "@modelcontextprotocol/server-memory", MEMORY_FILE_PATH="/home/someone/memory.json"
+            ),
+            "asana": http("https://mcp.asana.example/sse", "sse"),
+        },
+    ),
+    "project/.cursor/mcp.json": (
+        {"DOCS_KEY": "d"},
+        {"docs": http("http://localhost:3000/mcp", X_Api_Key="d"), "figma": http("http://127.0.0.1:3845/sse", "sse")},
+    ),
+    "vscode-settings.json": ({}, {"time": stdio("uvx", "mcp-server-time", "--local-timezone=Europe/Berlin")}),
+    "windsurf_mcp_config.json": (
+        {},
+        {
+            "remote": ("http", "https://example.org/mcp", [], {}, {"API_KEY": "Bearer file-token"}),
+            "gemini-style": http("https://example.org/stream"),
+            "cline": http("https://example.org/c"),
+        },
+    ),
+    "zed-settings.json": (
+        {},
+        {
+            "postgres": stdio("/usr/bin/pg-mcp", "run", PGHOST="db"),
+            "local": stdio("uv", "run", "main.py"),
+            "web": http("https://api.example.org/mcp", Authorization="Bearer x"),
+        },
+    ),
+    "continue.json": (
+        {},
+        {
+            "sqlite": http("https://example.org/mcp", Authorization="Bearer y"),
+            "server-1": stdio("uvx", "mcp-server-sqlite", "--db-path", "/tmp/x.db"),
+            "Web-Search": http("http://localhost:8000/events", "sse"),
+        },
+    ),
+    "codex.toml": (
+        {"CONTEXT7_TOKEN": "k7", "REGION": "eu", "FIGMA_OAUTH_TOKEN": SECRET, "FIGMA_TEAM": "7"},
+        {
+            "context7": stdio(
+                "npx", "-y", "@upstash/context7-mcp", LITERAL="${NOT_EXPANDED}", CONTEXT7_TOKEN="k7", REGION="eu"
+            ),
+            "figma": http("https://mcp.figma.example/mcp", **FIGMA),
+            "playwright": stdio("npx", "@playwright/mcp@latest"),
+        },
+    ),
+    "continue.yaml": (
+        {"SEARCH_KEY": "s", "DOCS_TOKEN": "d"},
+        {
+            "Browser-search": stdio("npx", "@playwright/mcp@latest", LEVEL="3", API_KEY="s"),
+            "docs": http("https://docs.example.com/mcp", Authorization="Bearer d"),
+            "events": http("https://events.example.com/stream", "sse"),
+            "keyed": http("https://keyed.example.com/mcp", Authorization="Bearer s"),
+        },
+    ),
+    "goose.yaml": (
+        {"FETCH_KEY": "f", "OTHER": "o"},
+        {
+            "fetch": stdio("uvx", "mcp-server-fetch", LANGUAGE="en", FETCH_KEY="f"),
+            "remote": ("http", "https://remote.example.com/mcp", [], {"TOKEN": "t0k3n"}, TOKENS),
+            "nested": stdio("npx", "-y", "@my/tool"),
+            "events": http("http://localhost:8000/sse", "sse"),
+        },
+    ),
+    "opencode.json": (
+        {"VALUE": "v", "CONTEXT7_API_KEY": "k7"},
+        {
+            "everything": stdio(*EVERYTHING, MY_ENV_VAR="v", PLAIN="${kept}"),
+            "context7": ("http", HUB, [], {}, {"CONTEXT7_API_KEY": "k7", "X-File": "file-token"}),
+        },
+    ),
+    "opencode2.jsonc": (
+        {"VALUE": "debug", "CONTEXT7_API_KEY": "k7"},
+        {"everything": stdio(*EVERYTHING, LOG_LEVEL="debug"), "context7": KEYED},
+    ),
+    ".gemini/settings.json": (
+        {"DB_CONNECTION_STRING": "db", "EXTERNAL_API_KEY": "k"},
+        {
+            "pythonTools": stdio("python", "-m", "my_mcp_server", "--port", "8080", DATABASE_URL="db", API_KEY="k"),
+            "httpServer": http("http://localhost:3000/mcp", Authorization="Bearer $TOKEN"),
+            "sseServer": http("http://localhost:8080/events", "sse"),
+        },
+    ),
+    "gemini-extension.json": ({}, {"my-server": stdio("node", f"{HOSTS}/dist/server.js")}),
+    "lmstudio/mcp.json": (
+        {},
+        {
+            "hf-mcp-server": http("https://huggingface.example/mcp", Authorization="Bearer <YOUR_HF_TOKEN>"),
+            "filesystem": stdio(*EVERYTHING[:2], "@modelcontextprotocol/server-filesystem", "/srv"),
+        },
+    ),
+}
+"""Of each file: the environment, and how its servers are reached."""
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_servers_of_each_host(file: str):
+    environ, expected = FILES[file]
+    sources = load(HOSTS / file, **environ)
+    assert {name: reach(source) for name, source in sources.items()} == expected
+    for name, source in sources.items():
+        found = source.uri_prefix, source.id, source.type, source.access_method
+        assert found == (f"mcp-server+{name}", name, "server", "mcp")
+    assert SECRET not in repr(sources)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "cwd"),
+    [
+        ("codex.toml", "playwright", "/srv/web"),
+        ("opencode.json", "everything", str(HOSTS)),
+        (".gemini/settings.json", "pythonTools", str(HOSTS / "mcp-servers/python")),
+        ("gemini-extension.json", "my-server", str(HOSTS)),
+    ],
+)
+def test_where_a_server_is_started(file: str, name: str, cwd: str):
+    server = load(HOSTS / file, **FILES[file][0])[name].mcp
+    assert server is not None
+    assert server.cwd == cwd
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "variable"),
+    [
+        ("codex.toml", "mcp_servers.figma.bearer_token_env_var", "FIGMA_OAUTH_TOKEN"),
+        ("continue.yaml", "mcpServers[0].env.API_KEY", "SEARCH_KEY"),
+        ("goose.yaml", "extensions.fetch.env_keys", "FETCH_KEY"),
+    ],
+)
+def test_a_variable_that_is_not_set_is_named(file: str, key: str, variable: str):
+    environ = {name: value for name, value in FILES[file][0].items() if name != variable}
+    assert f"{HOSTS / file}: {key}: environment variable {variable} is not set" in refusal(HOSTS / file, **environ)
+
+
+def test_the_secrets_of_a_server_are_known():
+    figma = load(HOSTS / "codex.toml", **FILES["codex.toml"][0])["figma"].mcp
+    assert figma is not None
+    assert SECRET in figma.secrets
 
 
 def test_claude_code_adds_the_project_of_the_current_directory():
@@ -115,129 +253,6 @@ def test_vscode_input_without_a_value_names_the_variable(tmp_path: Path):
         f"{path}: servers.perplexity.env.PERPLEXITY_API_KEY: ${{input:perplexity-key}} would be asked for "
         "interactively; set the environment variable BBFS_INPUT_PERPLEXITY_KEY instead"
     )
-
-
-def test_cursor_vscode_settings_windsurf_zed_and_continue():
-    assert {
-        name: reach(source)[:2] for name, source in load(HOSTS / "project/.cursor/mcp.json", DOCS_KEY="d").items()
-    } == {
-        "docs": ("http", "http://localhost:3000/mcp"),
-        "figma": ("sse", "http://127.0.0.1:3845/sse"),
-    }
-    assert reach(load(HOSTS / "vscode-settings.json")["time"])[1] == "uvx"
-    windsurf = load(HOSTS / "windsurf_mcp_config.json")
-    assert reach(windsurf["remote"])[4] == {"API_KEY": "Bearer file-token"}
-    assert {name: reach(source)[:2] for name, source in windsurf.items()} == {
-        "remote": ("http", "https://example.org/mcp"),
-        "gemini-style": ("http", "https://example.org/stream"),
-        "cline": ("http", "https://example.org/c"),
-    }
-    zed = load(HOSTS / "zed-settings.json")
-    assert {name: reach(source)[:4] for name, source in zed.items()} == {
-        "postgres": ("stdio", "/usr/bin/pg-mcp", ["run"], {"PGHOST": "db"}),
-        "local": ("stdio", "uv", ["run", "main.py"], {}),
-        "web": ("http", "https://api.example.org/mcp", [], {}),
-    }
-    continued = load(HOSTS / "continue.json")
-    assert {name: reach(source)[:2] for name, source in continued.items()} == {
-        "sqlite": ("http", "https://example.org/mcp"),
-        "server-1": ("stdio", "uvx"),
-        "Web-Search": ("sse", "http://localhost:8000/events"),
-    }
-    assert reach(continued["sqlite"])[4] == {"Authorization": "Bearer y"}
-
-
-def test_codex():
-    sources = load(HOSTS / "codex.toml", CONTEXT7_TOKEN="k7", REGION="eu", FIGMA_OAUTH_TOKEN=SECRET, FIGMA_TEAM="7")
-    assert {name: reach(source) for name, source in sources.items()} == {
-        "context7": (
-            "stdio",
-            "npx",
-            ["-y", "@upstash/context7-mcp"],
-            {"LITERAL": "${NOT_EXPANDED}", "CONTEXT7_TOKEN": "k7", "REGION": "eu"},
-            {},
-        ),
-        "figma": (
-            "http",
-            "https://mcp.figma.example/mcp",
-            [],
-            {},
-            {"X-Figma-Region": "us-east-1", "X-Team": "7", "Authorization": f"Bearer {SECRET}"},
-        ),
-        "playwright": ("stdio", "npx", ["@playwright/mcp@latest"], {}, {}),
-    }
-    assert sources["figma"].mcp is not None
-    assert SECRET in sources["figma"].mcp.secrets
-    assert SECRET not in repr(sources)
-    assert sources["playwright"].mcp is not None
-    assert sources["playwright"].mcp.cwd == "/srv/web"
-    path = HOSTS / "codex.toml"
-    assert refusal(path) == (
-        f"{path}: mcp_servers.figma.bearer_token_env_var: environment variable FIGMA_OAUTH_TOKEN is not set"
-    )
-
-
-def test_continue_in_yaml():
-    sources = load(HOSTS / "continue.yaml", SEARCH_KEY="s", DOCS_TOKEN="d")
-    assert {name: reach(source) for name, source in sources.items()} == {
-        "Browser-search": ("stdio", "npx", ["@playwright/mcp@latest"], {"LEVEL": "3", "API_KEY": "s"}, {}),
-        "docs": ("http", "https://docs.example.com/mcp", [], {}, {"Authorization": "Bearer d"}),
-        "events": ("sse", "https://events.example.com/stream", [], {}, {}),
-        "keyed": ("http", "https://keyed.example.com/mcp", [], {}, {"Authorization": "Bearer s"}),
-    }
-    assert "mcpServers[0].env.API_KEY: environment variable SEARCH_KEY is not set" in refusal(
-        HOSTS / "continue.yaml", DOCS_TOKEN="d"
-    )
-
-
-def test_goose_in_yaml():
-    sources = load(HOSTS / "goose.yaml", FETCH_KEY="f", OTHER="o")
-    assert {name: reach(source) for name, source in sources.items()} == {
-        "fetch": ("stdio", "uvx", ["mcp-server-fetch"], {"LANGUAGE": "en", "FETCH_KEY": "f"}, {}),
-        "remote": (
-            "http",
-            "https://remote.example.com/mcp",
-            [],
-            {"TOKEN": "t0k3n"},
-            {"Authorization": "Bearer t0k3n", "X-Other": "o"},
-        ),
-        "nested": ("stdio", "npx", ["-y", "@my/tool"], {}, {}),
-        "events": ("sse", "http://localhost:8000/sse", [], {}, {}),
-    }
-    assert "extensions.fetch.env_keys: environment variable FETCH_KEY is not set" in refusal(
-        HOSTS / "goose.yaml", OTHER="o"
-    )
-
-
-def test_opencode():
-    sources = load(HOSTS / "opencode.json", VALUE="v", CONTEXT7_API_KEY="k7")
-    assert {name: reach(source) for name, source in sources.items()} == {
-        "everything": (
-            "stdio",
-            "npx",
-            ["-y", "@modelcontextprotocol/server-everything"],
-            {"MY_ENV_VAR": "v", "PLAIN": "${kept}"},
-            {},
-        ),
-        "context7": (
-            "http",
-            "https://mcp.context7.example/mcp",
-            [],
-            {},
-            {"CONTEXT7_API_KEY": "k7", "X-File": "file-token"},
-        ),
-    }
-    assert sources["everything"].mcp is not None
-    assert sources["everything"].mcp.cwd == str(HOSTS)
-
-
-def test_the_second_version_of_opencode():
-    sources = load(HOSTS / "opencode2.jsonc", VALUE="debug", CONTEXT7_API_KEY="k7")
-    command = ["-y", "@modelcontextprotocol/server-everything"]
-    assert {name: reach(source) for name, source in sources.items()} == {
-        "everything": ("stdio", "npx", command, {"LOG_LEVEL": "debug"}, {}),
-        "context7": ("http", "https://mcp.context7.example/mcp", [], {}, {"CONTEXT7_API_KEY": "k7"}),
-    }
 
 
 def test_servers_that_claude_code_has_rejected_are_off(tmp_path: Path):
@@ -300,38 +315,6 @@ def test_host_files_are_found(tmp_path: Path, variable: str, folder: str, file: 
     environ = {"HOME": str(tmp_path / "home")} | ({variable: str(tmp_path / folder)} if variable else {})
     found = host_files(environ, str(tmp_path / "project"))
     assert [(each.path, each.is_project) for each in found] == [(str(path), folder == "project")]
-
-
-def test_gemini_cli():
-    sources = load(HOSTS / ".gemini/settings.json", DB_CONNECTION_STRING="db", EXTERNAL_API_KEY="k")
-    assert {name: reach(source) for name, source in sources.items()} == {
-        "pythonTools": (
-            "stdio",
-            "python",
-            ["-m", "my_mcp_server", "--port", "8080"],
-            {"DATABASE_URL": "db", "API_KEY": "k"},
-            {},
-        ),
-        "httpServer": ("http", "http://localhost:3000/mcp", [], {}, {"Authorization": "Bearer $TOKEN"}),
-        "sseServer": ("sse", "http://localhost:8080/events", [], {}, {}),
-    }
-    assert sources["pythonTools"].mcp is not None
-    assert sources["pythonTools"].mcp.cwd == str(HOSTS / "mcp-servers/python")
-
-
-def test_an_extension_of_gemini_cli():
-    source = load(HOSTS / "gemini-extension.json")["my-server"]
-    assert reach(source) == ("stdio", "node", [f"{HOSTS}/dist/server.js"], {}, {})
-    assert source.mcp is not None
-    assert source.mcp.cwd == str(HOSTS)
-
-
-def test_lm_studio():
-    sources = load(HOSTS / "lmstudio/mcp.json")
-    assert {name: reach(source)[:2] for name, source in sources.items()} == {
-        "hf-mcp-server": ("http", "https://huggingface.example/mcp"),
-        "filesystem": ("stdio", "npx"),
-    }
 
 
 def test_yaml_is_bounded(tmp_path: Path):

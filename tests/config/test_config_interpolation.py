@@ -143,9 +143,7 @@ faults = st.sampled_from(
 
 @given(secret=secrets, reference=st.sampled_from(["${env:SECRET}", "${file:secret}"]), fault=faults)
 @pytest.mark.semantics("S30")
-def test_no_secret_is_in_an_error_or_a_repr(
-    tmp_path_factory: pytest.TempPathFactory, secret: str, reference: str, fault: str
-):
+def test_no_secret_in_error_or_repr(tmp_path_factory: pytest.TempPathFactory, secret: str, reference: str, fault: str):
     folder = tmp_path_factory.mktemp("config")
     path = folder / "config.toml"
     path.write_text(TEMPLATE.format(reference, fault))

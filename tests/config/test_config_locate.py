@@ -47,47 +47,22 @@ z = +1_000.5e3
 [a]
 '''
 
+PATHS = {
+    2: "top", 3: "quoted.key", 4: 'literal "key"', 5: "dotted|dotted/key|dotted/key/with = sign", 7: "mount",
+    8: "mount/text", 11: "mount/literal", 13: "mount/umask", 15: "sources|sources/0", 16: "sources/0/name",
+    17: "sources/0/mcpConfig", 18: "sources/0/mcpConfig/args", 19: "sources/0/mcpConfig/args/0",
+    20: "sources/0/mcpConfig/args/1|sources/0/mcpConfig/args/2|sources/0/mcpConfig/args/2/0",
+    21: "sources/0/mcpConfig/args/2/1",
+    23: "sources/0/mcpConfig/env|sources/0/mcpConfig/env/A|sources/0/mcpConfig/env/B|sources/0/mcpConfig/env/B/C|"
+        "sources/0/mcpConfig/env/B/C/D|sources/0/mcpConfig/env/B/C/D/0|sources/0/mcpConfig/env/B/C/D/0/E",
+    24: "sources/0/mcpConfig/when", 26: "sources/1", 27: "sources/1/name", 28: "sources/1/deep|sources/1/deep/0",
+    29: "sources/1/deep/0/x", 30: "sources/1/deep/1", 31: "sources/1/deep/1/y", 32: "sources/1/deep/1/er",
+    33: "sources/1/deep/1/er/z", 34: "a|a/b|a/b/c",
+}  # fmt: skip
 LINES: dict[KeyPath, int] = {
-    ("top",): 2,
-    ("quoted.key",): 3,
-    ('literal "key"',): 4,
-    ("dotted",): 5,
-    ("dotted", "key"): 5,
-    ("dotted", "key", "with = sign"): 5,
-    ("mount",): 7,
-    ("mount", "text"): 8,
-    ("mount", "literal"): 11,
-    ("mount", "umask"): 13,
-    ("sources",): 15,
-    ("sources", 0): 15,
-    ("sources", 0, "name"): 16,
-    ("sources", 0, "mcpConfig"): 17,
-    ("sources", 0, "mcpConfig", "args"): 18,
-    ("sources", 0, "mcpConfig", "args", 0): 19,
-    ("sources", 0, "mcpConfig", "args", 1): 20,
-    ("sources", 0, "mcpConfig", "args", 2): 20,
-    ("sources", 0, "mcpConfig", "args", 2, 0): 20,
-    ("sources", 0, "mcpConfig", "args", 2, 1): 21,
-    ("sources", 0, "mcpConfig", "env"): 23,
-    ("sources", 0, "mcpConfig", "env", "A"): 23,
-    ("sources", 0, "mcpConfig", "env", "B"): 23,
-    ("sources", 0, "mcpConfig", "env", "B", "C"): 23,
-    ("sources", 0, "mcpConfig", "env", "B", "C", "D"): 23,
-    ("sources", 0, "mcpConfig", "env", "B", "C", "D", 0): 23,
-    ("sources", 0, "mcpConfig", "env", "B", "C", "D", 0, "E"): 23,
-    ("sources", 0, "mcpConfig", "when"): 24,
-    ("sources", 1): 26,
-    ("sources", 1, "name"): 27,
-    ("sources", 1, "deep"): 28,
-    ("sources", 1, "deep", 0): 28,
-    ("sources", 1, "deep", 0, "x"): 29,
-    ("sources", 1, "deep", 1): 30,
-    ("sources", 1, "deep", 1, "y"): 31,
-    ("sources", 1, "deep", 1, "er"): 32,
-    ("sources", 1, "deep", 1, "er", "z"): 33,
-    ("a",): 34,
-    ("a", "b"): 34,
-    ("a", "b", "c"): 34,
+    tuple(int(step) if step.isdigit() else step for step in path.split("/")): line
+    for line, found in PATHS.items()
+    for path in found.split("|")
 }
 
 

@@ -54,9 +54,6 @@ def on_terminal(*arguments: str) -> bytes:
     return shown
 
 
-# -- the file ----------------------------------------------------------------------------------------------------------
-
-
 def test_without_a_name_the_file_is_the_users(run: Run, home: Path) -> None:
     missing = run("list")
     assert missing.returncode == 1
@@ -75,7 +72,7 @@ def test_without_a_name_the_file_is_the_users(run: Run, home: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("serve",), ("put", "a", "b", "-"), ("import", "--collection", "a", "."), ("list",)]
 )
-def test_a_mistyped_name_makes_no_file(
+def test_a_typo_makes_no_file(
     run: Run, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typo = tmp_path / "typo.db"
@@ -94,9 +91,6 @@ def test_who_asks_for_a_file_gets_it(run: Run, tmp_path: Path) -> None:
     assert base.stat().st_mode & 0o777 == 0o600
     assert run("put", "--db", base, "a", "b", "-").stderr == ""
     assert run("put", "--create", "--db", f"{base}2", "a", "b", "-").stderr == f"bbfs-knowledge: {base}2 is new\n"
-
-
-# -- what is in it -----------------------------------------------------------------------------------------------------
 
 
 def test_commands(run: Run, tmp_path: Path) -> None:
@@ -146,9 +140,6 @@ def test_a_terminal_gets_nothing_that_it_executes(store: Store, database: Path) 
         refused.decode()
         == "bbfs-knowledge: 'logo' is no text but image/png: send the output to a file or a program\r\n"
     )
-
-
-# -- an import that goes on --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ async def test_stdio(stdio: Any, era: str, documents: Documents, command: Comman
             assert coming not in await _contents(client)
 
 
-async def test_a_client_is_told_of_nothing_it_did_not_ask_for(stdio: Any, command: Command) -> None:
+async def test_a_client_hears_of_list_changes_and_what_it_asked_for(stdio: Any, command: Command) -> None:
     with trio.fail_after(BOUND):
         async with subscribed(stdio, "legacy", {document_uri("docs", "logo"), document_uri("docs", "empty")}) as (
             client,
@@ -130,11 +130,7 @@ async def test_a_client_is_told_of_nothing_it_did_not_ask_for(stdio: Any, comman
             await command("put", "docs", "logo", "-", stdin=b"another")
             await announced.wait_for({ResourceUpdated(document_uri("docs", "logo"))})
             assert announced.told == {ResourceUpdated(document_uri("docs", "logo"))}
-
-
-async def test_every_client_of_the_handshake_era_hears_of_list_changes(stdio: Any, command: Command) -> None:
-    with trio.fail_after(BOUND):
-        async with subscribed(stdio, "legacy", set()) as (_, announced):
+            announced.told.clear()
             await command("remove", "many", "--all")
             await announced.wait_for({ResourcesListChanged()})
             assert announced.told == {ResourcesListChanged()}

@@ -52,9 +52,7 @@ def test_it_holds_what_a_dict_does(steps: list[tuple[str, str, int]]) -> None:
 
 
 @given(st.lists(KEYS, unique=True), STEPS)
-def test_what_stays_comes_once_whatever_changes_between_two_portions(
-    keys: list[str], steps: list[tuple[str, str, int]]
-) -> None:
+def test_what_stays_comes_once_whatever_changes_meanwhile(keys: list[str], steps: list[tuple[str, str, int]]) -> None:
     found = Buckets(dict.fromkeys(keys, 0))
     seen: list[str] = []
     staying = set(keys)

@@ -84,9 +84,6 @@ def listing(*uris: str, mime_type: str | None = "text/markdown") -> dict[str, st
     return {uri: "/".join(path) for uri, path in paths(tree).items()}
 
 
-# -- the rule ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.semantics("S2", "S3")
 @pytest.mark.parametrize(
     ("uri", "path"),
@@ -187,9 +184,6 @@ def test_the_rule_leads_to_the_path_that_it_leads_back_from(uri: str, scheme: st
     assert plain_path(native_of(path, scheme), scheme).path == path
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.semantics("S3")
 @given(PIECES | ANY_TEXT)
 def test_every_segment_has_a_legal_name(segment: str) -> None:
@@ -252,9 +246,6 @@ def test_names_of_one_directory(segments: list[str], rng: random.Random) -> None
 
 def test_names_are_in_listing_order() -> None:
     assert list(names(["b", "a", "c%20d"])) == ["b", "a", "c d"]
-
-
-# -- folding -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.semantics("S3", "S4", "S5")

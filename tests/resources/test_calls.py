@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from bbfs.model.calls import Call, Progress
 from bbfs.model.errors import DeadlineExceeded
@@ -44,9 +44,7 @@ def manager(timeout: float) -> ResourceManager:
 
 
 @pytest.mark.parametrize(("timeout", "longest"), [(5.0, LONGEST), (2 * LONGEST, 2 * LONGEST)])
-async def test_a_call_with_progress_for_ever_ends(
-    autojump_clock: trio.testing.MockClock, timeout: float, longest: float
-) -> None:
+async def test_progress_for_ever_ends(autojump_clock: MockClock, timeout: float, longest: float) -> None:
     start, told = trio.current_time(), list[Any]()
     with pytest.raises(DeadlineExceeded, match=f"within {longest:g} s"):
         await ask(manager(timeout), CallTool("mcp-server+x", "t"), told.append)

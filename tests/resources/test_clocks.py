@@ -29,7 +29,7 @@ def source() -> FlatSource:
 
 @pytest.mark.semantics("S17.3")
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-async def test_setting_the_clock_changes_no_time_to_live(
+async def test_the_clock_changes_no_lifetime(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, step: float
 ) -> None:
     elapsed = [time.clock_gettime(time.CLOCK_BOOTTIME)]

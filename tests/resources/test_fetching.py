@@ -138,9 +138,6 @@ async def test_a_source_without_a_place_on_disk_says_why(nursery: trio.Nursery, 
         assert (await fetched(world))[1] == ["docs: there is no disk cache ([cache] disk)"]
 
 
-# -- pins --------------------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def pinning(world: World) -> AsyncIterator[Pins]:
     """The pins of a world at work."""
@@ -156,9 +153,7 @@ def pinned(world: World, name: str = "docs") -> Pinned | None:
 
 
 @pytest.mark.semantics("S42.2")
-async def test_a_pinned_source_is_loaded_and_loaded_again_when_it_changes(
-    nursery: trio.Nursery, disk: DiskCache
-) -> None:
+async def test_a_pinned_source_is_loaded_and_again_when_it_changes(nursery: trio.Nursery, disk: DiskCache) -> None:
     docs = source()
     docs.source = replace(docs.source, pin=True)
     async with World(nursery, docs, disk=disk) as world, pinning(world):

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import settled
+from trio.testing import MockClock
 
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotFound, NotSupported, Unreachable
@@ -111,9 +112,7 @@ async def test_an_error_is_shared_with_its_class_and_text(nursery: trio.Nursery,
 
 
 @pytest.mark.semantics("S22")
-async def test_the_deadline_ends_the_wait_and_the_request(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_the_deadline_ends_wait_and_request(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     flights, request = SingleFlight(nursery), Request("late")
     started = trio.current_time()
     with pytest.raises(DeadlineExceeded, match="no answer within 5 s"):
@@ -126,7 +125,7 @@ async def test_the_deadline_ends_the_wait_and_the_request(
 
 @pytest.mark.semantics("S22")
 async def test_who_joins_late_waits_no_longer_than_the_request_may_take(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     flights, request = SingleFlight(nursery), Request("late")
     flights.begin("key", request, 5.0)
@@ -138,7 +137,7 @@ async def test_who_joins_late_waits_no_longer_than_the_request_may_take(
 
 @pytest.mark.semantics("S22")
 async def test_a_request_that_shields_its_end_keeps_nobody_waiting(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     flights = SingleFlight(nursery)
 
@@ -214,10 +213,7 @@ async def test_a_request_that_is_made_while_it_is_wanted_ends_with_the_last_who_
     assert (other.outcome, request.runs, again.runs) == ("other bytes", 1, 1)
 
 
-# -- slots ------------------------------------------------------------------------------------------------------------
-
-
-async def test_places_are_given_in_the_order_of_asking(nursery: trio.Nursery) -> None:
+async def test_places_are_given_in_the_order_of_asking() -> None:
     slots = RequestSlots(2)
     order: list[int] = []
     ends = [trio.Event() for _ in range(5)]
@@ -240,7 +236,7 @@ async def test_places_are_given_in_the_order_of_asking(nursery: trio.Nursery) ->
     assert slots.free == 2
 
 
-async def test_a_request_that_gives_up_its_turn_takes_no_place(nursery: trio.Nursery) -> None:
+async def test_a_request_that_gives_up_its_turn_takes_no_place() -> None:
     slots = RequestSlots(1)
     freed: list[int] = []
     slots.freed = lambda: freed.append(slots.free)
@@ -255,9 +251,7 @@ async def test_a_request_that_gives_up_its_turn_takes_no_place(nursery: trio.Nur
     assert (slots.free, freed) == (1, [1])
 
 
-async def test_the_requests_of_a_source_are_counted_with_their_times(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_requests_of_a_source_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     slots, now = RequestSlots(2), 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
 

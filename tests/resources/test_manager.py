@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 from fakes import Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
+from trio.testing import MockClock
 
 from bbfs.model.errors import (
     BbfsError,
@@ -53,9 +53,6 @@ async def load(world: World, name: str = "a") -> bytes:
     return everything(await world.manager.contents.open(await record(world, ROOT + name)))
 
 
-# -- one load ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.semantics("S16")
 async def test_concurrent_readers_of_one_resource_cause_one_load(nursery: trio.Nursery) -> None:
     source = flat(a=b"bytes")
@@ -97,7 +94,7 @@ async def test_a_killed_reader_leaves_the_load_to_the_others(nursery: trio.Nurse
 
 @pytest.mark.semantics("S22")
 async def test_past_the_deadline_the_caller_gets_an_error_and_the_request_is_cancelled(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     source = FlatSource(data_source(timeout=5.0), contents={"x://a": b""})
     source.hold("x://a")
@@ -113,7 +110,7 @@ async def test_past_the_deadline_the_caller_gets_an_error_and_the_request_is_can
 
 @pytest.mark.semantics("S20", "S22")
 async def test_stat_and_open_of_what_has_expired_wait_once_for_a_source_that_does_not_answer(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     source = FlatSource(data_source(timeout=5.0, content_ttl=10.0), contents={"x://a": b"old"})
     async with World(nursery, source) as world:
@@ -134,7 +131,7 @@ async def test_stat_and_open_of_what_has_expired_wait_once_for_a_source_that_doe
 
 @pytest.mark.semantics("S22")
 async def test_asking_for_metadata_and_loading_have_one_deadline_together(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     sizeless = several((None, b"bytes"))
     tree = TreeSource(data_source("bb-scripted+tree+file", timeout=5.0), contents={"file:./a": sizeless})
@@ -156,7 +153,7 @@ async def test_asking_for_metadata_and_loading_have_one_deadline_together(
 
 
 @pytest.mark.semantics("S22", "S6")
-async def test_a_listing_has_a_deadline_too(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_listing_has_a_deadline_too(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     tree = TreeSource(data_source("bb-scripted+tree+file", timeout=5.0), contents={"file:./a": b""})
     source = FlatSource(data_source(timeout=5.0), contents={"x://a": b""})
     for handler in (tree, source):
@@ -181,7 +178,7 @@ async def test_no_more_requests_are_in_flight_than_the_source_takes(nursery: tri
 
 @pytest.mark.semantics("S22")
 async def test_a_source_that_hangs_takes_a_bounded_number_of_places(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     source, sibling = flat(a=b""), FlatSource(data_source("mcp-server+other"), contents={"x://a": b"fine"})
     source.hold("x://a")
@@ -196,9 +193,6 @@ async def test_a_source_that_hangs_takes_a_bounded_number_of_places(
             assert everything(await world.manager.contents.open(await record(world, "mcp-server+other/x/a"))) == b"fine"
             source.release("x://a")
         assert everything(await world.manager.contents.open(a)) == b""
-
-
-# -- freshness of contents ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.semantics("S17", "S19")
@@ -272,9 +266,6 @@ async def test_an_update_reaches_each_of_several_contents(nursery: trio.Nursery)
         assert await world.kernel.cat(ROOT + "a/p") == b"one"
 
 
-# -- a source that is down ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.semantics("S20")
 @pytest.mark.parametrize("kind", [Unreachable, DeadlineExceeded])
 async def test_what_is_cached_is_served_and_marked_stale(nursery: trio.Nursery, kind: type[BbfsError]) -> None:
@@ -328,9 +319,6 @@ async def test_an_answer_that_is_an_error_is_no_outage(nursery: trio.Nursery, ki
             await world.kernel.stat(ROOT + "a")
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.semantics("S23")
 @pytest.mark.parametrize("kind", [NotFound, Denied, LoginRequired, Unreachable, ProtocolViolation, TooLarge])
 async def test_a_failed_load_is_not_repeated_for_a_little_while(nursery: trio.Nursery, kind: type[BbfsError]) -> None:
@@ -371,9 +359,7 @@ async def test_an_answer_without_content_violates_the_protocol(nursery: trio.Nur
 
 
 @pytest.mark.semantics("S23", "S27")
-async def test_a_bug_in_a_handler_is_an_error_of_that_request(
-    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_bug_in_a_handler_fails_that_request(nursery: trio.Nursery, caplog: pytest.LogCaptureFixture) -> None:
     source = flat(a=b"", b=b"fine")
     source.contents["x://a"] = ZeroDivisionError("oops")
     async with World(nursery, source) as world:
@@ -405,9 +391,6 @@ async def test_a_handler_without_abilities_is_refused(nursery: trio.Nursery) -> 
     with pytest.raises(NotSupported):
         async with World(nursery, Useless()):
             pass
-
-
-# -- memory ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.semantics("S15.2")
@@ -460,9 +443,6 @@ async def test_memory_stays_within_its_budget_and_an_open_file_keeps_what_it_pin
         assert await world.kernel.read(handle) == b"x://d/0000" * 5
         world.files.release(handle)
         assert world.manager.memory.evictions > 0
-
-
-# -- listing and loading by URI ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefix", ["mcp-server+docs", "mcp-server+docs+x"])
@@ -588,7 +568,7 @@ async def test_loading_many_in_template_mode(nursery: trio.Nursery) -> None:
         ("neither", {}),
     ],
 )
-async def test_arguments_that_do_not_fit_the_mode_are_refused(
+async def test_arguments_of_the_other_mode_are_refused(
     nursery: trio.Nursery, mode: str, arguments: dict[str, object]
 ) -> None:
     async with World(nursery, flat(a=b"")) as world:
@@ -617,9 +597,6 @@ async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once
         assert await world.kernel.cat(ROOT + "a") == b"new"
         assert world.files.core.open_files.changed(handle)
         assert source.loads["x://a"] == 3
-
-
-# -- across mounts -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.semantics("S6", "S9.4", "S17")

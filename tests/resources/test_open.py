@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 from fakes import FlatSource, data_source
+from trio.testing import MockClock
 
 from bbfs.config import Config
 from bbfs.resources.manager import ResourceManager
@@ -71,11 +71,7 @@ class Closing(FlatSource):
     ],
 )
 async def test_all_ends_within_one_deadline(
-    tmp_path: Path,
-    step: str,
-    stuck: Stuck,
-    monkeypatch: pytest.MonkeyPatch,
-    mock_clock: trio.testing.MockClock,
+    tmp_path: Path, step: str, stuck: Stuck, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
 ) -> None:
     leaving = trio.Event()
 

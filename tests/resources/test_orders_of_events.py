@@ -78,9 +78,7 @@ async def test_a_change_that_is_told_while_the_disk_is_read(nursery: trio.Nurser
         assert await again.kernel.cat(A) == b"new"
 
 
-async def test_a_change_that_is_told_while_a_large_content_waits_for_the_disk(
-    nursery: trio.Nursery, disk: StoppingDisk
-) -> None:
+async def test_a_change_told_while_a_large_content_awaits_the_disk(nursery: trio.Nursery, disk: StoppingDisk) -> None:
     source = flat(a=b"large" * 1000, b=b"b")
     async with World(nursery, source, memory=1000, disk=disk) as world:
         await world.kernel.cat("mcp-server+docs/x/b")
@@ -120,9 +118,7 @@ async def test_what_finds_no_room_to_wait_for_the_disk_leaves_nothing_fresh_ther
         assert is_stale(disk, source)
 
 
-async def test_a_change_that_is_told_of_a_resource_that_is_listed_while_it_is_loaded(
-    nursery: trio.Nursery, disk: StoppingDisk
-) -> None:
+async def test_a_change_told_of_a_resource_listed_while_it_is_loaded(nursery: trio.Nursery, disk: StoppingDisk) -> None:
     source = flat(a=b"old", b=b"b")
     source.unlisted.add("x://a")
     async with World(nursery, source, disk=disk) as world:
@@ -144,9 +140,7 @@ async def test_a_change_that_is_told_of_a_resource_that_is_listed_while_it_is_lo
 
 
 @pytest.mark.semantics("S18", "S20")
-async def test_what_stands_in_is_asked_for_again_although_it_was_opened_before(
-    nursery: trio.Nursery, disk: StoppingDisk
-) -> None:
+async def test_what_stands_in_is_asked_for_again_though_opened(nursery: trio.Nursery, disk: StoppingDisk) -> None:
     source = flat(a=b"old")
     source.listing_ttl = 1000.0
     async with World(nursery, source, disk=disk) as world:

@@ -63,9 +63,7 @@ def test_two_failures_of_one_request_leave_its_item(store: PendingStore, monkeyp
 
 
 @pytest.mark.semantics("S32")
-def test_an_item_that_is_dropped_while_it_is_described_is_gone(
-    store: PendingStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_item_dropped_while_it_is_described_is_gone(store: PendingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.keep(kept := item(new_id()), CONTENT)
     unlink = os.unlink
 
@@ -175,7 +173,7 @@ def test_what_cannot_be_read_is_named_and_hides_no_other(store: PendingStore) ->
 
 @pytest.mark.semantics("S32.1")
 @pytest.mark.parametrize("why", ["another user", "Not a directory", "No such file"])
-def test_a_directory_that_cannot_be_read_is_not_an_empty_one(
+def test_an_unreadable_directory_is_no_empty_one(
     store: PendingStore, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert store.unreadable() == []

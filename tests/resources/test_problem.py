@@ -4,8 +4,8 @@ import logging
 
 import pytest
 import trio
-import trio.testing
 from fakes import FlatSource, World, settled
+from trio.testing import MockClock
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded
 from bbfs.model.redaction import one_line
@@ -75,7 +75,7 @@ async def test_the_latest_fault_is_told_until_a_request_succeeds(nursery: trio.N
 
 
 async def test_a_time_out_is_logged_once_with_its_resource(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    nursery: trio.Nursery, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     docs = FlatSource(contents={"x://slow": b"late"})
     async with World(nursery, docs) as world:

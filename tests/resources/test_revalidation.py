@@ -103,9 +103,7 @@ async def test_what_was_announced_while_it_was_asked_for_is_asked_for_again(nurs
         assert docs.loaded == ["x://a"]
 
 
-async def test_what_memory_has_not_any_more_is_asked_for_by_what_is_on_disk(
-    nursery: trio.Nursery, disk: DiskCache
-) -> None:
+async def test_what_memory_has_no_more_is_asked_for_by_what_is_on_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
     docs = source(a=b"a" * 600, b=b"b" * 600)
     async with World(nursery, docs, memory=1000, disk=disk) as world:
         await world.kernel.cat(A)

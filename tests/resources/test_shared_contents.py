@@ -195,7 +195,7 @@ async def test_what_is_back_is_asked_of_the_source_whatever_others_tell(nursery:
         assert await there.kernel.cat(A) == b"newer"
 
 
-async def test_what_waits_to_be_put_is_not_put_for_a_later_load(
+async def test_what_waits_to_be_put_is_not_for_later_loads(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_contents, "PUTS_AT_ONCE", 1)
@@ -218,9 +218,7 @@ async def test_what_waits_to_be_put_is_not_put_for_a_later_load(
 
 
 @pytest.mark.parametrize("described", [{"size": 5}, {"modified_ns": 2 * 10**18}])
-async def test_what_is_not_what_the_listing_says_is_asked_of_the_source(
-    nursery: trio.Nursery, described: dict[str, int]
-) -> None:
+async def test_what_the_listing_denies_is_asked_of_the_source(nursery: trio.Nursery, described: dict[str, int]) -> None:
     other = shareable(a=b"newer")
     other.described["x://a"] = described
     async with both(nursery, shareable(a=b"old"), other) as (_, there, _):

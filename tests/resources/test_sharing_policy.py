@@ -116,9 +116,7 @@ def test_the_same_definition_is_the_same_source_whatever_beside_it_differs() -> 
     assert fingerprint(source(base)) == fingerprint(replace(source(same), id="other", title="T", shared=True))
 
 
-def test_a_source_is_the_same_wherever_bbfs_starts_and_however_it_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_is_the_same_wherever_and_however_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a file and an option, in two directories. A relative path makes another source of it."""
     file = tmp_path / "config.toml"
     file.write_text(

@@ -40,9 +40,7 @@ EXAMPLES: list[tuple[table.Request[Any], list[object]]] = [
 
 
 @pytest.mark.parametrize(("request_", "answers"), EXAMPLES, ids=lambda value: getattr(value, "name", ""))
-def test_a_message_says_all_of_a_request_and_of_its_answers(
-    request_: table.Request[Any], answers: list[object]
-) -> None:
+def test_a_message_says_all_of_a_request_and_its_answers(request_: table.Request[Any], answers: list[object]) -> None:
     message = json.loads(json.dumps({"id": 1, **table.message_of(request_), "unknown": 1}))
     assert table.request_in(message) == request_
     for answer in answers:
@@ -73,9 +71,7 @@ def test_every_request_has_an_example_and_somebody_who_answers_it() -> None:
         ({"request": "put", "expected": []}, ProtocolViolation, "expected must be an object"),
     ],
 )
-def test_a_request_that_is_not_understood_is_refused(
-    message: dict[str, Any], error: type[Exception], says: str
-) -> None:
+def test_a_request_not_understood_is_refused(message: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         table.request_in(message)
 

@@ -33,6 +33,16 @@ def flat(**contents: Any) -> FlatSource:
     return source
 
 
+def cached(data: bytes, at: float) -> Cached:
+    return Cached((Part(None, None, MemoryContent(data)),), at, 10.0)
+
+
+def kept(disk: DiskCache, source: str, uri: str) -> list[bytes] | None:
+    """Return the contents on disk: none of them if it is noted that what was there does not count any more."""
+    found = disk.read(source, uri, 1 << 20)
+    return None if found is None else [part.content.read(0, 100) or b"" for part in found.parts]
+
+
 async def remounted(
     world: World, source: FlatSource | TreeSource, nursery: trio.Nursery, disk: DiskCache, **options: Any
 ) -> World:
@@ -46,9 +56,7 @@ async def remounted(
 
 
 @pytest.mark.semantics("S17")
-async def test_what_is_fresh_is_not_asked_for_again(
-    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
-) -> None:
+async def test_what_is_fresh_is_not_asked_for(nursery: trio.Nursery, disk: DiskCache, store: MetadataStore) -> None:
     several = (Part("x://b/1", None, MemoryContent(b"1")), Part("x://b/2", None, MemoryContent(b"2")))
     source = flat(a=b"bytes", b=several)
     source.listing_ttl = 100.0
@@ -233,8 +241,7 @@ async def test_what_is_over_the_memory_budget_is_not_kept_from_before_a_change(
         source.release("x://a")
         await until(lambda: read)
         assert read == [large]
-        found = disk.read(changed.fingerprint, "x://a", 1 << 20)
-        assert found is None or not found.parts
+        assert not kept(disk, changed.fingerprint, "x://a")
 
 
 async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
@@ -310,28 +317,26 @@ async def test_a_flood_of_changes_waits_for_the_disk_in_bounded_memory(
 async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_pause(
     nursery: trio.Nursery, tmp_path: Path, before: str
 ) -> None:
-    part = Part(None, None, MemoryContent(b"old"))
     with closing(DiskCache(tmp_path / "cache", 1 << 20)) as disk:
         tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 1.0)
         key = ("s", "x://a")
-        tier.keep(key, Cached((part,), 1.0, 10.0))
+        tier.keep(key, cached(b"old", 1.0))
         if before == "is on disk":
             await tier.flush()
         numbers = itertools.count()
 
         def put(entries: Any, *given: Any) -> bool:  # a load ends while the disk writes those before it
-            trio.from_thread.run_sync(tier.keep, ("s", f"x://{next(numbers)}"), Cached((part,), 1.0, 10.0))
+            trio.from_thread.run_sync(tier.keep, ("s", f"x://{next(numbers)}"), cached(b"old", 1.0))
             return write(entries, *given)
 
         write, disk.put = disk.put, put  # type: ignore[method-assign]
-        tier.keep(("s", "x://b"), Cached((part,), 1.0, 10.0))
+        tier.keep(("s", "x://b"), cached(b"old", 1.0))
         nursery.start_soon(tier.flush)
         await settled()
         tier.overwrite(key, Cached((), 2.0, 0.0))
         with trio.fail_after(SETTLING_PATIENCE):
             await tier.settle()
-        found = disk.read(*key, 1 << 20)
-        assert found is None or not found.parts
+        assert not kept(disk, *key)
         nursery.cancel_scope.cancel()
 
 
@@ -340,14 +345,8 @@ async def test_what_the_mount_has_written_is_settled_beside_loads_without_a_paus
 async def test_a_change_waits_for_no_batch_of_contents_and_the_batch_undoes_no_change(
     nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture, becomes: str
 ) -> None:
-    old, new = (
-        Cached((Part(None, None, MemoryContent(data)),), at, 10.0) for data, at in ((b"old", 1.0), (b"new", 3.0))
-    )
+    old, new = cached(b"old", 1.0), cached(b"new", 3.0)
     key, batches, goes_on = ("s", "x://d/a"), list[list[str]](), threading.Event()
-
-    def kept(cache: DiskCache) -> list[bytes]:
-        found = cache.read(*key, 1 << 20)
-        return [part.content.read(0, 9) or b"" for part in found.parts] if found is not None else []
 
     with closing(DiskCache(tmp_path / "cache", 1 << 20)) as disk:
         tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 4.0)
@@ -372,11 +371,11 @@ async def test_a_change_waits_for_no_batch_of_contents_and_the_batch_undoes_no_c
             await tier.settle()
         assert not caplog.records  # it would say that the disk does not answer
         with closing(DiskCache(tmp_path / "cache", 1 << 20)) as of_next_mount:
-            assert kept(of_next_mount) == []  # a kill here leaves nothing of the old content
+            assert not kept(of_next_mount, *key)  # a kill here leaves nothing of the old content
         goes_on.set()
         await tier.flush()
-        assert kept(disk) == ([b"new"] if becomes == "removed and made again" else [])
-        assert disk.read("s", "x://beside", 1 << 20) is not None
+        assert (kept(disk, *key) or []) == ([b"new"] if becomes == "removed and made again" else [])
+        assert kept(disk, "s", "x://beside") is not None
         assert [*itertools.chain(*batches)].count("x://d/a") == (2 if becomes == "removed and made again" else 1)
         nursery.cancel_scope.cancel()
 
@@ -429,31 +428,22 @@ async def test_a_load_from_before_another_process_has_written_is_not_kept(
             await until(lambda: read)
             assert read == [old]
             await reader.manager.flush()
-
-            def kept() -> list[bytes]:
-                found = one.read(source.fingerprint, uri, 1 << 20)
-                return [part.content.read(0, 100) or b"" for part in found.parts] if found is not None else []
-
-            assert kept() in ([], [new])
+            assert kept(one, source.fingerprint, uri) in (None, [], [new])
             await writer.manager.flush()
-            assert kept() in ([], [new])
+            assert kept(one, source.fingerprint, uri) in (None, [], [new])
             clock.advance(1)
             reading.contents[uri] = b"newer"
             reader.manager.refresh(())
             assert await reader.kernel.cat(path) == b"newer"
             await reader.manager.flush()
-            assert kept() == [b"newer"]
+            assert kept(one, source.fingerprint, uri) == [b"newer"]
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S20.1")
-async def test_a_killed_mount_leaves_the_time_of_its_write_to_other_processes(
-    nursery: trio.Nursery, tmp_path: Path
-) -> None:
+async def test_a_killed_mount_leaves_the_time_of_its_write_to_others(nursery: trio.Nursery, tmp_path: Path) -> None:
     key, directory = ("s", "x://a"), tmp_path / "contents"
-    old, new = (
-        Cached((Part(None, None, MemoryContent(data)),), at, 10.0) for data, at in ((b"old", 1.0), (b"new", 2.0))
-    )
+    old, new = cached(b"old", 1.0), cached(b"new", 2.0)
     with closing(DiskCache(directory, 1 << 20)) as one, closing(DiskCache(directory, 1 << 20)) as other:
         writer, reader = (DiskTier(nursery, each, in_memory=1 << 20, clock=lambda: 3.0) for each in (one, other))
         one.look(key[0])  # nothing is on disk, of which the writer would have to remove something
@@ -461,23 +451,16 @@ async def test_a_killed_mount_leaves_the_time_of_its_write_to_other_processes(
         await writer.settle()
         reader.keep(key, old)
         await reader.flush()
-        found = one.read(*key, 1 << 20)
-        assert found is None or not found.parts
+        assert not kept(one, *key)
         await writer.flush()
-        found = other.read(*key, 1 << 20)
-        assert found is not None
-        assert found.parts[0].content.read(0, 9) == b"new"
+        assert kept(other, *key) == [b"new"]
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.semantics("S20.1")
-async def test_a_program_that_writes_waits_for_one_transaction_of_the_index(
-    nursery: trio.Nursery, tmp_path: Path
-) -> None:
+async def test_a_writer_waits_for_one_transaction_of_the_index(nursery: trio.Nursery, tmp_path: Path) -> None:
     key, asked = ("s", "x://a"), list[str]()
-    old, new = (
-        Cached((Part(None, None, MemoryContent(data)),), at, 10.0) for data, at in ((b"old", 1.0), (b"new", 2.0))
-    )
+    old, new = cached(b"old", 1.0), cached(b"new", 2.0)
     with closing(DiskCache(tmp_path / "contents", 1 << 20)) as disk:
         tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 3.0)
         tier.keep(key, old)
@@ -489,9 +472,7 @@ async def test_a_program_that_writes_waits_for_one_transaction_of_the_index(
         tier.overwrite(key, new)
         await tier.settle()
         assert asked == ["mark"]
-        found = disk.read(*key, 1 << 20)
-        assert found is not None
-        assert not found.parts, "the disk has nothing from before, and the new content comes later"
+        assert kept(disk, *key) == [], "the disk has nothing from before, and the new content comes later"
         await tier.flush()
         assert asked == ["mark", "put"]
         tier.invalidate(*key)
@@ -504,9 +485,7 @@ async def test_a_program_that_writes_waits_for_one_transaction_of_the_index(
 
 @pytest.mark.semantics("S32.1")
 @pytest.mark.parametrize("disk_is", ["in time", "late", "not asked"])
-async def test_a_pending_write_is_dropped_in_the_thread_that_settles(
-    nursery: trio.Nursery, tmp_path: Path, disk_is: str
-) -> None:
+async def test_a_pending_write_is_dropped_in_the_thread(nursery: trio.Nursery, tmp_path: Path, disk_is: str) -> None:
     threads, goes_on = list[tuple[str, int]](), threading.Event()
 
     def drop() -> None:
@@ -541,10 +520,9 @@ async def test_a_write_that_the_index_could_not_take_is_settled_by_the_next_one(
 ) -> None:
     """Another process holds the index for longer than a write waits. What was before must not outlive a kill."""
     key, directory = ("s", "x://a"), tmp_path / "contents"
-    old = Cached((Part(None, None, MemoryContent(b"old")),), 1.0, 10.0)
     with closing(DiskCache(directory, 1 << 20)) as disk:
         tier = DiskTier(nursery, disk, in_memory=1 << 20, clock=lambda: 3.0)
-        tier.keep(key, old)
+        tier.keep(key, cached(b"old", 1.0))
         await tier.flush()
         with closing(sqlite3.connect(directory / "index.sqlite", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -554,7 +532,5 @@ async def test_a_write_that_the_index_could_not_take_is_settled_by_the_next_one(
             other.execute("ROLLBACK")
         tier.overwrite(("s", "x://b"), Cached((), 2.0, 0.0))
         await tier.settle()
-        found = disk.read(*key, 1 << 20)
-        assert found is not None
-        assert not found.parts
+        assert kept(disk, *key) == []
         nursery.cancel_scope.cancel()

@@ -139,7 +139,7 @@ async def test_only_allowed_tools_pass(service: Opened, log: Path) -> None:
     assert {*lines(log)} == {"tools"}
 
 
-async def test_a_silent_server_holds_up_no_list(
+async def test_a_silent_one_delays_no_list(
     service: Opened, calls: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with trio.fail_after(BOUND):

@@ -114,9 +114,7 @@ async def test_questions_reach_a_client_that_takes_them(service: Opened, everyth
             assert text == types.TextContent(text="m: Say something.")
 
 
-async def test_questions_are_refused_where_no_client_takes_them(
-    service: Opened, everything: dict[str, Any], era: str
-) -> None:
+async def test_questions_that_no_client_takes_fail(service: Opened, everything: dict[str, Any], era: str) -> None:
     with trio.fail_after(BOUND):
         async with service(everything) as served, Client(served, mode=era, cache=None) as client:
             for tool in ("e_ask", "e_sample"):

@@ -31,7 +31,7 @@ async def read(client: Client, uri: str) -> str:
     return content.text
 
 
-async def test_what_a_server_announces(
+async def test_announcements(
     service: Callable[..., Any], sources: list[dict[str, Any]], knowledge: Store, era: str
 ) -> None:
     with trio.fail_after(BOUND):
@@ -65,7 +65,7 @@ async def test_what_no_source_announces_is_looked_at(service: Callable[..., Any]
             assert await read(client, FILE) == "another"
 
 
-async def test_who_leaves_is_told_no_more(
+async def test_who_left_hears_no_more(
     service: Callable[..., Any], sources: list[dict[str, Any]], knowledge: Store
 ) -> None:
     other = "mcp-server+kb+resource://knowledge/docker/document/install"
@@ -89,9 +89,7 @@ async def test_what_cannot_be_followed(service: Callable[..., Any], local: Path)
                 assert caught.value.code == code
 
 
-async def test_a_source_that_answers_late_joins_the_list(
-    service: Callable[..., Any], local: Path, tmp_path: Path
-) -> None:
+async def test_a_source_that_is_late_joins_the_list(service: Callable[..., Any], local: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     waiting = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
     kb = forked("-m", "bbfs.knowledge", "serve", "--db", tmp_path / "late.sqlite", "--create")

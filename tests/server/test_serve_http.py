@@ -137,9 +137,7 @@ async def test_streams_end_properly_when_the_server_stops(start: Start, local: P
         (["--http", "nowhere"], "HOST:PORT"),
     ],
 )
-def test_what_is_refused(
-    local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
-) -> None:
+def test_refusals(local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text, mode in (("readable", "0123456789abcdef0123\n", 0o644), ("short", "secret\n", 0o600)):
         Path(name).write_text(text)
@@ -189,9 +187,7 @@ def test_the_end_takes_all_along(start: Start, state: State, local: Path, way: s
 
 
 @pytest.mark.parametrize("command", [("serve",), ("serve", "--http", "127.0.0.1:0"), ("mount", "mnt")])
-def test_what_is_wrong_with_a_configuration_is_said_in_a_line(
-    state: State, tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_a_wrong_configuration_is_said_in_a_line(state: State, tmp_path: Path, command: tuple[str, ...]) -> None:
     """Also where the log is as long as a configuration file has it."""
     (tmp_path / "mnt").mkdir()
     wrong = tmp_path / "wrong.toml"

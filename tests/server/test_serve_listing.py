@@ -199,9 +199,7 @@ async def test_all_resources_of_all_sources(
             }
 
 
-async def test_directories_that_only_lead_to_the_place_are_no_levels(
-    service: Callable[..., Any], tmp_path: Path
-) -> None:
+async def test_directories_that_lead_to_the_place_are_no_levels(service: Callable[..., Any], tmp_path: Path) -> None:
     root = tmp_path / "deep"
     (root / "a/b/c/d/e/f").mkdir(parents=True)
     for name in ("a/b/c/one.txt", "a/b/c/d/two.txt", "a/b/c/d/e/three.txt", "a/b/c/d/e/f/four.txt"):
@@ -231,7 +229,7 @@ async def test_the_template_of_an_archive_leads_into_it(service: Callable[..., A
                 assert (outcome["uri"], outcome["contents"][0]["text"]) == (listed.uri, "# A\n")
 
 
-async def test_a_wide_tree_is_listed_to_a_bound(
+async def test_a_wide_tree_has_bounds(
     service: Callable[..., Any], local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bbfs.server.listing.resource_list.MOST_DIRECTORIES", 3)

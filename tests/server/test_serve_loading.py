@@ -135,9 +135,7 @@ async def test_both_modes_over_several_types(
             assert binary.text.endswith("256 bytes, binary: format=json has it in Base64")
 
 
-async def test_a_picture_is_scaled_if_a_call_asks_for_it(
-    service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_picture_is_scaled_if_a_call_says(service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.BytesIO()
     Image.linear_gradient("L").resize((400, 200)).save(out, "PNG")
     pictures = {
@@ -221,7 +219,7 @@ async def test_each_error_is_its_own(service: Callable[..., Any], sources: list[
             assert len(result.content) == 2
 
 
-async def test_what_does_not_fit_the_template_is_an_error_of_that_resource_alone(
+async def test_what_does_not_fit_the_template_fails_that_resource_alone(
     service: Callable[..., Any], local: Path
 ) -> None:
     arguments = {
@@ -253,9 +251,7 @@ async def test_what_does_not_fit_the_template_is_an_error_of_that_resource_alone
         {"mode": "direct", "directUris": [], "more": 1},
     ],
 )
-async def test_arguments_that_do_not_fit_are_refused(
-    service: Callable[..., Any], local: Path, arguments: dict[str, Any]
-) -> None:
+async def test_wrong_arguments_are_refused(service: Callable[..., Any], local: Path, arguments: dict[str, Any]) -> None:
     async with service(folder("local", local)) as served, Client(served) as client:
         result = await client.call_tool("load_resources", arguments)
         assert result.is_error

@@ -41,9 +41,7 @@ def test_the_definitions_are_short_and_plain(sources: list[str]) -> None:
             assert "anyOf" not in json.dumps(schema), (tool.name, name)
 
 
-async def test_a_first_look_a_search_and_a_document_have_their_price(
-    service: Callable[..., Any], tmp_path: Path
-) -> None:
+async def test_a_first_look_a_search_and_a_document_have_a_price(service: Callable[..., Any], tmp_path: Path) -> None:
     root = tmp_path / "notes"
     root.mkdir()
     for number in range(1400):

@@ -15,9 +15,7 @@ from bbfs.sources.content.memory import MemoryContent
 
 
 @given(st.lists(st.text()), st.lists(st.text()), st.lists(st.text()))
-def test_a_token_leads_back_to_its_place_and_nowhere_else(
-    purpose: list[str], other: list[str], place: list[str]
-) -> None:
+def test_a_token_leads_to_its_place_and_nowhere_else(purpose: list[str], other: list[str], place: list[str]) -> None:
     token = page_token(purpose, place)
     assert token.isascii()
     assert place_of(purpose, token) == place

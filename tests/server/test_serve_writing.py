@@ -108,9 +108,7 @@ async def test_the_answer_has_the_version_of_the_row_as_the_database_has_it(
                     match = written["metadata"]["version"]
 
 
-async def test_a_resource_may_be_new_with_the_directories_above_it(
-    service: Callable[..., Any], local: Path, era: str
-) -> None:
+async def test_a_resource_may_be_new_with_its_directories(service: Callable[..., Any], local: Path, era: str) -> None:
     table = folder("local", local, capabilities=["read", "list", "write"])
     with trio.fail_after(BOUND):
         async with service(table) as server, Client(server, mode=era, cache=None) as client:
@@ -147,7 +145,7 @@ async def test_what_cannot_be_written_is_refused_with_a_code(
                 assert "invalid arguments" in result.model_dump()["content"][0]["text"]
 
 
-async def test_a_server_that_writes_nothing_has_no_tools_for_it(
+async def test_a_server_without_writing_has_no_tools(
     service: Callable[..., Any], sources: list[dict[str, Any]]
 ) -> None:
     with trio.fail_after(BOUND):

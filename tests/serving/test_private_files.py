@@ -126,7 +126,7 @@ def test_a_token_file_is_a_regular_file_and_no_link(tmp_path: Path, make: Callab
 
 
 @pytest.mark.parametrize("ours", [own_directory, own_database, lambda path: open_own(path, os.O_RDONLY)])
-def test_nothing_of_another_user_is_taken(
+def test_nothing_of_others_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "there"

@@ -61,16 +61,28 @@ class Clock:
 UP = SourceState("up")
 
 
-def data_source(prefix: str = "mcp-server+docs", **policy: Any) -> DataSource:
+def data_source(
+    prefix: str = "mcp-server+docs",
+    *,
+    config: Mapping[str, Any] | None = None,
+    auth: Mapping[str, Any] | None = None,
+    **policy: Any,
+) -> DataSource:
     """A data source of the given URI prefix; its id is its name."""
     base, name = prefix.split("+")[:2]
     method, _, kind = base.partition("-")
-    return DataSource(name, name, kind, method, prefix, policy=Policy(**policy))  # type: ignore[arg-type]
+    policed = Policy(**policy)
+    return DataSource(name, name, kind, method, prefix, policy=policed, config=config or {}, auth=auth or {})  # type: ignore[arg-type]
 
 
 def several(*parts: tuple[str | None, bytes], mime_type: str | None = "text/plain") -> tuple[Part, ...]:
     """Contents for `Scripted.contents`: each with a URI of its own, or None."""
     return tuple(Part(uri, mime_type, MemoryContent(data), "text") for uri, data in parts)
+
+
+def of(*uri_templates: str) -> list[ResourceTemplate]:
+    """Templates for `FlatSource.templates`."""
+    return [ResourceTemplate(each, each) for each in uri_templates]
 
 
 @dataclass

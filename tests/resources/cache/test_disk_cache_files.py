@@ -190,9 +190,7 @@ def test_damage_is_never_served_and_what_was_damaged_can_be_put_again(
     assert read(disk, "b") == [b"whole"]
 
 
-async def test_a_large_content_is_read_from_its_file_even_after_it_was_removed(
-    disk: DiskCache, directory: Path
-) -> None:
+async def test_a_large_content_is_read_from_its_file_though_it_was_removed(disk: DiskCache, directory: Path) -> None:
     data = bytes(range(256)) * 1000
     disk.put([entry("a", data)])
     found = disk.read("s 1", "a", len(data) - 1)
@@ -307,9 +305,7 @@ def test_a_full_disk_costs_the_cache_and_is_said_once(
     assert disk.put([entry("b", b"b")])
 
 
-def test_a_full_disk_can_be_cleared_and_pins_stay(
-    directory: Path, opens: Opens, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_cleared_and_pins_stay(directory: Path, opens: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, other = opens(), opens()
     disk.put([entry("a", b"a"), entry("b", b"b" * 5000)])
     disk.asked(lambda index: index.note_path("s 1", "[]", 1.0), None)
@@ -421,9 +417,7 @@ def test_a_resource_of_which_the_index_has_lost_a_content_is_not_served(disk: Di
     assert read(disk, "a") == [b"first", b"second"]
 
 
-def test_a_directory_that_was_removed_is_begun_anew(
-    disk: DiskCache, directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_removed_directory_is_begun_anew(disk: DiskCache, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert disk.put([entry("x://a", b"one")])
     shutil.rmtree(directory)
     assert not disk.put([entry("x://b", b"two")])
@@ -550,9 +544,7 @@ print(hits)
 """
 
 
-def test_processes_share_the_contents_and_none_loses_what_another_keeps(
-    directory: Path, opens: Opens, small: int
-) -> None:
+def test_processes_share_contents_and_none_loses_what_another_keeps(directory: Path, opens: Opens, small: int) -> None:
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", _WORKER, str(directory), str(seed), str(small)],

@@ -73,9 +73,7 @@ def test_what_another_process_puts_is_there_after_the_next_look(indexes: tuple[D
     assert presence.absent(SOURCE, "x://a") is False
 
 
-def test_of_many_nothing_is_known_to_be_absent(
-    indexes: tuple[DiskIndex, DiskIndex], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_nothing_is_known_absent(indexes: tuple[DiskIndex, DiskIndex], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence_of_resources, "MOST", 2)
     index, _ = indexes
     presence = Presence(Seconds())

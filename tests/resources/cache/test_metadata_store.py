@@ -119,9 +119,6 @@ def test_any_text_that_a_server_sends_is_kept(uris: list[str], title: str) -> No
     store.close()
 
 
-# -- a file that cannot be used ----------------------------------------------------------------------------------------
-
-
 def usable(path: Path) -> None:
     store = MetadataStore(path)
     store.remember("docs", [ROW])
@@ -177,9 +174,7 @@ def test_another_version_of_the_schema_is_begun_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("obstacle", ["directory", "parent is a file"])
-def test_where_nothing_can_be_written_nothing_is_remembered(
-    path: Path, obstacle: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_remembered_on_a_read_only_disk(path: Path, obstacle: str, caplog: pytest.LogCaptureFixture) -> None:
     if obstacle == "directory":
         path.mkdir(parents=True)
     else:
@@ -195,8 +190,6 @@ def test_the_file_is_the_users_own(path: Path) -> None:
     MetadataStore(path).close()
     assert path.parent.stat().st_mode & 0o077 == 0
 
-
-# -- several daemons ---------------------------------------------------------------------------------------------------
 
 WRITER = """
 import sys

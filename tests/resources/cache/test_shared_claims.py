@@ -26,9 +26,7 @@ async def test_what_nobody_has_claimed_is_not_kept(settings: SharedCache, server
         assert server.ask("DBSIZE") == "0"
 
 
-async def test_a_claim_that_is_renewed_no_more_is_not_put_as_if_there_was_none(
-    settings: SharedCache, server: CacheServer
-) -> None:
+async def test_a_claim_that_was_not_renewed_is_not_put_without_one(settings: SharedCache, server: CacheServer) -> None:
     async with machines(settings, settings, waits=replace(QUICK, lease=0.06)) as (one, two):
         assert await one.tier.claim(SOURCE, "test://a", timeout=0.01) is None
         with trio.fail_after(BOUND):

@@ -120,9 +120,6 @@ async def test_a_fail_over_is_followed(caplog: pytest.LogCaptureFixture) -> None
                 node.kill()
 
 
-# -- servers that lie --------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def answering(
     reply: Callable[[list[bytes], int], bytes], host: str = HOST

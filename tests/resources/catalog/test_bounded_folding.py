@@ -49,9 +49,7 @@ async def turns(uris: list[str], directories: inventory.Directories | None = Non
     ],
     ids=["deep", "rivals"],
 )
-async def test_folding_a_listing_gives_other_tasks_their_turn(
-    uris: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_folding_gives_others_a_turn(uris: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_of_tasks, "TURN", seconds)
     assert await turns(uris) > 40
 
@@ -95,7 +93,7 @@ def test_directories_are_counted() -> None:
     assert tree.directories == 4
 
 
-async def test_compiling_templates_gives_other_tasks_their_turn(
+async def test_compiling_templates_gives_others_their_turn(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns_of_tasks, "TURN", 0.0)

@@ -19,7 +19,7 @@ def database(**policy: float) -> TreeSource:
 
 
 @pytest.mark.semantics("S21")
-async def test_a_refresh_asks_the_source_though_the_disk_has_it(
+async def test_a_refresh_asks_in_spite_of_the_disk(
     nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
 ) -> None:
     source = database(content_ttl=3600.0, listing_ttl=3600.0)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import trio
-from fakes import CompletingSource, FlatSource, World, settled
+from fakes import CompletingSource, FlatSource, World, of, settled
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,8 +59,7 @@ async def test_a_refused_template_makes_names_that_nothing_shows(nursery: trio.N
 
 @pytest.mark.semantics("S12.4", "S34.2")
 async def test_an_absent_name_costs_one_request_in_its_time(nursery: trio.Nursery) -> None:
-    source = FlatSource()
-    source.template("x://k/{slug}")
+    source = FlatSource(templates=of("x://k/{slug}"))
     async with World(nursery, source) as world:
         for _ in range(3):
             with pytest.raises(NotFound):
@@ -79,8 +78,7 @@ async def test_an_absent_name_costs_one_request_in_its_time(nursery: trio.Nurser
 
 @pytest.mark.semantics("S18")
 async def test_a_changed_listing_ends_an_absence_at_once(nursery: trio.Nursery) -> None:
-    source = FlatSource(unlisted={"x://k/nope"})
-    source.template("x://k/{slug}")
+    source = FlatSource(unlisted={"x://k/nope"}, templates=of("x://k/{slug}"))
     async with World(nursery, source) as world:
         with pytest.raises(NotFound):
             await world.kernel.stat(f"{ROOT}/x/k/nope")
@@ -96,9 +94,7 @@ async def test_a_changed_listing_ends_an_absence_at_once(nursery: trio.Nursery) 
     "name", [".git", "RCS", ".hidden", ".Trash-1000", "autorun.inf", ".gitignore", ".x.swp", "a~", "._a"]
 )
 async def test_probes_never_reach_a_server(nursery: trio.Nursery, name: str) -> None:
-    source = CompletingSource()
-    source.template("x://k/{slug}")
-    source.template("x://f/{+path}")
+    source = CompletingSource(templates=of("x://k/{slug}", "x://f/{+path}"))
     async with World(nursery, source) as world:
         for place in ("k", "f", "f/a"):
             with pytest.raises(NotFound):
@@ -134,8 +130,7 @@ async def test_completed_values_are_listed_with_the_context_of_earlier_ones(nurs
 
 async def test_long_completions_are_asked_for_in_parts_and_bounded(nursery: trio.Nursery) -> None:
     names = [f"{letter}{number:02}" for letter in "abc" for number in range(50)]
-    source = CompletingSource(values={"slug": names}, page=20)
-    source.template("x://k/{slug}")
+    source = CompletingSource(values={"slug": names}, page=20, templates=of("x://k/{slug}"))
     async with World(nursery, source) as world:
         assert await world.kernel.ls(f"{ROOT}/x/k") == sorted(names)
         assert len(source.completions) <= 300
@@ -148,7 +143,7 @@ async def test_long_completions_are_asked_for_in_parts_and_bounded(nursery: trio
         assert len(source.completions) <= 300
 
 
-async def test_a_source_that_has_no_more_to_say_is_asked_once(
+async def test_a_source_that_has_said_all_is_asked_once(
     nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = CompletingSource(values={"slug": [f"a{number}" for number in range(30)]}, page=20, final=True)
@@ -159,16 +154,43 @@ async def test_a_source_that_has_no_more_to_say_is_asked_once(
         assert "more values than are shown (20)" in caplog.text
 
 
-async def test_listed_resources_and_a_template_share_directories(nursery: trio.Nursery) -> None:
-    source = CompletingSource(values={"slug": ["listed", "other"]})
-    source.contents = {"x://k/listed": b"l", "x://k/other": b"o", "x://k/sub/x": b"s"}
-    source.unlisted = {"x://k/other"}
-    source.template("x://k/{slug}")
+@pytest.mark.parametrize(
+    ("templates", "listed", "unlisted", "directories"),
+    [
+        (["k/{slug}"], "k/listed k/sub/x", "k/other", {"k": ["listed", "other", "sub"]}),
+        (["k/{slug}/stats"], "", "k/other/stats", {"k/other": ["stats"]}),
+        (["k/{collection}/stats"], "k/collections", "k/docker/stats", {"k": ["collections"]}),
+        (["pets/{any}{?kind}", "pets/{id}/name"], "pets/find?kind=cat", "", {"pets": ["find?kind=cat"]}),
+        (
+            ["pets/{id}{?full}", "pets/{id}", "pets/{id}/name"],
+            "",
+            "pets/7/index->pets/7 pets/7?full=1 pets/7/name pets/a?b/name->pets/a%3Fb/name",
+            {},
+        ),
+        (
+            ["{project}/doc", "search{?q}", "{any}", "all/x/{y}"],
+            "",
+            "search?q=1 p/doc all/x/y",
+            {"all": ["doc", "x"], "p": ["doc", "index"]},
+        ),
+    ],
+    ids=["shared", "after a variable", "stays a file", "listed query", "query is no value", "spelt out is no value"],
+)
+async def test_listed_resources_and_templates_share_directories(
+    nursery: trio.Nursery, templates: list[str], listed: str, unlisted: str, directories: dict[str, list[str]]
+) -> None:
+    """Each resource is `path` or `path->URI`, and its content is its URI."""
+    paths = {path: f"x://{uri or path}" for path, _, uri in (e.partition("->") for e in f"{listed} {unlisted}".split())}
+    source = CompletingSource(contents={uri: uri.encode() for uri in paths.values()})
+    source.unlisted = {paths[each.partition("->")[0]] for each in unlisted.split()}
+    source.values = {"slug": ["listed", "other"]}
+    for template in templates:
+        source.template(f"x://{template}")
     async with World(nursery, source) as world:
-        assert await world.kernel.ls(f"{ROOT}/x/k") == ["listed", "other", "sub"]
-        assert await world.kernel.cat(f"{ROOT}/x/k/listed") == b"l"
-        assert await world.kernel.cat(f"{ROOT}/x/k/other") == b"o"
-        assert await world.kernel.cat(f"{ROOT}/x/k/sub/x") == b"s"
+        for path, names in directories.items():
+            assert await world.kernel.ls(f"{ROOT}/x/{path}") == names
+        for path, uri in paths.items():
+            assert await world.kernel.cat(f"{ROOT}/x/{path}") == uri.encode()
 
 
 @pytest.mark.semantics("S5")
@@ -183,16 +205,6 @@ async def test_a_resource_that_a_template_goes_on_from_is_a_directory(nursery: t
         assert await world.kernel.cat(f"{ROOT}/x/t/users/rows/1") == b"row"
         assert await world.kernel.ls(f"{ROOT}/x/t/logs") == ["index.csv", "rows"]
         assert await world.kernel.cat(f"{ROOT}/x/t/logs/index.csv") == b"logs"
-
-
-async def test_a_listed_resource_stays_a_file_where_a_variable_could_be_as_well(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://k/collections": b"[]", "x://k/docker/stats": b"{}"})
-    source.unlisted = {"x://k/docker/stats"}
-    source.template("x://k/{collection}/stats")
-    async with World(nursery, source) as world:
-        assert await world.kernel.ls(f"{ROOT}/x/k") == ["collections"]
-        assert await world.kernel.cat(f"{ROOT}/x/k/collections") == b"[]"
-        assert await world.kernel.cat(f"{ROOT}/x/k/docker/stats") == b"{}"
 
 
 @pytest.mark.semantics("S34.5")
@@ -244,55 +256,9 @@ async def test_a_query_is_the_last_name(nursery: trio.Nursery) -> None:
             await world.kernel.walk(f"{ROOT}/x/s?page=2")
 
 
-async def test_a_query_is_no_part_of_a_value_that_leads_on(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://pets/7": b"seven", "x://pets/7?full=1": b"all of it", "x://pets/7/name": b"Jo"})
-    source.contents["x://pets/a%3Fb/name"] = b"odd"
-    source.unlisted = set(source.contents)
-    for template in ("x://pets/{id}{?full}", "x://pets/{id}", "x://pets/{id}/name"):
-        source.template(template)
-    async with World(nursery, source) as world:
-        assert await world.kernel.cat(f"{ROOT}/x/pets/7?full=1") == b"all of it"
-        assert await world.kernel.cat(f"{ROOT}/x/pets/7/index") == b"seven"
-        assert await world.kernel.cat(f"{ROOT}/x/pets/7/name") == b"Jo"
-        assert await world.kernel.cat(f"{ROOT}/x/pets/a?b/name") == b"odd"
-
-
-async def test_a_listed_query_is_no_directory(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://pets/find?kind=cat": b"cats"})
-    for template in ("x://pets/{any}{?kind}", "x://pets/{id}/name"):
-        source.template(template)
-    async with World(nursery, source) as world:
-        assert await world.kernel.ls(f"{ROOT}/x/pets") == ["find?kind=cat"]
-        assert await world.kernel.cat(f"{ROOT}/x/pets/find?kind=cat") == b"cats"
-
-
-async def test_a_name_that_a_template_spells_out_is_no_value_of_another(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://search?q=1": b"found", "x://p/doc": b"doc", "x://all/x/y": b"y"})
-    source.unlisted = set(source.contents)
-    for template in ("x://{project}/doc", "x://search{?q}", "x://{any}", "x://all/x/{y}"):
-        source.template(template)
-    async with World(nursery, source) as world:
-        assert await world.kernel.cat(f"{ROOT}/x/search?q=1") == b"found"
-        assert await world.kernel.cat(f"{ROOT}/x/p/doc") == b"doc"
-        assert await world.kernel.cat(f"{ROOT}/x/all/x/y") == b"y"
-        assert "index" not in await world.kernel.ls(f"{ROOT}/x/all")
-        assert "index" in await world.kernel.ls(f"{ROOT}/x/p")
-
-
-async def test_names_that_follow_a_variable_are_listed(nursery: trio.Nursery) -> None:
-    source = CompletingSource(values={"c": ["docker"]})
-    source.contents = {"x://k/docker/stats": b"{}"}
-    source.unlisted = set(source.contents)
-    source.template("x://k/{c}/stats")
-    async with World(nursery, source) as world:
-        assert await world.kernel.ls(f"{ROOT}/x/k/docker") == ["stats"]
-        assert await world.kernel.cat(f"{ROOT}/x/k/docker/stats") == b"{}"
-
-
 @pytest.mark.semantics("S18")
 async def test_an_update_of_an_unlisted_resource_is_told(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://k/a": b"1"}, unlisted={"x://k/a"})
-    source.template("x://k/{slug}")
+    source = FlatSource(contents={"x://k/a": b"1"}, unlisted={"x://k/a"}, templates=of("x://k/{slug}"))
     async with World(nursery, source) as world:
         assert await world.kernel.cat(f"{ROOT}/x/k/a") == b"1"
         assert source.watched == {"x://k/a"}
@@ -306,8 +272,7 @@ async def test_an_update_of_an_unlisted_resource_is_told(nursery: trio.Nursery) 
 
 @pytest.mark.semantics("S18.4")
 async def test_after_a_gap_everything_is_asked_for_again(nursery: trio.Nursery) -> None:
-    source = FlatSource(contents={"x://k/a": b"1", "x://k/l": b"2"}, unlisted={"x://k/a"})
-    source.template("x://k/{slug}")
+    source = FlatSource(contents={"x://k/a": b"1", "x://k/l": b"2"}, unlisted={"x://k/a"}, templates=of("x://k/{slug}"))
     async with World(nursery, source) as world:
         for name in ("a", "l"):
             await world.kernel.cat(f"{ROOT}/x/k/{name}")
@@ -321,12 +286,11 @@ async def test_after_a_gap_everything_is_asked_for_again(nursery: trio.Nursery) 
 
 
 @pytest.mark.semantics("S7")
-async def test_the_version_of_a_resource_that_had_to_be_forgotten_is_not(
+async def test_the_version_of_a_forgotten_resource_is_not(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bbfs.resources.catalog.templates.MAX_UNLISTED", 2)
-    source = FlatSource()
-    source.template("x://k/{slug}")
+    source = FlatSource(templates=of("x://k/{slug}"))
     names = ["a", "b", "c", "d"]
     for name in names:
         source.contents[f"x://k/{name}"] = b"1"
@@ -419,9 +383,7 @@ async def test_a_lookup_matches_only_templates_below_its_literal_directories(
         assert set(matched) == {"x://k/7/{a}/{b}", "x://{any}/here"}
 
 
-async def test_a_listing_of_values_matches_few_templates_and_gives_way(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_listing_values_matches_few_and_gives_way(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     values, templates = 500, 200
     source = CompletingSource(values={"v": [f"v{number}" for number in range(values)]}, page=values)
     source.template("x://c/{v}")
@@ -512,8 +474,7 @@ async def test_several_contents_of_an_unlisted_resource_are_a_directory(nursery:
     from fakes import several
 
     parts = several(("x://k/a/one", b"1"), ("x://k/a/two", b"22"))
-    source = FlatSource(contents={"x://k/a": parts}, unlisted={"x://k/a"})
-    source.template("x://k/{slug}")
+    source = FlatSource(contents={"x://k/a": parts}, unlisted={"x://k/a"}, templates=of("x://k/{slug}"))
     async with World(nursery, source) as world:
         with pytest.raises(IsADirectory):
             await world.kernel.open(f"{ROOT}/x/k/a")

@@ -64,9 +64,7 @@ class CountingStore(MetadataStore):
 
 @pytest.mark.semantics("S17.2")
 @pytest.mark.parametrize("is_under_way", [False, True])
-async def test_the_next_mount_has_the_names_of_the_last_one(
-    nursery: trio.Nursery, tmp_path: Path, is_under_way: bool
-) -> None:
+async def test_the_next_mount_has_the_last_names(nursery: trio.Nursery, tmp_path: Path, is_under_way: bool) -> None:
     """Of a source that lists all, also where a listing that began before the writes was stored after them."""
     source, clock, store = WritableFlat(), Clock(), CountingStore(tmp_path / "metadata.sqlite")
     source.contents = {"test://a": b"a", "test://b": b"b"}

@@ -154,9 +154,7 @@ async def test_a_walk_in_the_order_of_inode_numbers_is_a_walk(nursery: trio.Nurs
         assert source.busiest > 4
 
 
-async def test_random_reads_have_nothing_loaded_whose_neighbours_in_any_order_are_not_read(
-    nursery: trio.Nursery,
-) -> None:
+async def test_random_reads_load_nothing_whose_neighbours_in_any_order_are_not_read(nursery: trio.Nursery) -> None:
     source = FlatSource(data_source(concurrency=16), contents=dict.fromkeys(uris(LISTED), b"1"))
     async with World(nursery, source) as world:
         await world.kernel.ls(DIRECTORY)
@@ -171,9 +169,6 @@ async def test_random_reads_have_nothing_loaded_whose_neighbours_in_any_order_ar
         await settled()
         assert len(chosen) >= 5
         assert len(source.loaded) == len(chosen)
-
-
-# -- beside names that the source completes --------------------------------------------------------------------------
 
 
 def completing_source(**policy: Any) -> CompletingSource:
@@ -211,7 +206,7 @@ async def test_a_walk_by_name_needs_no_completed_names(nursery: trio.Nursery, bu
         assert len(built) == 1
 
 
-async def test_random_access_by_name_builds_a_listing_once_for_each_order(
+async def test_random_access_by_name_builds_one_listing_an_order(
     nursery: trio.Nursery, built: list[tuple[str, ...]]
 ) -> None:
     source = completing_source()
@@ -223,7 +218,7 @@ async def test_random_access_by_name_builds_a_listing_once_for_each_order(
         assert len(built) == 2
 
 
-async def test_a_single_access_builds_no_order_until_another_one_follows(
+async def test_a_single_access_builds_no_order_before_another(
     nursery: trio.Nursery, built: list[tuple[str, ...]]
 ) -> None:
     source = completing_source(content_ttl=1000.0, listing_ttl=10_000.0)
@@ -288,9 +283,7 @@ async def test_completed_names_join_the_order_of_a_walk(nursery: trio.Nursery, b
         assert built == []
 
 
-async def test_a_source_that_tells_versions_apart_without_loading_is_loaded_ahead_as_well(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_source_that_tells_versions_without_loading_is_loaded_ahead_as_well(nursery: trio.Nursery) -> None:
     contents: dict[str, Any] = {f"s3://{number:02}": b"x" * number for number in range(40)}
     source = TreeSource(data_source("bb-storage+tree+s3"), contents=contents, start="s3://")
     async with World(nursery, source) as world:

@@ -189,9 +189,7 @@ def transactions(store: IndexStore, entries: list[Entry]) -> list[int]:
     return terms
 
 
-def test_a_document_of_many_terms_lets_others_write_meanwhile(
-    store: IndexStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_of_many_terms_lets_others_write(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bbfs.resources.search.index.store.TERMS_AT_ONCE", 100)
     monkeypatch.setattr("bbfs.resources.search.index.store._LARGE", 400)
     words = [f"word{number}" for number in range(1000)]
@@ -269,7 +267,7 @@ def test_a_whole_word_comes_before_the_beginning_of_one(store: IndexStore) -> No
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "middle"])
-def test_a_damaged_file_is_set_aside_and_made_again(
+def test_a_damaged_file_is_put_aside_and_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     path = tmp_path / "index.sqlite"
@@ -328,9 +326,7 @@ def as_of_version_4(path: Path) -> None:
         db.execute("PRAGMA user_version = 4")
 
 
-def test_an_index_of_an_earlier_version_is_made_again_from_its_texts(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_index_of_an_earlier_version_is_made_of_its_texts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "index.sqlite"
     store = IndexStore(path, BUDGET)
     store.write([document("a", "Die Schlüssel"), document("b", "<p>certificates", name="b.html")], 1.0)
@@ -348,9 +344,7 @@ def test_an_index_of_an_earlier_version_is_made_again_from_its_texts(
     ]
 
 
-def test_other_rules_for_words_make_the_words_again_while_others_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_rules_make_the_words_again_while_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "index.sqlite"
     before = IndexStore(path, BUDGET)
     before.write([document(str(number), f"word{number} here") for number in range(3)], 1.0)

@@ -127,7 +127,7 @@ async def test_without_a_model_the_index_finds_words_and_says_so(path: Path) -> 
         assert [hit.native_uri for hit in (await docs.manager.searches.search("coffee")).hits] == ["docs://cup"]
 
 
-async def test_a_missing_extension_is_said(
+async def test_no_extension_is_said(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(vectors, "extended", lambda _db: False)
@@ -201,7 +201,7 @@ async def test_only_one_process_makes_vectors_at_a_time(path: Path) -> None:
         assert (await docs.found("expired"))[0] == "tls"
 
 
-async def test_two_processes_with_two_models_do_not_replace_each_other_for_ever(
+async def test_two_processes_with_two_models_do_not_go_on_for_ever(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with meant(path, Model("one")) as first:
@@ -289,9 +289,6 @@ async def test_damaged_vectors_are_made_again(path: Path) -> None:
         assert (await docs.found("expired"))[0] == "tls"
 
 
-# -- the file --------------------------------------------------------------------------------------------------------
-
-
 def filled(path: Path, count: int) -> IndexStore:
     """An index of documents of two sources, each with the vector of its number, in three dimensions."""
     opened = IndexStore(path, 1 << 30)
@@ -350,9 +347,7 @@ def test_a_cleared_source_leaves_no_vector_and_the_others_are_found(path: Path) 
     connection.close()
 
 
-def test_without_the_extension_a_cleared_source_leaves_no_vector_either(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_cleared_without_the_extension_leaves_no_vector(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path, 20).close()
     with monkeypatch.context() as patched:
         patched.setattr(vectors, "extended", lambda _db: False)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
+from trio.testing import MockClock
 
 from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge, Unreachable
 from bbfs.model.values import Hit, McpServer, SourceState
@@ -85,9 +86,7 @@ async def test_what_an_index_finds_as_well_comes_first_and_once(nursery: trio.Nu
 
 
 @pytest.mark.semantics("S22", "S36.2")
-async def test_a_source_that_hangs_or_fails_costs_its_own_hits(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_source_that_hangs_costs_its_hits(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     a, hung, down = searching("a", "1"), searching("hung", "1"), searching("down", "1", down=Unreachable("no\nnet"))
     hung.hold(SearchingSource.SEARCHING)
     async with World(nursery, a, hung, down, FlatSource(data_source("mcp-server+mute"))) as world:
@@ -104,7 +103,7 @@ async def test_a_source_that_hangs_or_fails_costs_its_own_hits(
 
 
 async def test_a_source_that_does_not_answer_after_a_fault_says_the_fault(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     crashed = searching("crashed", "1", state=SourceState("down", "the server exited with status 3: " + "words " * 99))
     crashed.hold(SearchingSource.SEARCHING)
@@ -117,9 +116,7 @@ async def test_a_source_that_does_not_answer_after_a_fault_says_the_fault(
         crashed.release(SearchingSource.SEARCHING)
 
 
-async def test_a_listing_that_hangs_does_not_hold_the_search(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_listing_that_hangs_holds_no_search(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     a, slow = searching("a", "1"), searching("slow", "1")
     slow.hold(SearchingSource.LISTING)
     async with World(nursery, a, slow) as world:
@@ -206,9 +203,7 @@ async def test_a_source_that_cannot_tell_yet_is_asked(nursery: trio.Nursery) -> 
 
 
 @pytest.mark.semantics("S36")
-async def test_a_source_that_has_nothing_to_search_by_now_is_told_as_one_without_a_search(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_source_that_has_nothing_to_search_by_is_told_as_one_without_a_search(nursery: trio.Nursery) -> None:
     a, plain = searching("a", "1"), searching("plain", "1", down=NotSupported("no full-text index"))
     async with World(nursery, a, plain) as world:
         for _ in range(2):
@@ -274,9 +269,7 @@ async def test_an_answer_of_another_kind_is_a_problem_in_words(
     ("query", "limit", "error"),
     [(" \n", 1, InvalidUri), ("w" * 1001, 1, TooLarge), ("w", 0, InvalidUri), ("w", 201, InvalidUri)],
 )
-async def test_a_query_that_cannot_be_is_refused(
-    nursery: trio.Nursery, query: str, limit: int, error: type[Exception]
-) -> None:
+async def test_a_bad_query_is_refused(nursery: trio.Nursery, query: str, limit: int, error: type[Exception]) -> None:
     a = searching("a", "1")
     async with World(nursery, a) as world:
         with pytest.raises(error):

@@ -177,9 +177,7 @@ async def test_files_are_read_with_what_they_refer_to(tmp_path: Path) -> None:
             await reader(reading.url).read(lambda root, key=key: root.get(key))
 
 
-async def test_what_took_long_to_parse_is_there_for_who_comes_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_took_long_to_parse_is_there_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on, calls = trio.Event(), threading.Event(), 0
 
     parse_json = api_document.parse_counted

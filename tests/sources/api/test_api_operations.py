@@ -223,9 +223,7 @@ def test_parameters_of_the_operation_come_before_those_of_the_path() -> None:
         ("/x/{a}{b}{c}{d}", [], "too many variables"),
     ],
 )
-def test_what_no_path_can_say_is_left_out_with_the_reason(
-    path: str, parameters: list[dict[str, Any]], said: str
-) -> None:
+def test_what_no_path_says_is_left_out_with_the_reason(path: str, parameters: list[dict[str, Any]], said: str) -> None:
     reason = left_out(path, *parameters)
     assert reason.startswith("GET /x")
     assert said in reason
@@ -340,9 +338,6 @@ def test_the_values_of_required_parameters_are_listed_where_they_are_few() -> No
     assert list(operation("/x", many).resources()) == []
     assert list(operation("/x", query("a", required=True)).resources()) == []
     assert list(operation("/x", query("a", required=True, schema={"default": "d"})).resources()) == ["https://h/x?a=d"]
-
-
-# -- documents that mean harm ------------------------------------------------------------------------------------------
 
 
 def server_of(url: Any, at: str, *, has_credentials: bool, variables: Mapping[str, Any] | None = None) -> str:

@@ -74,9 +74,7 @@ def properties(loaded: Loaded) -> Mapping[str, Any]:
         ("/deaf", ["always the same"], 2),
     ],
 )
-async def test_numbers_are_tried_until_there_is_no_more(
-    server: PetsServer, path: str, items: list[Any], requests: int
-) -> None:
+async def test_numbers_are_tried_to_the_end(server: PetsServer, path: str, items: list[Any], requests: int) -> None:
     before = len(server.requests(path))
     async with handler(server.document) as api:
         loaded = await api.load(server.url + path)

@@ -90,9 +90,7 @@ def test_the_documents_own_hints_come_first() -> None:
         ("id", "integer", [{"id": 1}, {"name": "no id"}, "text"], ["1"]),
     ],
 )
-def test_the_member_that_holds_the_value_is_found(
-    name: str, kind: str | None, items: list[Any], expected: list[str]
-) -> None:
+def test_the_member_with_the_value_is_found(name: str, kind: str | None, items: list[Any], expected: list[str]) -> None:
     assert values_in(items, Parameter(name, "path", name, True, type=kind), None) == expected
 
 

@@ -73,9 +73,6 @@ def properties(**types: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": kind} for name, kind in types.items()}}
 
 
-# -- which operations --------------------------------------------------------------------------------------------------
-
-
 def test_operations_are_named_by_method_and_path_or_by_their_id() -> None:
     made = plan({ONE: {**item(operationId="put it"), "delete": {}}}, "put it", f"DELETE {ONE}")
     assert made.sent == (f"PUT {ONE}", f"DELETE {ONE}")
@@ -192,8 +189,6 @@ def test_a_name_that_can_be_no_operation_is_refused(name: str) -> None:
         parse_options(ApiOptions, DataSource("a", "a", "api", "bb", "bb-api+a", config=config))
 
 
-# -- bodies ------------------------------------------------------------------------------------------------------------
-
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.decimals(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
@@ -271,9 +266,6 @@ def test_read_only_properties_are_left_out_unless_they_were_changed() -> None:
             bodies.without(wrong, paths, old)
     same = {"name": "a"}
     assert bodies.without(same, paths, old) is same
-
-
-# -- the handler -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -119,9 +119,7 @@ def test_a_disk_that_takes_a_part_has_taken_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.semantics("S32")
-def test_a_disk_that_cannot_even_cut_a_file_gives_no_byte_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_cannot_cut_a_file_gives_no_byte_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system whose metadata count for a quota (btrfs) refuses a cut, too."""
 
     def refused(*_: object) -> None:

@@ -225,7 +225,7 @@ async def test_a_connection_that_the_server_ends_is_made_again(postgres: Postgre
         assert await text_of(made, "postgres://public/t/count") == "20000\n"
 
 
-async def test_what_is_too_large_for_the_spool_ends_and_leaves_the_connection_usable(
+async def test_what_is_too_large_for_the_spool_leaves_the_connection_usable(
     postgres: PostgresServer, filled: str
 ) -> None:
     services = Services(spool=lambda: Spool(None, 100_000))

@@ -97,6 +97,6 @@ def test_any_file_name_gives_values_or_an_error_of_bbfs(name: str) -> None:
         {"sql": "SELECT 1", "more": 1},
     ],
 )
-def test_a_query_that_cannot_be_is_refused(given: dict[str, object]) -> None:
+def test_a_bad_query_is_refused(given: dict[str, object]) -> None:
     with pytest.raises((ValidationError, InvalidUri)):
         QueryOptions.model_validate(given)

@@ -41,7 +41,7 @@ NUMBERED = Table("main", "t", "table", (), part_key="rowid")
 
 
 @pytest.mark.semantics("S23")
-async def test_a_sqlite_file_that_is_missing_is_unreachable_and_may_come(
+async def test_a_missing_sqlite_file_is_unreachable_and_may_come(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with handler(source_of(f"sqlite:///{tmp_path}/a.db")) as made:
@@ -368,9 +368,7 @@ def test_a_secret_that_this_type_has_not_is_refused() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_without_the_extra_sqlite_works_and_others_say_what_they_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sqlite_needs_no_extra_and_others_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [
         name for name in sys.modules if re.match(r"bbfs\.sources\.database\.(generic|postgres|servers)\b", name)
     ]:

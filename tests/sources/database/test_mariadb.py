@@ -136,7 +136,7 @@ async def test_a_cancelled_request_ends_its_statement_at_the_server(server: Mari
 
 
 @pytest.mark.semantics("S23", "S30")
-async def test_who_is_refused_and_who_is_not_there(server: MariadbServer, filled: str) -> None:
+async def test_who_is_refused_and_who_is_not_there(filled: str) -> None:
     async with handler(source_of(filled, auth={"password": "hunter2"})) as made:
         with pytest.raises(Denied, match="Access denied") as caught:
             await made.list_directory(())

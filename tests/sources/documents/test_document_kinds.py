@@ -21,9 +21,6 @@ def text(kind: str, document: bytes) -> str:
     return job(document, {"kind": kind, "max_unpacked": 1 << 24, "max_text": MOST_TEXT}).decode()
 
 
-# -- notebooks ---------------------------------------------------------------------------------------------------------
-
-
 def notebook(*cells: dict[str, object]) -> bytes:
     return json.dumps({"metadata": {"kernelspec": {"language": "python"}}, "nbformat": 4, "cells": cells}).encode()
 
@@ -49,9 +46,6 @@ def test_a_notebook_has_its_texts_its_code_and_what_that_put_out() -> None:
 def test_a_notebook_of_an_old_format_is_read() -> None:
     cells = [{"cell_type": "heading", "level": 2, "source": "Old"}, {"cell_type": "code", "input": "1 + 1"}]
     assert text("notebook", json.dumps({"worksheets": [{"cells": cells}]}).encode()) == "## Old\n\n```\n1 + 1\n```\n"
-
-
-# -- subtitles ---------------------------------------------------------------------------------------------------------
 
 
 def test_subtitles_become_lines_with_their_times() -> None:
@@ -85,9 +79,6 @@ def test_captions_that_roll_are_said_once() -> None:
 )
 def test_a_wrong_encoding_loses_no_text(data: bytes, charset: str | None, meant: str) -> None:
     assert decoded(data, charset) == meant
-
-
-# -- OpenDocument ------------------------------------------------------------------------------------------------------
 
 
 def test_an_open_text_has_headings_lists_tables_links_and_notes() -> None:
@@ -137,9 +128,6 @@ def test_an_encrypted_open_document_is_said_to_be_so() -> None:
         text("opendocument", made.archive({"content.xml": "x", "META-INF/manifest.xml": "<a encryption-data=''/>"}))
 
 
-# -- mail --------------------------------------------------------------------------------------------------------------
-
-
 def mail(subject: str = "Prüfung", body: str = "Grüße\n") -> EmailMessage:
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = "Ann <ann@x>", "bob@x", subject
@@ -171,9 +159,6 @@ def test_a_mailbox_has_each_mail() -> None:
     assert text("mail", box) == "# one\n\nx\nFrom y\nFrom z\n\n# two\n\nlast\n"
 
 
-# -- Rich Text Format --------------------------------------------------------------------------------------------------
-
-
 def test_rich_text_has_headings_lists_tables_and_notes() -> None:
     document = (
         rb"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}{\f1\fcharset204 Arial;}}{\info{\title no}}"
@@ -186,9 +171,6 @@ def test_rich_text_has_headings_lists_tables_and_notes() -> None:
         "## Plan\n\ncafé й[^1] € 😀\n\n[^1]: by certbot\n\n- one\n  - two\n\n"
         "| a\\|b | c d |\n| --- | --- |\n| e | f |\n\nend\n"
     )
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)

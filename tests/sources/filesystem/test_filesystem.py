@@ -18,6 +18,7 @@ from urllib.parse import quote_from_bytes
 
 import pytest
 import trio
+from fakes import data_source
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from programs import descriptors_of
@@ -34,7 +35,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Content, DataSource, Policy, ResourceMetadata
+from bbfs.model.values import Content, ResourceMetadata
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem import beneath
@@ -48,15 +49,7 @@ BOUND = 60.0
 
 
 def make(root: Path | str, mount_point: Path | str | None = None, **options: object) -> FilesystemHandler:
-    source = DataSource(
-        "notes",
-        "notes",
-        "filesystem",
-        "bb",
-        "bb-filesystem+notes+file",
-        policy=Policy(concurrency=4),
-        config={"root": str(root), **options},
-    )
+    source = data_source("bb-filesystem+notes+file", concurrency=4, config={"root": str(root), **options})
     return FilesystemHandler(source, Services(mount_point=str(mount_point) if mount_point is not None else None))
 
 
@@ -92,9 +85,6 @@ async def eventually(holds: Callable[[], bool]) -> None:
 def open_below(directory: Path) -> list[str]:
     """The descriptors of this process that lead below `directory`."""
     return [leads for leads in descriptors_of("self").values() if leads.startswith(str(directory))]
-
-
-# What is shown
 
 
 @pytest.mark.semantics("S9", "S10", "S11")
@@ -262,9 +252,6 @@ async def test_ten_thousand_entries(tmp_path: Path) -> None:
     assert listed == sorted(str(number) for number in range(10_000))
 
 
-# What is no regular file
-
-
 @pytest.mark.semantics("S29")
 async def test_links_are_shown_as_they_are_and_never_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
@@ -355,7 +342,7 @@ async def test_special_files_are_not_there(tmp_path: Path, caplog: pytest.LogCap
                     await call
 
 
-async def test_what_turns_into_something_else_before_it_is_opened(
+async def test_what_turns_into_another_thing_before_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
@@ -396,9 +383,6 @@ async def test_files_and_directories_are_not_confused(tmp_path: Path) -> None:
     for call in (handler.load("file:./f/"), handler.list_directory(("f",)), handler.stat("file:./f/x")):
         with pytest.raises(NotFound):
             await call
-
-
-# Content
 
 
 @pytest.mark.semantics("S15")
@@ -579,9 +563,6 @@ async def test_files_that_do_not_say_their_size() -> None:
         await make("/proc/self", max_memory=10).load("file:./status")
 
 
-# Errors
-
-
 class AsSomebodyElse:
     """For root, who may do everything: lets the file system calls of one thread be those of a user without rights."""
 
@@ -715,9 +696,7 @@ def test_errors_of_the_system() -> None:
 
 
 @pytest.mark.semantics("S16", "S22")
-async def test_a_load_that_nobody_waits_for_leaves_no_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_load_that_nobody_awaits_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
     handler = make(tmp_path, max_memory=1)
     reached, go_on, done = threading.Event(), threading.Event(), threading.Event()
@@ -770,9 +749,6 @@ async def test_at_most_so_many_threads_as_configured(tmp_path: Path, monkeypatch
         await eventually(lambda: running == 4)
         go_on.set()
     assert most == 4
-
-
-# The mount point
 
 
 @pytest.mark.semantics("S29")
@@ -831,9 +807,6 @@ async def test_a_root_at_or_below_the_mount_point_is_refused(tmp_path: Path) -> 
     assert handler.state.state == "down"
 
 
-# Options
-
-
 @pytest.mark.parametrize(
     ("config", "text"),
     [
@@ -851,7 +824,7 @@ async def test_a_root_at_or_below_the_mount_point_is_refused(tmp_path: Path) -> 
     ],
 )
 def test_options_that_cannot_be_used_are_named(config: dict[str, object], text: str) -> None:
-    source = DataSource("notes", "notes", "filesystem", "bb", "bb-filesystem+notes+file", config=config)
+    source = data_source("bb-filesystem+notes+file", config=config)
     with pytest.raises(ConfigError) as caught:
         FilesystemHandler(source, Services())
     assert text in str(caught.value)

@@ -50,9 +50,7 @@ async def test_what_a_killed_writer_left_is_removed(handler: FilesystemHandler, 
 
 
 @pytest.mark.semantics("S32")
-async def test_a_file_is_created_and_replaced_with_its_mode_and_attributes(
-    handler: FilesystemHandler, tmp_path: Path
-) -> None:
+async def test_a_file_is_made_and_replaced_with_mode_and_attributes(handler: FilesystemHandler, tmp_path: Path) -> None:
     assert isinstance(handler, CanRename)
     assert isinstance(handler, CanMakeDirectories)
     assert isinstance(handler, CanSetTime)
@@ -165,9 +163,7 @@ def acl(path: Path) -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("given", ["", "u:21002:---", "u:21002:rw-,g::---,m:rw-"])
-async def test_a_replaced_file_gives_no_user_more_or_fewer_rights(
-    handler: FilesystemHandler, tmp_path: Path, given: str
-) -> None:
+async def test_a_replaced_file_changes_nobodys_rights(handler: FilesystemHandler, tmp_path: Path, given: str) -> None:
     """Neither do those that its directory has for new files."""
     path = tmp_path / "root" / "file"
     path.write_text("old")
@@ -199,9 +195,7 @@ async def test_a_file_that_cannot_be_given_away_opens_to_no_other_group(
     assert status.st_uid == path.stat().st_uid
 
 
-async def test_a_replacement_is_not_readable_by_others_before_it_has_its_name(
-    handler: FilesystemHandler, tmp_path: Path
-) -> None:
+async def test_others_read_no_replacement_before_it_has_its_name(handler: FilesystemHandler, tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "secret").touch(0o600)
     replacement = writing.Replacement(handler.root, (b"secret",))

@@ -84,9 +84,7 @@ class Steps(trio.abc.Instrument):
 
 
 @pytest.mark.parametrize("by", ["web", "mcp"])
-async def test_a_body_in_chunks_of_one_byte_lets_others_run(
-    answering: Callable[..., Any], nursery: trio.Nursery, by: str
-) -> None:
+async def test_chunks_of_one_byte_let_others_run(answering: Callable[..., Any], nursery: trio.Nursery, by: str) -> None:
     chunks = 200_000
     url = await answering(OK + b"transfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * chunks, b"0\r\n\r\n")
     steps = Steps(trio.lowlevel.current_task())
@@ -110,7 +108,7 @@ async def test_a_body_in_chunks_of_one_byte_lets_others_run(
     nursery.cancel_scope.cancel()
 
 
-async def test_a_body_that_grows_a_thousand_times_lets_others_run(
+async def test_a_body_that_grows_very_much_lets_others_run(
     answering: Callable[..., Any], nursery: trio.Nursery
 ) -> None:
     size = 48 << 20

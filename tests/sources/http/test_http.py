@@ -184,7 +184,7 @@ async def test_all_requests_wait_for_a_server_that_wants_it(site: WebSite, clien
 
 
 @pytest.mark.parametrize(("status", "error"), [(429, Busy), (503, Unreachable)])
-async def test_a_pause_beyond_the_deadline_is_an_error_at_once(
+async def test_a_pause_past_the_deadline_is_an_error_at_once(
     site: WebSite, status: int, error: type[BbfsError]
 ) -> None:
     client = make(timeout=60)

@@ -85,9 +85,7 @@ async def test_a_server_that_leaves_each_request_ends_a_put(server: LeavingServe
     assert len(server.asked) == 3
 
 
-async def test_s3_writes_over_a_connection_that_the_server_has_closed(
-    server: LeavingServer, s3: StorageHandler
-) -> None:
+async def test_s3_writes_over_a_connection_that_the_server_closed(server: LeavingServer, s3: StorageHandler) -> None:
     server.left = ["PUT"]
     made = await s3.write("s3://data/a", MemoryContent(b"a"), NEW)
     server.left = ["PUT"]

@@ -29,9 +29,6 @@ async def listed(manager: MCPManager) -> list[str]:
     return [entry.uri for entry in (await manager.list_resources("memory")).entries]
 
 
-# -- start -------------------------------------------------------------------------------------------------------------
-
-
 async def test_lazy_server_is_not_started_without_a_request(linked: Linked, autojump_clock: MockClock) -> None:
     server, manager = await linked()
     await trio.sleep(1000)
@@ -96,9 +93,7 @@ async def test_modern_server_that_is_slow_at_first_is_not_given_up(linked: Linke
     assert server.methods("server/discover", "initialize") == ["server/discover", "initialize", "server/discover"]
 
 
-async def test_server_that_works_between_crashes_is_started_again_soon(
-    linked: Linked, autojump_clock: MockClock
-) -> None:
+async def test_server_that_works_between_crashes_starts_again_soon(linked: Linked, autojump_clock: MockClock) -> None:
     server, manager = await linked()
     for crash in range(20):
         assert await listed(manager) == LISTED
@@ -118,9 +113,6 @@ async def test_server_that_never_works_is_started_less_and_less(linked: Linked, 
         await trio.sleep(0.1)
     assert server.tries <= 12
     assert manager.connection("memory").state.state == "down"
-
-
-# -- idleness ----------------------------------------------------------------------------------------------------------
 
 
 async def test_idle_connection_is_ended_and_made_again(linked: Linked, autojump_clock: MockClock) -> None:
@@ -157,7 +149,7 @@ async def test_long_request_is_not_idle(linked: Linked, autojump_clock: MockCloc
 
 
 @ERAS
-async def test_connection_with_a_subscription_is_not_idle(
+async def test_a_connection_that_subscribes_is_not_idle(
     linked: Linked, autojump_clock: MockClock, modern: bool
 ) -> None:
     server, manager = await linked(modern=modern, subscribe=True, idle_timeout=100.0)
@@ -186,9 +178,6 @@ async def test_changes_may_be_missed_while_idle(linked: Linked, autojump_clock: 
     assert (server.connected, events) == (0, [])
     await listed(manager)
     assert events == [MISSED]
-
-
-# -- pings -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("modern", "method"), [(False, "ping"), (True, "server/discover")])
@@ -258,9 +247,7 @@ async def test_requests_that_keep_coming_do_not_keep_a_hung_server(linked: Linke
     assert await listed(manager) == LISTED
 
 
-async def test_request_on_a_given_up_connection_fails_or_is_tried_again(
-    linked: Linked, autojump_clock: MockClock
-) -> None:
+async def test_request_on_a_lost_connection_fails_or_is_tried_again(linked: Linked, autojump_clock: MockClock) -> None:
     server, manager = await linked()
     await listed(manager)
     server.thawed = trio.Event()
@@ -280,9 +267,6 @@ async def test_server_that_is_busy_is_not_given_up(linked: Linked, autojump_cloc
     assert (server.tries, manager.connection("memory").state.state) == (1, "up")
     await trio.sleep(200)
     assert server.tries == 1
-
-
-# -- what the server asks ----------------------------------------------------------------------------------------------
 
 
 async def test_roots_are_told_where_configured(linked: Linked, autojump_clock: MockClock) -> None:
@@ -388,9 +372,6 @@ async def test_server_that_asks_for_input_without_end(linked: Linked, autojump_c
     assert len(server.methods("resources/read")) == 11
 
 
-# -- changes -----------------------------------------------------------------------------------------------------------
-
-
 def subscribed(server: MemoryServer) -> list[list[str]]:
     """The URIs that each request so far subscribed to."""
     return [
@@ -449,9 +430,7 @@ async def test_the_first_read_after_a_calm_second_comes_after_its_subscription_a
 
 @ERAS
 @pytest.mark.semantics("S18.4")
-async def test_reconnecting_subscribes_again_and_tells_of_the_gap(
-    linked: Linked, autojump_clock: MockClock, modern: bool
-) -> None:
+async def test_reconnecting_subscribes_and_tells_a_gap(linked: Linked, autojump_clock: MockClock, modern: bool) -> None:
     server, manager = await linked(modern=modern, subscribe=True)
     events = heard(manager)
     for name in "abc":
@@ -548,9 +527,7 @@ async def test_unusable_notifications_are_ignored(linked: Linked, autojump_clock
 
 
 @pytest.mark.semantics("S23")
-async def test_a_number_as_cursor_that_the_server_refuses_is_a_protocol_error(
-    linked: Linked, autojump_clock: MockClock
-) -> None:
+async def test_a_refused_number_as_cursor_breaks_the_protocol(linked: Linked, autojump_clock: MockClock) -> None:
     server, manager = await linked()
     refusal = types.ErrorData(code=types.INVALID_PARAMS, message="cursor: expected string")
     server.results["resources/list"] = [{"resources": [{"uri": "x://a"}], "nextCursor": 7}, refusal]

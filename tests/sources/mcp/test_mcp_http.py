@@ -183,7 +183,7 @@ async def test_passing_fault_is_not_noticed(manager: MCPManager, unruly: str, od
 
 
 @pytest.mark.semantics("S30")
-async def test_secrets_stay_out_of_messages_and_logs(
+async def test_no_secret_in_messages_and_logs(
     manager: MCPManager, unruly: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "bbfs")

@@ -231,9 +231,7 @@ async def test_pipe_gets_lines_in_order_and_messages_come_without_a_stream(nurse
     os.close(writing)
 
 
-async def test_what_a_server_does_not_read_waits_within_bounds(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_server_leaves_unread_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own requests make the answers, and their ids make the answers long."""
     monkeypatch.setattr("bbfs.sources.mcp.transport.messages.UNSENT_BYTES", 1 << 20)
     reading, writing = os.pipe()

@@ -460,9 +460,7 @@ async def test_a_configured_header_is_not_replaced_by_a_login(
         assert "hush" not in str(caught.value)
 
 
-async def test_tokens_go_to_no_other_url(
-    manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser
-) -> None:
+async def test_tokens_go_to_one_url(manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser) -> None:
     async with serve("oauth.py") as url, _recorder() as (elsewhere, seen):
         await login(url, store, browser.open)
         add(manager, source(elsewhere))

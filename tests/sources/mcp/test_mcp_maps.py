@@ -107,9 +107,6 @@ async def read(made: MapHandler, uri: str) -> bytes:
     return await part.content.read_waiting(0, part.content.size)
 
 
-# -- templates -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("template", "text", "values"),
     [
@@ -154,9 +151,6 @@ def test_a_place_has_values(template: str, path: tuple[str, ...], values: dict[s
     assert Place(template).match(path) == values
 
 
-# -- the table -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -189,9 +183,6 @@ def test_a_map_that_comes_with_bbfs_can_be_used(name: str) -> None:
     made = handler({"use": name, "values": dict.fromkeys(shipped()[name].needs, "/x")})
     assert made.notes[0].startswith("A map shows the tools")
     assert map_options(made.source).use == name
-
-
-# -- reading ---------------------------------------------------------------------------------------------------------
 
 
 async def test_lines_become_entries() -> None:
@@ -380,9 +371,6 @@ async def test_a_search_gives_paths() -> None:
     assert not handler(FILES).searches
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------
-
-
 async def test_a_file_is_written_by_a_call() -> None:
     server = Tools(put="done", cat="x")
     made = handler(FILES, server)
@@ -490,9 +478,6 @@ async def test_only_a_directory_that_is_empty_now_is_removed() -> None:
     server.answers["ls"] = "[DIR] d"
     with pytest.raises(NotSupported):
         await handler(FILES, server).remove_directory("tree://d")
-
-
-# -- proposals -------------------------------------------------------------------------------------------------------
 
 
 def tool(name: str, *needed: str, optional: tuple[str, ...] = (), output: Any = None, reads: bool = False) -> ToolEntry:

@@ -32,9 +32,6 @@ def with_options(server: McpServer, **options: object) -> McpServer:
     return McpServer(**fields, **options)  # pyright: ignore[reportArgumentType]
 
 
-# -- idleness and eagerness --------------------------------------------------------------------------------------------
-
-
 async def test_idle_server_process_is_ended(manager: MCPManager, odd: MakeOdd) -> None:
     server = odd("none")
     manager.add("odd", with_options(server.server, idle_timeout=0.3), PATIENT)
@@ -56,14 +53,9 @@ async def test_idle_session_over_http_is_deleted(manager: MCPManager, serve: Ser
         assert output.count("initialize") == 2
 
 
-# -- cancellation ------------------------------------------------------------------------------------------------------
-
-
 @ERAS
 @pytest.mark.semantics("S22")
-async def test_cancelled_read_is_cancelled_at_the_server(
-    manager: MCPManager, serve: Serve, era: tuple[str, ...]
-) -> None:
+async def test_cancelled_read_is_told_to_the_server(manager: MCPManager, serve: Serve, era: tuple[str, ...]) -> None:
     output: list[str] = []
     async with serve("streams.py", *era, output=output) as url:
         manager.add("web", McpServer("http", url=url), PATIENT)
@@ -100,9 +92,6 @@ async def test_a_read_under_way_holds_up_no_end(nursery: trio.Nursery, serve: Se
             await ended.wait()
 
 
-# -- event streams -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.semantics("S18", "S24")
 async def test_forgotten_session_is_made_again_with_its_subscriptions(manager: MCPManager, serve: Serve) -> None:
     output: list[str] = []
@@ -135,9 +124,6 @@ async def test_forgotten_session_is_noticed_by_its_stream(manager: MCPManager, s
         assert "forgotten the session" in (manager.connection("web").state.reason or "")
         assert len((await manager.list_resources("web")).entries) == 1
         assert manager.connection("web").state.state == "up"
-
-
-# -- last words --------------------------------------------------------------------------------------------------------
 
 
 async def test_last_words_of_a_server_that_dies_between_requests(

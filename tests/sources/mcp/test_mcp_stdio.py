@@ -219,9 +219,7 @@ async def test_idle_death_is_noticed_and_reaped(manager: MCPManager, odd: MakeOd
 
 
 @pytest.mark.semantics("S24.1")
-async def test_pauses_double_up_to_a_minute(
-    manager: MCPManager, odd: MakeOdd, clock: ManualClock, tmp_path: Path
-) -> None:
+async def test_pauses_double_to_a_minute(manager: MCPManager, odd: MakeOdd, clock: ManualClock, tmp_path: Path) -> None:
     obstacle = tmp_path / "obstacle"
     obstacle.touch()
     server = odd("fails-while", obstacle)
@@ -255,7 +253,7 @@ async def test_command_that_cannot_start(manager: MCPManager, command: str) -> N
 
 
 @pytest.mark.semantics("S30")
-async def test_secrets_stay_out_of_messages_and_logs(
+async def test_no_secret_in_messages_and_logs(
     manager: MCPManager, odd: MakeOdd, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "bbfs")

@@ -110,9 +110,7 @@ async def test_a_question_of_a_task_is_answered_once(linked: Linked, autojump_cl
 
 
 @pytest.mark.parametrize("has_tasks", [True, False])
-async def test_before_2026_a_tool_says_that_it_runs_as_a_task(
-    linked: Linked, autojump_clock: MockClock, has_tasks: bool
-) -> None:
+async def test_before_2026_a_tool_says_it_is_a_task(linked: Linked, autojump_clock: MockClock, has_tasks: bool) -> None:
     server, manager = await linked()
     plain = {"content": RESULT["content"]}
     if has_tasks:

@@ -65,9 +65,6 @@ def of(data: bytes) -> Expected:
     return Expected(exists=True, version=MemoryContent(data).version)
 
 
-# -- the call --------------------------------------------------------------------------------------------------------
-
-
 def test_a_text_goes_as_it_is_and_other_bytes_in_base64() -> None:
     option = WriteTool("put", uri="id", content="text", blob="data", version="etag", arguments={"space": "x"})
     assert writing.write_call(option, "a:1", "ü\0".encode(), "7") == {
@@ -87,9 +84,6 @@ def test_the_type_of_a_name_goes_with_it() -> None:
     option = WriteTool("put", mime_type="type")
     assert writing.write_call(option, "a:x/y.md", b"", None)["type"] == "text/markdown"
     assert "type" not in writing.write_call(option, "a:x/y", b"", None)
-
-
-# -- the answer ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -158,9 +152,6 @@ def test_the_version_of_a_content(result: dict[str, Any], version: str | None) -
     assert content_version(result) == version
 
 
-# -- the proposal ----------------------------------------------------------------------------------------------------
-
-
 def test_tools_that_plainly_write_are_proposed() -> None:
     tools = [
         tool("put_document", "uri", content=TEXT, blob=TEXT, version=TEXT, mime_type=TEXT),
@@ -188,9 +179,6 @@ def test_tools_that_plainly_write_are_proposed() -> None:
 )
 def test_no_other_tool_is_proposed(other: ToolEntry) -> None:
     assert writing.proposal([other]) == ()
-
-
-# -- the handler -----------------------------------------------------------------------------------------------------
 
 
 class Notes(MCPManager):
@@ -319,15 +307,12 @@ def test_a_template_says_which_uris_are_written() -> None:
     ("write", "remove", "access"),
     [(None, None, "ro"), (WriteTool("put"), None, "rw"), (None, RemoveTool("drop"), "rw")],
 )
-def test_a_server_without_a_named_tool_is_read_only(
+def test_a_server_without_the_tool_is_read_only(
     write: WriteTool | None, remove: RemoveTool | None, access: str
 ) -> None:
     """Else a program that makes a name of a template gets ENOENT, and not the reason."""
     made = McpHandler(source(write, remove), Services(mcp=notes()))
     assert access in options(Config(), [made])
-
-
-# -- the whole way ---------------------------------------------------------------------------------------------------
 
 
 async def test_the_knowledge_base_is_written(manager: MCPManager, tmp_path: Path) -> None:

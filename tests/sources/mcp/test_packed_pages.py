@@ -75,9 +75,7 @@ def test_what_is_no_page_is_refused(bad: bytes) -> None:
         unpacked(bad)
 
 
-async def test_of_a_damaged_listing_nothing_is_left(
-    lists: Callable[..., Lists], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_of_a_damaged_list_nothing_is_left(lists: Callable[..., Lists], caplog: pytest.LogCaptureFixture) -> None:
     stranger = next(packed([{"uri": "odd://stranger", "name": "s"}]))
     exchange = Exchange([stranger, b"damaged"])
     assert uris(await lists("changing")(exchange)) == LISTED

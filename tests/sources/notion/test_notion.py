@@ -227,9 +227,7 @@ async def test_a_renamed_page_has_its_new_name_at_the_next_listing(server: Notio
         (503, "service_unavailable", Unreachable),
     ],
 )
-async def test_what_goes_wrong_is_the_error_that_it_is(
-    server: NotionServer, status: int, code: str, error: type[BbfsError]
-) -> None:
+async def test_each_failure_is_its_error(server: NotionServer, status: int, code: str, error: type[BbfsError]) -> None:
     async with source(server) as handler:
         server.control(fail={"path": "children", "status": status, "code": code, "times": 99})
         with pytest.raises(error) as caught:
@@ -261,9 +259,7 @@ async def test_who_is_asked_to_wait_waits(server: NotionServer) -> None:
 
 
 @pytest.mark.semantics("S25")
-async def test_a_cursor_that_leads_nowhere_ends_the_listing(
-    server: NotionServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cursor_that_leads_nowhere_ends_a_list(server: NotionServer) -> None:
     async with source(server) as handler:
         server.control(cursor="cursor-0")
         with pytest.raises(ProtocolViolation, match="leads nowhere"):
@@ -282,9 +278,7 @@ async def test_where_notion_answers_no_more_the_rest_is_said_to_be_missing(serve
             await content(handler, f"{id_of('tasks')}/rows.ndjson")
 
 
-async def test_more_than_the_bounds_allow_is_too_large_and_never_cut(
-    server: NotionServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_over_the_bounds_is_never_cut(server: NotionServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async with source(server, row_limit=4) as handler:
         with pytest.raises(TooLarge, match="more than 4 rows"):
             await content(handler, "Handbook/Tasks/rows.ndjson")

@@ -216,8 +216,6 @@ def test_a_toggle_has_a_depth_too() -> None:
         read_blocks("<details><summary></summary>\n" * 200, {})
 
 
-# -- properties --------------------------------------------------------------------------------------------------------
-
 MARKS = "a b_c * ** ~~ ` ``` ```c [ ](https://x.org/) <u> </u> $ $$ \\ | ![ _ <br> é --- <https://x.org/> &amp; | --- |"
 SPACES = (" ", "\n", "\n\n", "  \n", "# ", "## ", "- ", "1. ", "2. ", "- [ ] ", "- [x] ", "> ", "  ", "   ", "| ", " |")
 TOGGLES = ("<details><summary>", "</summary>", "</details>", "| --- |")
@@ -345,9 +343,6 @@ def test_a_change_leads_where_it_should(old: list[Block], more: list[Block], ran
     assert blocks_text(result) == blocks_text(changes.blocks)
     assert [each for each in result if is_empty(each)] == [each for each in before if is_empty(each)]
     assert not changes_of("page", result, new).requests
-
-
-# -- changes -----------------------------------------------------------------------------------------------------------
 
 
 def change(old: str, new: str, children: Mapping[str, Block] | None = None) -> Changes:

@@ -96,9 +96,6 @@ async def test_hostile_uris_are_not_written(server: NotionServer) -> None:
         assert changes(server) == []
 
 
-# -- pages -------------------------------------------------------------------------------------------------------------
-
-
 async def test_a_page_is_written_by_the_smallest_change(server: NotionServer) -> None:
     async with source(server, write=True) as handler:
         before = await text(handler, RULES)
@@ -281,9 +278,6 @@ async def test_a_change_that_takes_too_long_is_not_begun(server: NotionServer) -
         assert changes(server) == []
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 def value(server: NotionServer, name: str, column: str) -> Any:
     found = server.asked(f"pages/{id_of(name)}")["properties"][column]
     return found[found["type"]]
@@ -346,9 +340,7 @@ async def test_columns_that_are_absent_stay(server: NotionServer) -> None:
         ('"Done": true\n"Done": true', Rejected, "twice"),
     ],
 )
-async def test_a_value_that_cannot_be_set_is_refused(
-    server: NotionServer, line: str, error: type[BbfsError], words: str
-) -> None:
+async def test_a_wrong_value_is_refused(server: NotionServer, line: str, error: type[BbfsError], words: str) -> None:
     async with source(server, write=True) as handler:
         before = await text(handler, TASK)
         with pytest.raises(error, match=words):
@@ -367,9 +359,6 @@ async def test_a_long_relation_is_replaced_whole(server: NotionServer) -> None:
         await write(handler, path, before.replace(line, f'"Related": {json.dumps(ids[:-1])}'))
         sent = [body for method, where, body in server.control() if method == "PATCH" and "pages" in where]
         assert len(sent[0]["properties"]["Related"]["relation"]) == len(ids) - 1 == 29
-
-
-# -- names -------------------------------------------------------------------------------------------------------------
 
 
 async def test_pages_are_made_renamed_and_removed(server: NotionServer) -> None:

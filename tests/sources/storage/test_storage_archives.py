@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 from backports import zstd
+from fakes import data_source
 
 from bbfs.model.errors import (
     BbfsError,
@@ -29,7 +30,6 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.storage.archives.members import stays_inside
@@ -50,10 +50,7 @@ def handler_of(
     path: Path, *, timeout: float = 20.0, spool: Callable[[], Spool] = Spool, **config: Any
 ) -> StorageHandler:
     scheme = "zip" if ".zip" in path.name else "tar"
-    source = DataSource(
-        "arc", "arc", "storage", "bb", f"bb-storage+arc+{scheme}",
-        policy=Policy(timeout=timeout), config={"url": f"{scheme}://{path}", **config},
-    )  # fmt: skip
+    source = data_source(f"bb-storage+arc+{scheme}", timeout=timeout, config={"url": f"{scheme}://{path}", **config})
     return StorageHandler(source, Services(spool=spool))
 
 
@@ -435,18 +432,14 @@ def test_only_links_that_stay_inside_are_shown() -> None:
     assert not stays_inside(("a", "b"), "c/../d"), "c may be a link"
 
 
-def test_an_archive_that_is_missing_is_told_when_it_is_mounted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_archive_that_is_missing_is_told_at_the_mount(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert handler_of(tmp_path / "a.tar").state.state == "down"
     assert "the file is not there" in caplog.text
 
 
 @pytest.mark.semantics("S29")
 def test_an_archive_on_the_mount_itself_is_refused(tmp_path: Path) -> None:
-    source = DataSource(
-        "a", "a", "storage", "bb", "bb-storage+a+zip", config={"url": f"zip://{tmp_path}/in/x.zip"}
-    )  # fmt: skip
+    source = data_source("bb-storage+a+zip", config={"url": f"zip://{tmp_path}/in/x.zip"})
     with pytest.raises(ConfigError, match="mount point"):
         StorageHandler(source, Services(mount_point=str(tmp_path)))
 
@@ -455,6 +448,6 @@ def test_an_archive_on_the_mount_itself_is_refused(tmp_path: Path) -> None:
 def test_an_archive_needs_a_path(url: str) -> None:
     with pytest.raises(BbfsError):
         StorageHandler(
-            DataSource("a", "a", "storage", "bb", "bb-storage+a+zip", config={"url": url, "options": {"x": 1}}),
+            data_source("bb-storage+a+zip", config={"url": url, "options": {"x": 1}}),
             Services(),
         )

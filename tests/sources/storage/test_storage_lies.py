@@ -108,7 +108,7 @@ async def test_an_answer_of_success_with_another_document_is_an_error(
 
 @pytest.mark.semantics("S32")
 @pytest.mark.parametrize("kept", [None, b"", b"the only"], ids=["nothing", "empty", "half"])
-async def test_an_object_stays_unless_it_is_copied_whole(
+async def test_an_object_stays_unless_all_is_copied(
     lying: tuple[StorageHandler, LyingServer], kept: bytes | None
 ) -> None:
     handler, server = lying
@@ -132,7 +132,7 @@ async def test_an_object_stays_unless_it_is_copied_whole(
 
 @pytest.mark.semantics("S32")
 @pytest.mark.parametrize("kept", [None, b"the only"], ids=["nothing", "half"])
-async def test_an_object_of_another_store_stays_unless_it_is_copied_whole(
+async def test_another_stores_object_stays_unless_it_is_copied(
     monkeypatch: pytest.MonkeyPatch, kept: bytes | None
 ) -> None:
     source = replace(data_source("bb-storage+data+gs"), config={"url": "gs://data/", "options": {"anonymous": True}})

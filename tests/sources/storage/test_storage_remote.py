@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import paramiko
 import pytest
 import trio
-from fakes import World
+from fakes import World, data_source
 from file_servers import PASSWORD, SCHEMES, USER, FileServer, known_hosts
 from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -79,10 +79,9 @@ def source(
     scheme: str, place: str, *, timeout: float = 10.0, password: str | None = PASSWORD, **config: Any
 ) -> DataSource:
     auth = {"username": USER, "password": password} if password is not None else {}
-    return DataSource(
-        "far", "far", "storage", "bb", f"bb-storage+far+{scheme}",
-        policy=Policy(timeout=timeout), config={"url": f"{scheme}://{place}", **config}, auth=auth,
-    )  # fmt: skip
+    return data_source(
+        f"bb-storage+far+{scheme}", timeout=timeout, config={"url": f"{scheme}://{place}", **config}, auth=auth
+    )
 
 
 def source_of(server: tuple[str, int, Path], port: int | None = None, path: str = "/", **given: Any) -> DataSource:
@@ -111,7 +110,7 @@ async def remote(server: tuple[str, int, Path]) -> AsyncIterator[tuple[StorageHa
 
 
 @pytest.mark.semantics("S32", "S33")
-async def test_files_are_created_replaced_renamed_and_removed(
+async def test_files_are_made_replaced_renamed_removed(
     remote: tuple[StorageHandler, str, Path], tmp_path: Path
 ) -> None:
     handler, begin, folder = remote
@@ -176,7 +175,7 @@ async def test_directories_are_made_renamed_and_removed(remote: tuple[StorageHan
 
 
 @pytest.mark.semantics("S32")
-async def test_a_resource_may_be_new_with_the_directories_above_it(server: tuple[str, int, Path]) -> None:
+async def test_a_resource_may_be_new_with_its_directories(server: tuple[str, int, Path]) -> None:
     """As `bbfs put` writes it without a mount: the root, a directory that is there, and one that is not."""
     begin = f"bb-storage+far+{server[0]}://127.0.0.1:{server[1]}"
     made = replace(source_of(server), capabilities=Capabilities(write=True))
@@ -236,9 +235,7 @@ async def test_requests_at_once_do_not_disturb_each_other(server: tuple[str, int
 
 
 @pytest.mark.parametrize("server", ["sftp"], indirect=True)
-async def test_a_server_may_allow_fewer_sessions(
-    server: tuple[str, int, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_may_allow_few_sessions(server: tuple[str, int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     allowed, open_sftp, lock = 2, paramiko.SSHClient.open_sftp, threading.Lock()
 
     def refuse_third(client: paramiko.SSHClient) -> paramiko.SFTPClient:
@@ -456,7 +453,7 @@ async def test_a_tree_of_github_is_a_storage(monkeypatch: pytest.MonkeyPatch) ->
         thread.join(10)
 
 
-async def test_the_memory_of_fsspec_is_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_memory_of_fsspec_is_a_storage() -> None:
     memory = MemoryFileSystem()
     memory.pipe({"/kept/a.txt": b"alpha", "/kept/d/b": b"beta", "/other": b"x"})
     async with opened(source("memory", "kept", password=None)) as handler:
@@ -477,7 +474,7 @@ async def test_the_memory_of_fsspec_is_a_storage(monkeypatch: pytest.MonkeyPatch
      ("gs://b/", "obstore", {}), ("az://c/", "obstore", {"account": "a"})],
 )  # fmt: skip
 @pytest.mark.semantics("S23")
-def test_a_package_that_is_missing_is_named(
+def test_a_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch, url: str, package: str, options: dict[str, Any]
 ) -> None:
     for module in [name for name in sys.modules if name.partition(".")[0] == package]:
@@ -485,7 +482,7 @@ def test_a_package_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     config = {"url": url, "options": options}
     with pytest.raises(ConfigError, match=f"needs .*package {package}"):
-        StorageHandler(DataSource("x", "x", "storage", "bb", "bb-storage+x+y", config=config), Services())
+        StorageHandler(data_source("bb-storage+x+y", config=config), Services())
 
 
 class Cloud(BaseHTTPRequestHandler):
@@ -576,9 +573,7 @@ async def test_the_key_of_a_service_account_may_be_named_by_the_environment(
     assert [str(authorization)[:9] for _, authorization in Cloud.asked] == ["Bearer ey"]
 
 
-async def test_the_account_and_key_of_azure_may_be_in_the_environment(
-    cloud: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_account_and_key_of_azure_may_be_in_the_environment(cloud: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "me")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "Z2VoZWlt")
     async with opened(source("az", "place", password=None, options={"endpoint": cloud})) as handler:
@@ -587,7 +582,7 @@ async def test_the_account_and_key_of_azure_may_be_in_the_environment(
 
 
 @pytest.mark.semantics("S23", "S30")
-async def test_credentials_that_cannot_be_used_say_how_to_log_in(
+async def test_unusable_credentials_say_how_to_log_in(
     cloud: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file")
@@ -614,9 +609,7 @@ def test_a_secret_that_a_library_refuses_is_not_told() -> None:
     ):
         config = {"url": url, "options": options}
         with pytest.raises(BbfsError) as caught:
-            StorageHandler(
-                DataSource("x", "x", "storage", "bb", "bb-storage+x+y", config=config, auth=auth), Services()
-            )
+            StorageHandler(data_source("bb-storage+x+y", config=config, auth=auth), Services())
         assert "geheim" not in str(caught.value)
         assert caught.value.__cause__ is None
 

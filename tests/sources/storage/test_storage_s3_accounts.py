@@ -206,9 +206,7 @@ async def test_temporary_credentials_are_asked_for_and_renewed(
     assert all(headers["X-Amz-Security-Token"] == TOKEN for path, headers in loopback.requests if "list-type" in path)
 
 
-async def test_keys_that_hold_are_used_while_they_cannot_be_renewed(
-    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_that_hold_outlive_a_failed_renewal(loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
     monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
     now = 1000.0
@@ -378,7 +376,7 @@ async def test_a_refusal_says_that_there_were_no_credentials(
 
 
 @pytest.mark.semantics("S30")
-async def test_no_secret_is_logged(
+async def test_no_secret_logged(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
@@ -390,9 +388,7 @@ async def test_no_secret_is_logged(
     assert not [secret for secret in (SECRET, TOKEN, signature) if secret in caplog.text]
 
 
-async def test_endpoints_are_those_of_the_region_or_the_environment(
-    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endpoints_are_of_the_region_or_environment(loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await found(region="eu-central-1")).endpoint == "https://s3.eu-central-1.amazonaws.com"
     assert (await found(region="cn-north-1")).endpoint == "https://s3.cn-north-1.amazonaws.com.cn"
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")

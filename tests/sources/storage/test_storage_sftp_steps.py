@@ -86,9 +86,7 @@ async def test_a_time_is_set_in_two_waits(handler: StorageHandler, server: SftpS
 
 @pytest.mark.semantics("S13")
 @pytest.mark.parametrize(("size", "reads"), [(5, 1), (100 << 10, 4)])
-async def test_a_small_file_is_read_in_three_waits(
-    handler: StorageHandler, server: SftpServer, size: int, reads: int
-) -> None:
+async def test_a_small_file_is_three_waits(handler: StorageHandler, server: SftpServer, size: int, reads: int) -> None:
     data = os.urandom(size)
     (server.root / "a").write_bytes(data)
     server.group(1, 1, reads + 2)
@@ -99,7 +97,7 @@ async def test_a_small_file_is_read_in_three_waits(
 
 @pytest.mark.semantics("S13")
 @pytest.mark.parametrize("change", ["longer", "shorter", "link", "gone"])
-async def test_a_file_that_changes_while_it_is_read_is_read_again(
+async def test_a_file_that_changes_meanwhile_is_reread(
     handler: StorageHandler, server: SftpServer, change: str
 ) -> None:
     file = server.root / "a"
@@ -176,9 +174,7 @@ async def test_a_change_by_somebody_else_before_the_rename_stays(
 
 @pytest.mark.semantics("S33")
 @pytest.mark.parametrize("step", range(len(REPLACEMENT)))
-async def test_a_connection_that_ends_at_any_step_leaves_the_old_file(
-    handler: StorageHandler, server: SftpServer, step: int
-) -> None:
+async def test_a_lost_connection_leaves_the_old_file(handler: StorageHandler, server: SftpServer, step: int) -> None:
     (server.root / "a").write_bytes(OLD)
     assert await write(handler, OLD) == len(OLD)
     server.asked.clear()
@@ -200,9 +196,7 @@ async def test_a_connection_that_ends_at_any_step_leaves_the_old_file(
 
 
 @pytest.mark.semantics("S32.11")
-async def test_a_change_that_comes_during_a_long_upload_is_a_conflict(
-    handler: StorageHandler, server: SftpServer
-) -> None:
+async def test_a_change_during_a_long_upload_is_a_conflict(handler: StorageHandler, server: SftpServer) -> None:
     (server.root / "a").write_bytes(OLD)
     assert await write(handler, LARGE) == len(LARGE)
 
@@ -301,7 +295,7 @@ async def test_a_change_by_somebody_else_before_a_removal_stays(
 @pytest.mark.parametrize(
     ("kind", "data"), [("link", OLD), ("link", b""), ("directory", OLD), ("directory", b""), ("pipe", b"")]
 )
-async def test_what_is_no_file_any_more_is_not_removed(
+async def test_what_is_no_file_is_not_removed(
     handler: StorageHandler, server: SftpServer, kind: str, data: bytes
 ) -> None:
     (server.root / "b").write_bytes(data)
@@ -427,9 +421,7 @@ async def test_a_staged_content_that_was_touched_is_sent_again(handler: StorageH
 
 
 @pytest.mark.semantics("S32")
-async def test_a_staged_content_replaces_nothing_that_somebody_else_has_made(
-    handler: StorageHandler, server: SftpServer
-) -> None:
+async def test_a_staged_content_replaces_nothing_made_by_others(handler: StorageHandler, server: SftpServer) -> None:
     place = await staged(handler, server)
     with pytest.raises(Conflict):
         await write_staged(handler, place, is_new=True)

@@ -93,9 +93,7 @@ async def read(place: str, **options: str) -> bytes:
         await handler.aclose()
 
 
-async def test_a_host_of_the_configuration_is_one(
-    server: Server, ssh: Callable[[str, str], object], tmp_path: Path
-) -> None:
+async def test_a_host_in_the_file_is_one(server: Server, ssh: Callable[[str, str], object]) -> None:
     ssh("known", server.known_hosts)
     ssh("of-work", f"Host far\n  HostName 127.0.0.1\n  Port {server.port}\n  UserKnownHostsFile ~/.ssh/known\n")
     ssh("config", f"Include of-*\nHost *\n  User anyone\n  IdentityFile {server.key}\n  IdentityFile ~/.ssh/none\n")
@@ -130,9 +128,7 @@ async def test_a_command_or_other_hosts_may_lead_there(
 
 
 @pytest.mark.semantics("S23", "S30")
-async def test_each_wrong_value_has_its_own_sentence(
-    server: Server, ssh: Callable[[str, str], object], tmp_path: Path
-) -> None:
+async def test_each_wrong_value_is_named(server: Server, ssh: Callable[[str, str], object], tmp_path: Path) -> None:
     place, key = f"127.0.0.1:{server.port}", str(server.key)
     ssh("other", "")
     paramiko.RSAKey.generate(2048).write_private_key_file(str(tmp_path / "other"))

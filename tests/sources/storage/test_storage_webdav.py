@@ -218,9 +218,7 @@ async def test_what_is_no_collection_says_why(
     ],
 )
 @pytest.mark.semantics("S23", "S32")
-async def test_each_refusal_of_a_file_is_its_own_error(
-    status: int, headers: Mapping[str, str], error: type[BbfsError]
-) -> None:
+async def test_each_refusal_of_a_file_is_told(status: int, headers: Mapping[str, str], error: type[BbfsError]) -> None:
     server = Dav({"PUT": (status, headers, lambda: iter([])), **listing(dav_page(OWN))})
     async with opened(server) as handler:
         with pytest.raises(error) as caught:

@@ -76,9 +76,6 @@ async def listed(handler: UrlHandler) -> list[str]:
     return [entry.native_uri for entry in (await handler.list()).resources]
 
 
-# -- what is listed ----------------------------------------------------------------------------------------------------
-
-
 async def test_a_list_of_urls_asks_for_nothing(site: WebSite, make: Make) -> None:
     urls = [f"{site.url}/b/", f"{site.url}/a.html#part", f"{site.url}/a.html"]
     entries = (await make(urls=urls).list()).resources
@@ -184,9 +181,6 @@ async def test_nothing_but_what_is_listed_is_asked_for(site: WebSite, make: Make
     assert not site.requests("/private")
 
 
-# -- contents ----------------------------------------------------------------------------------------------------------
-
-
 async def test_what_a_load_says(site: WebSite, make: Make) -> None:
     url = site.write("a", "h\u00e9".encode("latin-1"), content_type="text/HTML; charset=ISO-8859-1", etag='W/"1"')
     os.utime(site.root / "a", (1_000_000_000, 1_000_000_000))
@@ -260,9 +254,6 @@ async def test_a_large_body_without_ranges_goes_through_the_spool(site: WebSite,
     small = make(urls=urls, max_body=1_000_000)
     with pytest.raises(TooLarge, match="option max_body"):
         await small.load(urls[0])
-
-
-# -- ranges ------------------------------------------------------------------------------------------------------------
 
 
 def ranges(site: WebSite, path: str, number: int) -> list[str | None]:
@@ -379,9 +370,6 @@ async def test_a_server_that_answers_other_ranges(site: WebSite, make: Make, pat
         await content.read_waiting(BLOCK, 10)
 
 
-# -- Markdown ----------------------------------------------------------------------------------------------------------
-
-
 async def test_renderings(site: WebSite, make: Make) -> None:
     page = site.write("a.html", "<h1>Title</h1><p>x<br>", content_type="text/html")
     text = site.write("notes", "# plain", content_type="text/plain")
@@ -403,9 +391,7 @@ async def test_renderings(site: WebSite, make: Make) -> None:
     assert await data_of(await handler.load_if_changed(f"{page}.md", content_of(await handler.load(page)).version))
 
 
-async def test_a_page_that_takes_too_long_to_render_fails_alone(
-    site: WebSite, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_that_renders_long_fails_alone(site: WebSite, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = WorkerPool.run.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "seconds", 0.2)  # a hundredth of what the page takes
@@ -421,8 +407,6 @@ async def test_a_page_that_takes_too_long_to_render_fails_alone(
     with pytest.raises(TooLarge, match=r"more than 4096 bytes \(option max_markdown\)"):
         await handler.load(f"{large}.md")
 
-
-# -- robots, rates, credentials ----------------------------------------------------------------------------------------
 
 ROBOTS = "User-agent: *\nDisallow: /closed\nAllow: /closed/but*open$\n\nUser-agent: other\nDisallow: /\n"
 

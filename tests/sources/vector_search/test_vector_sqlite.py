@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from embedding_endpoint import KEY, MODEL, Endpoint, config, endpoint
+from fakes import data_source
 from vectors import DIMENSIONS, NOTES, embedded, found, loaded, notes_file, packed, vector_file, vectors_of
 
 from bbfs.config.toml import load_config
@@ -23,7 +24,6 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model.values import DataSource, Policy
 from bbfs.resources.open import compose
 from bbfs.sources import Services
 from bbfs.sources.factory import build
@@ -35,15 +35,7 @@ from bbfs.sources.vector_search.vec0 import declaration
 
 @asynccontextmanager
 async def over(url: str, **options: Any) -> AsyncIterator[VectorSearchHandler]:
-    source = DataSource(
-        "v",
-        "v",
-        "vector_search",
-        "bb",
-        "bb-vector_search+v+sqlite",
-        policy=Policy(timeout=10),
-        config={"url": url, **options},
-    )
+    source = data_source("bb-vector_search+v+sqlite", timeout=10, config={"url": url, **options})
     async with vectors_of(source) as made:
         yield made
 
@@ -219,9 +211,7 @@ async def test_what_is_not_there_or_no_search_is_one_sentence(tmp_path: Path) ->
     "options", [{"url": "sqlite:///"}, {"url": "ftp://x"}, {"url": "sqlite:///v.db?x"}, {"model": 1}]
 )
 def test_options_that_cannot_be_used_are_refused(options: dict[str, Any]) -> None:
-    source = DataSource(
-        "v", "v", "vector_search", "bb", "bb-vector_search+v", config={"url": "sqlite:///v.db", **options}
-    )
+    source = data_source("bb-vector_search+v", config={"url": "sqlite:///v.db", **options})
     with pytest.raises(ConfigError):
         build(source, Services())
 
