@@ -1,5 +1,7 @@
 """Hierarchical sources without versions of their own: what was learnt outlives listings, refreshes and mounts."""
 
+from typing import Any
+
 import pytest
 import trio
 from fakes import TreeSource, World, data_source, settled
@@ -12,7 +14,7 @@ from bbfs.resources.catalog import directory as hierarchical
 ROOT = "bb-scripted+tree+db"
 
 
-def database(**policy: float) -> TreeSource:
+def database(**policy: Any) -> TreeSource:
     source = TreeSource(data_source(ROOT, **policy), start="db://", etags=False)
     source.contents = {"db://t/rows": b"first", "db://u/rows": b"other"}
     return source
