@@ -9,7 +9,7 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Literal, TypeVar
@@ -346,16 +346,17 @@ class ResourceManager:
         own: bool = False,
     ) -> None:
         """Pass on a change at some paths of a source's catalog. own: this process has made it."""
-        told = paths if isinstance(paths, ChangedPaths) else ChangedPaths(paths, found="source")
+        told, paths = paths if isinstance(paths, ChangedPaths) else None, tuple(paths)
         if source.key in self._ahead.sources:
-            for path in told:
+            for path in paths:
                 self._ahead.changed(source, path)
-                if told.below:
+                if told is not None and told.below:
                     self._ahead.completed(source, path)
-        mounted, added, removed = (
-            frozenset([self.roots.mounted(source, path) for path in each]) for each in (told, told.added, told.removed)
-        )
-        change = Change(source.data.id, event, uri, mounted, told.below, own, added, removed, told.found)
+        mounted = partial(self.roots.mounted, source)
+        change = Change(source.data.id, event, uri, frozenset(map(mounted, paths)), own=own)
+        if told is not None:
+            added, removed = frozenset(map(mounted, told.added)), frozenset(map(mounted, told.removed))
+            change = replace(change, below=told.below, added=added, removed=removed, found=told.found)
         self.changes.notify(change)
 
     def notify_of(self, source: Source, paths: Iterable[Path]) -> None:

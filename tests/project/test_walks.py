@@ -23,12 +23,12 @@ from bbfs.vfs.passthrough import vouched
 
 BOUND = 30.0
 BOUNDS = {
-    "cold": (37, 309, 4),
+    "cold": (37, 310, 4),
     "warm": (7, 23, 2),
     "ls": (38, 792, 5),
-    "overwrite": (43, 406, 2),
-    "save by rename": (53, 811, 5),
-    "remove": (34, 211, 2),
+    "overwrite": (38, 377, 2),
+    "save by rename": (50, 782, 5),
+    "remove": (31, 200, 2),
 }
 """Modules that a walk may touch, calls of functions that it may make, and how often one request in it may ask one thing
 (`QUESTIONS`). The files of `cold` and `overwrite` are listed before."""

@@ -85,7 +85,8 @@ class _Levels(DirectoryCatalog):
         listed = self._directories.get(path)
         if listed is not None:
             listed.expire()
-            self._context.notify([path, *((*path, name) for name in listed.entries)], "changed")
+            told = ChangedPaths([path, *((*path, name) for name in listed.entries)], found="source")
+            self._context.notify(told, "changed")
 
     def _told(self) -> ChangedPaths:
         """Return the paths of all cached names."""

@@ -321,7 +321,7 @@ class ContentLoader:
 
         announced: the source itself said so; notify the other machines too.
         """
-        self._invalidate_here(source.fingerprint, uri)
+        self._invalidate_here(source, uri)
         if self._shared is not None:
             self._shared.invalidate(source, uri, announced=announced)
 
@@ -349,12 +349,13 @@ class ContentLoader:
         for each in known:
             self.overwrite(source, each, now)
 
-    async def settle(self, also: Callable[[], None] | None = None) -> None:
-        """Wait until nothing from before the changes so far is on disk, where the mount after a kill would find it.
+    async def settle(self, source: Source, also: Callable[[], None] | None = None) -> None:
+        """Wait until nothing of a source from before the changes so far is on disk, where the mount after a kill would
+        find it.
 
         also: see `DiskTier.settle`.
         """
-        if self._disk is not None:
+        if self._disk is not None and source.data.policy.disk:
             await self._disk.settle(also)
         elif also is not None:
             await trio.to_thread.run_sync(also)
@@ -377,15 +378,15 @@ class ContentLoader:
         meant = fingerprint in (EVERYTHING, source.fingerprint)
         if self._shared is None or not meant or not self._shared.has(source):
             return False
-        self._invalidate_here(source.fingerprint, uri)
+        self._invalidate_here(source, uri)
         return True
 
-    def _invalidate_here(self, fingerprint: str, uri: str | None) -> None:
+    def _invalidate_here(self, source: Source, uri: str | None) -> None:
         for load in self._under_way:
-            if load.key[0] == fingerprint and uri in (None, load.key[1]):
+            if load.key[0] == source.fingerprint and uri in (None, load.key[1]):
                 load.invalidate()
-        if self._disk is not None:
-            self._disk.invalidate(fingerprint, uri)
+        if self._disk is not None and source.data.policy.disk:
+            self._disk.invalidate(source.fingerprint, uri)
 
 
 def _can_be_kept(parts: Sequence[Part]) -> bool:

@@ -148,16 +148,31 @@ class Publisher:
             loaded = Loaded(found.parts, metadata=replace(record.metadata, size=found.size, etag=found.etag))
         return self.loaded(load, loaded, found.fetched_at, found.ttl)
 
-    def loaded(self, load: Load, loaded: Loaded, now: float, ttl: float, *, notifies: bool = True) -> Sequence[Content]:
-        """Publish what a source answered: update the record, keep the contents in memory, notify of changes.
+    def loaded(self, load: Load, loaded: Loaded, now: float, ttl: float) -> Sequence[Content]:
+        """Publish what a source answered to a load. now: when. Return the contents.
 
-        now: when it was fetched. notifies: False if the caller notifies of the resource's path. A resource that was
-        invalidated since the load began stays invalidated. One that was written since stays what was written. Return
-        the contents.
+        A resource that was invalidated since the load began stays invalidated. One that was written since stays what
+        was written.
         """
-        if load.is_overwritten:
-            return [part.content for part in loaded.parts]
-        source, record, invalidated = load.source, load.record, load.invalidated
+        if not load.is_overwritten:
+            self.publish(load.source, load.record, loaded, now, ttl, invalidated=load.invalidated)
+        return [part.content for part in loaded.parts]
+
+    def publish(
+        self,
+        source: Source,
+        record: Record,
+        loaded: Loaded,
+        now: float,
+        ttl: float,
+        *,
+        invalidated: bool = False,
+        notifies: bool = True,
+    ) -> None:
+        """Update the record, keep the contents in memory, and notify of changes.
+
+        now: when the source had the contents. notifies: False if the caller notifies of the resource's path.
+        """
         was_invalidated, before, is_first = record.invalidated, content_key(record), record.digest is None
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
@@ -184,7 +199,6 @@ class Publisher:
             changed.append(record.path)
         if changed and record.path and notifies:
             self._changed(source, ChangedPaths(changed, found="nothing" if is_first else "load"))
-        return [part.content for part in loaded.parts]
 
     @staticmethod
     def _publish_only(

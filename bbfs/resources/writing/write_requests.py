@@ -33,7 +33,6 @@ from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.record import Path, Record, publish_description, record_node
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
-from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
 from bbfs.sources import CanDescribe, CanWrite
 from bbfs.sources.content.memory import MemoryContent
@@ -135,7 +134,7 @@ class WriteRequests:
                 if look is not None:
                     look()
         if not settles:
-            await self._loader.settle()
+            await self._loader.settle(source)
         return value
 
     async def change(
@@ -166,9 +165,9 @@ class WriteRequests:
             source.catalog.outdate(path)
         self._changed(source, paths)
 
-    async def settle(self, also: Callable[[], None] | None) -> None:
-        """Have no mount serve what was before the changes so far. also: see `DiskTier.settle`."""
-        await self._loader.settle(also)
+    async def settle(self, source: Source, also: Callable[[], None] | None) -> None:
+        """Have no mount serve what a source had before the changes so far. also: see `DiskTier.settle`."""
+        await self._loader.settle(source, also)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
@@ -221,7 +220,7 @@ class WriteRequests:
         if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):
             part = Part(native_uri, record.metadata.mime_type, content, metadata.content_type)
             loaded = Loaded((part,), metadata=metadata)
-            self._publisher.loaded(Load(source, record), loaded, now, ttl, notifies=not is_named)
+            self._publisher.publish(source, record, loaded, now, ttl, notifies=not is_named)
         elif metadata.etag is not None:  # the source has made another content of it, and says which
             record.describe(metadata, record.path, now)
             publish_description(record, metadata, now, ttl)

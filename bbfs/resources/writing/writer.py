@@ -78,7 +78,7 @@ class HandOver:
         with self.source.changing():
             if self.staged is not None and isinstance(self.handler, CanStage):
                 return await self.handler.write_staged(self.staged, self.native_uri, self.content, state)
-            if self.labels and isinstance(self.handler, CanDescribe):
+            if self.labels != _NO_LABELS and isinstance(self.handler, CanDescribe):
                 return await self.handler.write_described(self.native_uri, self.content, state, self.labels)
             return await self.handler.write(self.native_uri, self.content, state)
 
@@ -242,7 +242,7 @@ class Writer:
             log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
             record = self._changes.stored(source, metadata, given.content, given.path)
             record.shown = state.version if metadata.etag is None else None
-            await self._changes.settle(partial(self.pending.drop, item.id) if keep else None)
+            await self._changes.settle(source, partial(self.pending.drop, item.id) if keep else None)
             return HandedOver(record, state)
 
     def _end_if_dropped(self, given: HandOver) -> None:

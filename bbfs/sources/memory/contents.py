@@ -5,7 +5,8 @@ whatever spelling a program asks for it. Plain values: nothing here waits.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
 from bbfs.model.errors import InvalidUri, NotFound, TooLarge
@@ -19,6 +20,8 @@ SCHEME = "memory"
 OPENING = SCHEME + "://"
 LONGEST_URI = 4096
 """Longest native URI in characters. No program could open a longer path (PATH_MAX)."""
+NAMED = 4096
+"""URIs whose names are known, with their MIME types."""
 _SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; `quote` leaves the unreserved characters alone
 
 
@@ -67,19 +70,25 @@ class Held:
         return self.content.size + len(native_uri)
 
     def metadata(self, base_prefix: str, native_uri: str) -> ResourceMetadata:
-        name = unquote_to_bytes(native_uri.rpartition("/")[2]).decode()
-        mime_type = self.mime_type or mime_type_of_name(name) or _guessed(self.content.data)
-        return ResourceMetadata(
-            uri=source_uri(base_prefix, native_uri),
-            native_uri=native_uri,
-            name=name,
+        named = _named(base_prefix, native_uri, self.mime_type)
+        if named.mime_type is None:
+            named = _named(base_prefix, native_uri, _guessed(self.content.data))
+        return replace(
+            named,
             description=self.description,
-            mime_type=mime_type,
-            content_type=content_type_of(mime_type),
             size=self.content.size,
             modified_ns=self.modified_ns,
             etag=self.content.version,
         )
+
+
+@lru_cache(NAMED)
+def _named(base_prefix: str, native_uri: str, mime_type: str | None) -> ResourceMetadata:
+    """Return what a URI tells of its resource, and its MIME type if it is given or the name has one."""
+    name = unquote_to_bytes(native_uri.rpartition("/")[2]).decode()
+    mime_type = mime_type or mime_type_of_name(name)
+    uri = source_uri(base_prefix, native_uri)
+    return ResourceMetadata(uri, native_uri, name, mime_type=mime_type, content_type=content_type_of(mime_type))
 
 
 def _guessed(data: bytes) -> str:

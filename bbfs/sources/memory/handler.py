@@ -99,6 +99,7 @@ class MemoryHandler:
         self.state = SourceState("up")
         refuse_auth(source)
         self._options = parse_options(MemoryOptions, source)
+        self._is_written = source.grants_write
         self._configured = _configured(source, self._options)
         self._contents = Contents(self._configured)
         try:
@@ -268,7 +269,7 @@ class MemoryHandler:
 
     async def _change(self, change: Callable[[Contents], Contents], own: Collection[str] = ()) -> None:
         """Make a change, and report it but for the URIs `own`, of which a mount that may write takes note."""
-        own = own if self.source.grants_write else ()
+        own = own if self._is_written else ()
         # Shielded, so that the file and the memory agree. The file's lock bounds the wait.
         with trio.CancelScope(shield=True):
             async with self._changing:
