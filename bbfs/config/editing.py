@@ -6,7 +6,6 @@ user alone, because it may hold secrets.
 
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
@@ -19,6 +18,7 @@ from bbfs.config.problems import KeyPath, quote, suggestion
 from bbfs.config.toml import parse_config, parse_toml, read_text
 from bbfs.config.values import Config, default_config_path
 from bbfs.model.errors import BbfsError, ConfigError
+from bbfs.serving.files import replace_file
 
 _BEGINNING = "# Sources of bbfs. 'bbfs add', 'bbfs remove', 'bbfs import' and 'bbfs config edit' change this file.\n"
 _SECRET_TABLES = ("auth", "env", "headers", "document_headers", "documentHeaders")
@@ -124,18 +124,7 @@ class ConfigFile:
         """Write the text in place of the file. Raise OSError."""
         directory = os.path.dirname(self.path)
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".config-", suffix=".toml", dir=directory)  # mode 0600
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(self.text)
-                file.flush()
-                os.fsync(file.fileno())
-                if self.exists:
-                    os.fchmod(file.fileno(), os.stat(self.path).st_mode & 0o777)
-            os.replace(temporary, self.path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        replace_file(self.path, self.text.encode(), os.stat(self.path).st_mode & 0o777 if self.exists else 0o600)
 
     def shown(self) -> str:
         """Return the text with `***` for every secret that is no reference."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from bbfs.config import system_keyring
 from bbfs.config.system_keyring import KeyringUnusable
+from bbfs.serving.files import closed_after
 
 SECRET_FILE_MAX = 1 << 20
 """Most bytes of a `${file:…}`: a larger file is a mistake (a log, a device), not a secret."""
@@ -151,12 +152,9 @@ def read_secret_file(path: str, shown: str, kind: str = "file") -> str:
     if not shown or "\0" in shown:
         raise UnresolvedReference(f"{where} does not name a file: {_FORMS}")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with closed_after(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as descriptor:
             is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
             data = _read(descriptor, SECRET_FILE_MAX + 1) if is_regular else b""
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise UnresolvedReference(f"{where}: {error.strerror}") from None
     if not is_regular:

@@ -3,6 +3,7 @@
 For a mount, `bbfs fetch` has it keep more, and `bbfs refresh` has it ask again.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,7 @@ def clear(source: str | None) -> None:
         if source is not None:
             raise NotFound(f"nothing is kept of {source!r}")
         return
-    try:
+    with closing(kept):
         chosen = [usage.source for usage in kept.usage()[1] if source is None or is_called(usage.source, source)]
         if source is not None and not chosen:
             raise NotFound(f"nothing is kept of {source!r}")
@@ -119,8 +120,6 @@ def clear(source: str | None) -> None:
             kept.clear(each)
         if {usage.source for usage in kept.usage()[1]} & {*chosen}:
             raise BbfsError(f"{directory}: not everything could be removed")
-    finally:
-        kept.close()
 
 
 def _directory() -> Path:
@@ -137,10 +136,8 @@ def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
     kept = _open(directory)
     if kept is None:
         return 0, []
-    try:
+    with closing(kept):
         taken, usages = kept.usage()
-    finally:
-        kept.close()
     rows: dict[str, tuple[int, int]] = {}
     for usage in usages:
         prefix = usage.source.partition(" ")[0]
@@ -204,7 +201,6 @@ def fetch(
 
 
 def _fetching(path: str, counts: Fetched) -> str | None:
-    """Return how far a fetch is."""
     if not counts.files:
         return None
     done = counts.loaded + counts.present + counts.failed + counts.left_out

@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -207,8 +207,5 @@ def trail(options: MountOptions, make: Callable[[str], Sink] = _sink) -> Iterato
         sink = make(options.audit)
     except OSError as error:
         raise ConfigError(f"audit: {options.audit}: {error.strerror}") from None
-    kept = Trail(sink, reads=options.audit_reads)
-    try:
+    with closing(Trail(sink, reads=options.audit_reads)) as kept:
         yield kept
-    finally:
-        kept.close()

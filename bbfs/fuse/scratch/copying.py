@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from bbfs.fuse.scratch.entries import open_file
 from bbfs.model.errors import Conflict
+from bbfs.serving.files import closed_after
 from bbfs.serving.renaming import NOREPLACE, rename_with
 
 _BLOCK = 1 << 20
@@ -62,23 +63,18 @@ def put_file(name: str, upper: int, mode: int, place: Place, check: Callable[[],
     check: raises if the source has changed the file. It is called again once all is copied, which may take long.
     """
     lower = place.lower
-    content = open_file(name, upper)
-    try:
+    with closed_after(open_file(name, upper)) as content:
         wanted = os.fstat(content)
         if wanted.st_size > _BLOCK:
             require_room(wanted, lower)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(place.temporary, flags, mode, dir_fd=lower)
         with _taking(place, check):
-            try:
+            with closed_after(file):
                 copy_data(content, file, wanted, lower)
                 with suppress(OSError):  # not every source has times
                     os.utime(file, ns=(wanted.st_atime_ns, wanted.st_mtime_ns))
                 os.fsync(file)
-            finally:
-                os.close(file)
-    finally:
-        os.close(content)
 
 
 def copy_data(content: int, file: int, wanted: os.stat_result, lower: int) -> None:
@@ -158,10 +154,7 @@ def _rename(place: Place) -> None:
 
 def set_mode(name: str, beneath: int, mode: int) -> None:
     """Set a mode, but not by way of a symbolic link, which may have taken the name just now and lead anywhere."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=beneath)
-    try:
+    with closed_after(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=beneath)) as descriptor:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
         os.chmod(f"/proc/self/fd/{descriptor}", mode)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from typing import Any
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import Mount, MountError
+from bbfs.serving.files import closed_after
 from bbfs.serving.private_files import open_own, own_directory
 
 _STATE = "scratch.json"
@@ -192,15 +193,9 @@ class Scratch:
             time.sleep(_RETRY)
         return True
 
-    @contextmanager
-    def _lock(self, name: str) -> Iterator[int]:
-        descriptor = os.open(
-            os.path.join(self.path, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    def _lock(self, name: str) -> AbstractContextManager[int]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return closed_after(os.open(os.path.join(self.path, name), flags, 0o600))
 
     @contextmanager
     def _locked(self, name: str, refusal: str) -> Iterator[None]:
@@ -214,13 +209,10 @@ class Scratch:
 
 def _write_again(path: str, text: bytes) -> None:
     """Write a file in its place. Raise OSError if there is no room for all of it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
         text = text.ljust(os.fstat(descriptor).st_size)
         if os.pwrite(descriptor, text, 0) < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-    finally:
-        os.close(descriptor)
 
 
 def _is_scratch(path: str) -> bool:

@@ -9,7 +9,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias
@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import ATTRIBUTE, BASE, origin, parsed
+from bbfs.serving.files import closed_after
 
 Type: TypeAlias = Literal["file", "directory", "symlink", "other"]
 Identity: TypeAlias = tuple[int, ...]
@@ -96,14 +97,9 @@ class Marks:
                 os.unlink(name, dir_fd=upper)
 
 
-@contextmanager
-def directory(name: str, beneath: int | None = None) -> Iterator[int]:
+def directory(name: str, beneath: int | None = None) -> AbstractContextManager[int]:
     """Open a directory without following a symbolic link. Raise OSError."""
-    descriptor = os.open(name, DIRECTORY, dir_fd=beneath)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    return closed_after(os.open(name, DIRECTORY, dir_fd=beneath))
 
 
 @contextmanager
@@ -203,14 +199,8 @@ def is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.
         mine = open_file(name, upper)
     except PermissionError:  # a program has taken the right to read it from its user
         return False
-    try:
-        theirs = open_file(name, lower)
-        try:
-            return _have_same_bytes(mine, theirs)
-        finally:
-            os.close(theirs)
-    finally:
-        os.close(mine)
+    with closed_after(mine), closed_after(open_file(name, lower)) as theirs:
+        return _have_same_bytes(mine, theirs)
 
 
 def _have_same_bytes(one: int, other: int) -> bool:

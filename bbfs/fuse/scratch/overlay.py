@@ -21,6 +21,7 @@ from bbfs.fuse import mounting, mountpoint
 from bbfs.fuse.mounting import MountPoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import OVERLAYS, Scratch
+from bbfs.serving.files import closed_after
 
 Kind: TypeAlias = Literal["kernel", "kernel in a user namespace", "fuse-overlayfs"]
 """The overlay that wrote a scratch. They mark opaque directories and removed names in different ways."""
@@ -72,8 +73,7 @@ def detach_above(directory: int, *, lazily: bool = True) -> None:
 
 def _new_mount(kind: str, source: str, options: Mapping[str, str], flags: Sequence[str], attributes: int) -> int:
     """Make a file system that is mounted nowhere yet, and return the descriptor of its root. Raise OSError."""
-    made = _done(_libc.syscall(_FSOPEN, kind.encode(), _CLOEXEC), kind)
-    try:
+    with closed_after(_done(_libc.syscall(_FSOPEN, kind.encode(), _CLOEXEC), kind)) as made:
         for name, value in {"source": source, **options}.items():
             given = (made, _FSCONFIG_SET_STRING, name.encode(), os.fsencode(value), 0)
             _done(_libc.syscall(_FSCONFIG, *given), name)
@@ -81,8 +81,6 @@ def _new_mount(kind: str, source: str, options: Mapping[str, str], flags: Sequen
             _done(_libc.syscall(_FSCONFIG, made, _FSCONFIG_SET_FLAG, name.encode(), None, 0), name)
         _done(_libc.syscall(_FSCONFIG, made, _FSCONFIG_CMD_CREATE, None, None, 0), source)
         return _done(_libc.syscall(_FSMOUNT, made, _CLOEXEC, attributes), source)
-    finally:
-        os.close(made)
 
 
 def _attach(mounted: int, directory: int) -> None:
@@ -104,7 +102,7 @@ def covered(scratch: Scratch, place: MountPoint) -> Iterator[int]:
         _reopen(scratch, directory)
         yield directory
         return
-    try:
+    with closed_after(cover):
         _attach(cover, directory)
         device = os.fstat(cover).st_dev
         try:
@@ -116,8 +114,6 @@ def covered(scratch: Scratch, place: MountPoint) -> Iterator[int]:
             while any(each.device == device for each in mountpoint.mounts()):
                 detach_above(cover)
             scratch.note(cover=None)
-    finally:
-        os.close(cover)
 
 
 def cover_of(scratch: Scratch) -> int | None:
@@ -177,10 +173,8 @@ def mount_overlay(scratch: Scratch, mount_point: str, directory: int, *, in_user
             flags = ("userxattr",) if in_user_namespace else ()
             attributes = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
             made = _new_mount("overlay", scratch.path, {**_LAYERS, **_OPTIONS}, flags, attributes)
-        try:
+        with closed_after(made):
             _attach(made, directory)
-        finally:
-            os.close(made)
     except OSError as error:
         if in_user_namespace or error.errno not in (errno.EPERM, errno.EACCES, errno.ENODEV):
             raise MountError(f"{mount_point}: no overlay over {scratch.lower}: {_why(error)}") from None
@@ -284,17 +278,12 @@ def refresh(mount_point: str) -> None:
     (`reconfigure_super`); by fsconfig(2), because mount(2) would wake all that watch the table of mounts.
     """
     mount = mountpoint.mount_at(mount_point)
-    directory = os.open(mount_point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(mount_point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as directory:
         if mount is None or not mounting.is_at(directory, mount):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), mount_point)
         picked = _done(_libc.syscall(_FSPICK, directory, b"", _CLOEXEC | _FSPICK_EMPTY_PATH), mount_point)
-    finally:
-        os.close(directory)
-    try:
+    with closed_after(picked):
         _done(_libc.syscall(_FSCONFIG, picked, _FSCONFIG_CMD_RECONFIGURE, None, None, 0), mount_point)
-    finally:
-        os.close(picked)
 
 
 def _done(result: int, path: str) -> int:

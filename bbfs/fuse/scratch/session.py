@@ -15,6 +15,7 @@ from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import IN_RUN, Scratch
 from bbfs.fuse.scratch.processes import Child, Identity
 from bbfs.model.errors import BbfsError
+from bbfs.serving.files import closed_after
 
 if TYPE_CHECKING:
     from bbfs.config import Config
@@ -264,15 +265,13 @@ def _terminal() -> Iterator[None]:
     except OSError:
         yield  # there is none
         return
-    try:
+    with closed_after(terminal):
         is_ours = os.tcgetpgrp(terminal) == os.getpgrp()
         yield
         if is_ours:
             before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it would stop this process
             os.tcsetpgrp(terminal, os.getpgrp())
             signal.signal(signal.SIGTTOU, before)
-    finally:
-        os.close(terminal)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, Denied, TooLarge
+from bbfs.serving.files import closed_after
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory.contents import Contents, Held, native_uri_of
 from bbfs.sources.options import open_regular
@@ -100,11 +101,9 @@ class MemoryFile:
             lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise self._error(error) from error
-        try:
+        with closed_after(lock):
             self._await_turn(lock)
             yield
-        finally:
-            os.close(lock)
 
     def _await_turn(self, lock: int) -> None:
         until = time.monotonic() + LOCKED_WITHIN
@@ -169,11 +168,10 @@ class MemoryFile:
             with suppress(OSError):
                 os.unlink(beside)
             raise
-        directory = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closed_after(
+            os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ) as directory:
             os.fsync(directory)
-        finally:
-            os.close(directory)
 
     def _error(self, error: OSError) -> BbfsError:
         text = f"{self.path}: {error.strerror}"

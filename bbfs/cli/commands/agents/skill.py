@@ -1,9 +1,7 @@
 """`bbfs skill`: what an agent with a shell should know of bbfs, where its host looks for it."""
 
-import os
 import re
 import sys
-import tempfile
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.calls import Tool
 from bbfs.model.errors import NotFound
 from bbfs.resources.commands.requests.tools import Tools
+from bbfs.serving.files import replace_file
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees
@@ -128,17 +127,8 @@ def install(place: Path, *, replace: bool) -> None:
         click.confirm(f"{question} Replace it?", err=True, abort=True)
     text = _HEAD + SKILL
     place.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".skill-", dir=place.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(
-                f"{text}<!-- bbfs skill {_digest(text)}: 'bbfs skill' replaces this file unless it is changed -->\n"
-            )
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(temporary, place)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    mark = f"<!-- bbfs skill {_digest(text)}: 'bbfs skill' replaces this file unless it is changed -->\n"
+    replace_file(place, f"{text}{mark}".encode(), 0o644)
 
 
 def _is_ours(place: Path) -> bool:

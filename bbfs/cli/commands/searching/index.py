@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -127,11 +128,8 @@ def _in_words(counts: Walked, *, dry_run: bool) -> str:
 def _status(as_json: bool) -> None:
     path, size, usages = lazy.opening.index_path(), 0, []
     if path.exists():
-        store = lazy.index_store.IndexStore(path, 0)
-        try:
+        with closing(lazy.index_store.IndexStore(path, 0)) as store:
             size, usages = store.bytes(), store.usage()
-        finally:
-            store.close()
     rows = [(usage.source.partition(" ")[0], usage) for usage in usages]
     if as_json:
         sources = [
@@ -166,8 +164,7 @@ def _clear(names: tuple[str, ...]) -> None:
         if names:
             raise NotFound(f"nothing is indexed of {names[0]!r}")
         return
-    store = lazy.index_store.IndexStore(path, 0)
-    try:
+    with closing(lazy.index_store.IndexStore(path, 0)) as store:
         there = [usage.source for usage in store.usage()]
         for name in names:
             if not any(is_called(each, name) for each in there):
@@ -176,5 +173,3 @@ def _clear(names: tuple[str, ...]) -> None:
             if not names or any(is_called(each, name) for name in names):
                 store.clear(each)
         store.shrink()
-    finally:
-        store.close()

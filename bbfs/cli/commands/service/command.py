@@ -10,6 +10,7 @@ from bbfs.cli.commands.mount import DIRECTORY
 from bbfs.cli.commands.service import systemd, units
 from bbfs.cli.commands.service.units import Scope, Written
 from bbfs.model.errors import BbfsError
+from bbfs.serving.files import replace_file
 
 _EXAMPLES = """\b
 Examples:
@@ -147,13 +148,7 @@ def _write(unit: Written) -> bool:
         if unit.path.read_text("utf-8") == wanted:
             return False
     unit.path.parent.mkdir(parents=True, exist_ok=True)
-    beside = unit.path.with_name(f".{unit.path.name}.{os.getpid()}")
-    try:
-        beside.write_text(wanted, "utf-8")
-        beside.chmod(0o644)  # systemd complains about others
-        beside.replace(unit.path)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_file(unit.path, wanted.encode(), 0o644)  # systemd complains about other modes
     return True
 
 

@@ -20,6 +20,7 @@ from bbfs.fuse.scratch.changes import Change, digest, recorded
 from bbfs.fuse.scratch.changes import changes as changes_of
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.entries import open_file
+from bbfs.serving.files import closed_after
 
 _DIGEST = re.compile(r"[0-9a-f]{8,32}")
 LETTERS = {"added": "A", "changed": "M", "removed": "D", "renamed": "R", "attributes": "T", "written": "W"}
@@ -281,12 +282,9 @@ def differences(scratch: Scratch, found: Sequence[Change]) -> Iterator[str]:
 
 def _lines(root: str, path: str) -> list[str] | str:
     """Return the lines of a file, or why they cannot be shown."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with closed_after(os.open(root, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
         with open(open_file(path, descriptor), "rb") as file:
             data = file.read(_LARGEST_DIFF + 1)
-    finally:
-        os.close(descriptor)
     if len(data) > _LARGEST_DIFF:
         return f"larger than {_LARGEST_DIFF >> 20} MiB"
     if b"\0" in data:

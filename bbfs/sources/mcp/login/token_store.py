@@ -8,13 +8,11 @@ A login belongs to the URL of a server and not to the name of a source: configur
 changed URL sends no tokens elsewhere.
 """
 
-import contextlib
 import errno
 import fcntl
 import json
 import os
 import stat
-import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from bbfs.config import system_keyring
 from bbfs.config.system_keyring import KeyringUnusable
 from bbfs.model.errors import ConfigError, Denied, Unreachable
+from bbfs.serving.files import closed_after, replace_file
 
 STORE_VARIABLE = "BBFS_TOKEN_STORE"
 """Environment variable for where to store logins: `keyring`, `file`, or `auto` (the keyring if it works)."""
@@ -163,7 +162,8 @@ class TokenStore:
         if kept == "file":
             document["login"] = login.model_dump(mode="json")
         path = self._path(key)
-        self._write(path, json.dumps(document, indent=1).encode())
+        self._require_directory()
+        replace_file(path, json.dumps(document, indent=1).encode())
         return "the system keyring" if kept == "keyring" else str(path)
 
     def forget(self, key: LoginKey) -> bool:
@@ -192,15 +192,13 @@ class TokenStore:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise Denied(f"{path} cannot be opened: {error.strerror}") from None
-        try:
+        with closed_after(descriptor):
             with trio.move_on_after(LOCK_TIMEOUT) as bound:
                 while not _try_lock(descriptor):  # noqa: ASYNC110 - held by a process, which sets no event of ours
                     await trio.sleep(_LOCK_PAUSE)
             if bound.cancelled_caught:
                 raise Unreachable(f"another bbfs has been renewing this login for {LOCK_TIMEOUT:g} s")
             yield
-        finally:
-            os.close(descriptor)
 
     def _path(self, key: LoginKey) -> Path:
         return self._directory / f"{key.digest}.json"
@@ -230,21 +228,6 @@ class TokenStore:
                 raise OSError(errno.EINVAL, "not a regular file")
             _require_private(path, status)
             return file.read(_LARGEST)
-
-    def _write(self, path: Path, data: bytes) -> None:
-        """Replace a file atomically. mkstemp creates files of mode 0600."""
-        self._require_directory()
-        descriptor, name = tempfile.mkstemp(prefix=".new-", dir=self._directory)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
 
 
 def _require_private(path: Path, status: os.stat_result) -> None:
