@@ -9,7 +9,7 @@ change is never sent twice: after its connection broke, it is not known if the s
 import ftplib
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol
 
 from bbfs.model.digest import DIGEST_BYTES
@@ -65,50 +65,11 @@ class Upload(Protocol):
         ...
 
 
-class Connection(Protocol):
-    """A connection to a file server. All methods block and raise errors of its library."""
-
-    def uploading(self, path: str, beside: str) -> AbstractContextManager[Upload]:
-        """Look at a file, and begin a new one beside it. May be repeated after it failed."""
-        ...
-
-    def dressed(self, path: str, target: str) -> tuple[Any, Any]:
-        """Give a file the mode of the file that it is to replace, where the protocol has modes. May be repeated.
-
-        Return the entries of both files, None for a file that is not there.
-        """
-        ...
-
-    def relabel(self, path: str, to: str, *, replace: bool) -> None: ...
-
-    def erase(self, path: str) -> None: ...
-
-    def add_directory(self, path: str) -> None: ...
-
-    def drop_directory(self, path: str) -> None: ...
-
-    def stamp(self, path: str, seconds: int) -> Any:
-        """Set the time of a file. Return its entry."""
-        ...
-
-    def has_refused(self, error: Exception) -> bool:
-        """Return whether an error is an answer of the server, and the connection holds."""
-        ...
-
-
-class Comparing(Connection, Protocol):
-    """A connection to a server whose files can be compared in few waits."""
-
-    def has(self, path: str, version: str, most: int) -> bool:
-        """Return whether a path has a file with the bytes of this digest.
-
-        False also if the file has more than `most` bytes, is changed meanwhile, or cannot be opened.
-        """
-        ...
-
-
 class FileServerBackend(FilesystemBackend):
-    """One directory of a server that can be written."""
+    """One directory of a server that can be written.
+
+    A connection (`fs`) is a file system of `ftp` or `sftp`: its methods block and raise errors of its library.
+    """
 
     detects_existing = True
 
@@ -188,14 +149,14 @@ class FileServerBackend(FilesystemBackend):
 
     # -- in a thread -------------------------------------------------------------------------------------------------
 
-    def _delete_version(self, fs: Comparing, path: Names, version: str) -> None:
+    def _delete_version(self, fs: Any, path: Names, version: str) -> None:
         """Remove a file just after it was compared, by the same thread. Raise Conflict unless it has these bytes."""
         if not fs.has(self._path(path), version, PART):
             raise Conflict(f"{self._what(path)}: somebody else has changed it")
         with self._changing(fs, path):
             fs.erase(self._path(path))
 
-    async def _changed(self, path: Names, change: Callable[[Connection], None], *, is_directory: bool) -> None:
+    async def _changed(self, path: Names, change: Callable[[Any], None], *, is_directory: bool) -> None:
         """Make a change to something that is there."""
 
         def made(fs: Any) -> None:
