@@ -282,8 +282,6 @@ def _has_terminal() -> bool:
 
 @dataclass(slots=True)
 class _Part:
-    """One part of a result."""
-
     kind: ResultPart
     data: bytes = b""
 

@@ -44,12 +44,10 @@ def troubled(status: Mapping[str, Any]) -> list[str]:
 
 
 def pending_store() -> "PendingStore":
-    """Return the pending writes of this user."""
     return lazy.pending.PendingStore(lazy.pending.pending_path())
 
 
 def pending_ids() -> Collection[str]:
-    """Return the IDs of all pending writes there are now."""
     return pending_store().ids()
 
 

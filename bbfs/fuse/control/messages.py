@@ -29,7 +29,6 @@ class Messages:
         self._searched = 0
 
     def feed(self, received: bytes) -> None:
-        """Take the next bytes."""
         self._buffer += received
 
     def next(self) -> dict[str, Any] | None:

@@ -285,11 +285,9 @@ class SourceAudience:
 
     @property
     def level(self) -> str | None:
-        """The least severe level of messages that any client wants; None for no messages."""
         return self.relay.level
 
     def logged(self, params: Mapping[str, Any], cut: Cut) -> None:
-        """Take a log message of the server. cut: shortens its texts, and leaves secrets out."""
         level, logger, data = params.get("level"), params.get("logger"), params.get("data")
         if level not in LEVELS or self.relay.level is None:
             return
@@ -306,15 +304,12 @@ class SourceAudience:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the clients offer the server."""
         return self.relay.capabilities
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask the client whose request the server works on. Raise NotSupported, MCPError."""
         return await self.relay.ask(self.source, method, params)
 
     def list_changed(self, kind: OfferedKind) -> None:
-        """Take the server's notification that a list has changed."""
         self.relay.list_changed(self.source, kind)
 
 

@@ -274,7 +274,6 @@ class ApiHandler:
         return found
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
-        """Send a document by the operation for it. Raise BbfsError."""
         if content.size > bodies.BOUNDS.size:
             raise TooLarge(f"a document of {content.size} bytes, more than {bodies.BOUNDS.size}")
         api = await self._api()
@@ -304,7 +303,6 @@ class ApiHandler:
         return self._resource(call.operation, native_uri)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
-        """Send DELETE. Raise BbfsError."""
         api = await self._api()
         call, writable = self._writable(api, native_uri)
         if writable.delete is None:

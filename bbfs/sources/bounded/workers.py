@@ -105,7 +105,6 @@ class WorkerPool:
         raise _ERRORS.get(refusal["error"], ProtocolViolation)(f"{what}: {shown(refusal['text'], 1000)}")
 
     def _taken(self) -> "_Worker | None":
-        """Return an idle worker, if one is left."""
         while self._idle:
             worker = self._idle.pop()
             worker.wanted.set()

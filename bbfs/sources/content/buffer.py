@@ -165,7 +165,6 @@ class Buffer:
             raise self._error(error) from error
 
     async def fill(self, content: Content) -> None:
-        """Take all bytes of a content. Raise BbfsError."""
         for offset in range(0, content.size, PIECE):
             self.write(offset, await content.read_waiting(offset, PIECE))
 

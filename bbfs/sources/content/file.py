@@ -32,7 +32,6 @@ class StoredContent:
         return self._descriptor.number
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """Return the bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError."""
         length = max(0, min(length, self.size - offset))
         if length == 0:
             return b""

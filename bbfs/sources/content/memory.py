@@ -26,13 +26,11 @@ class MemoryContent:
         return self._version
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return the bytes at `offset`, fewer than `length` only at the end. Never waits."""
         if offset == 0 and length >= self.size:
             return self.data
         return self.data[offset : offset + length]
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
-        """Return the same as `read`, without waiting."""
         return self.read(offset, length)
 
     def close(self) -> None:

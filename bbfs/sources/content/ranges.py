@@ -104,7 +104,6 @@ class RangedContent:
         return f"<RangedContent {self._what} of {self.size} bytes>"
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """Return the bytes at `offset` if they are in memory, else None."""
         length = max(0, min(length, self.size - offset))
         if length == 0:
             return b""

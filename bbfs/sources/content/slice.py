@@ -19,12 +19,10 @@ class Slice:
         self.version: Final = version
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """As the other content's."""
         length = max(0, min(length, self.size - offset))
         return self._whole.read(self._offset + offset, length) if length else b""
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As the other content's."""
         length = max(0, min(length, self.size - offset))
         return await self._whole.read_waiting(self._offset + offset, length) if length else b""
 
@@ -43,7 +41,6 @@ class EndedContent:
         self.version: Final = content.version
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """As the other content's."""
         return self._content.read(offset, length)
 
     async def read_waiting(self, offset: int, length: int) -> bytes:

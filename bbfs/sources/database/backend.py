@@ -212,7 +212,6 @@ class DatabaseBackend:
         return TooLarge(f"{died}: it is damaged, or takes more than {self.access.memory >> 20} MiB (max_memory)")
 
     def _taken(self) -> "_Process | None":
-        """Return an idle process, if one is left."""
         with suppress(IndexError):
             while True:
                 process = self._idle.pop()
@@ -222,7 +221,6 @@ class DatabaseBackend:
         return None
 
     async def aclose(self) -> None:
-        """End the idle processes."""
         self._closed = True
         while self._idle:
             await trio.to_thread.run_sync(self._idle.pop().end, abandon_on_cancel=True)

@@ -125,12 +125,10 @@ class DatabaseEntries(NativeUris):
             yield self._made([*path, "by"], description=_printable(about), kind="directory", properties=properties)
 
     def file(self, table: Table, name: str) -> ResourceMetadata:
-        """Return a file of a table's directory."""
         path = [*_path(table.schema, table.name), name]
         return self._made(path, description=_ABOUT[name], properties=table.properties())
 
     def part(self, table: Table, name: str) -> ResourceMetadata:
-        """Return a file in `rows/`."""
         return self._made([*_path(table.schema, table.name), "rows", name])
 
     def column(self, table: Table, column: str) -> ResourceMetadata:

@@ -131,19 +131,16 @@ class DatabaseHandler:
         return told
 
     async def aclose(self) -> None:
-        """End the idle processes."""
         for backend in filter(None, (self._backend, self._writer)):
             await backend.aclose()
 
     async def list_directory(self, path: Path) -> Listing:
-        """Return the entries of a directory. path: segments of the native URI."""
         if path == (QUERIES,) and self._queries:
             return Listing(tuple(self._entries.queries(self._queries.values())), open=True)
         texts = tuple(map(text_of, path))
         return await self._ask(lambda session, _job: self._list(session, texts))
 
     async def find(self, path: Path, name: str) -> ResourceMetadata:
-        """Return the entry of a name in a directory that does not list all its entries."""
         if path == (QUERIES,) and self._queries:
             return self._find_query(name)
         texts = (*map(text_of, path), named(name))
@@ -214,7 +211,6 @@ class DatabaseHandler:
             raise
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
-        """Remove a row. Raise BbfsError."""
         await self._change(native_uri, None, expected)
 
     async def _is_there(self, native_uri: str) -> bool:

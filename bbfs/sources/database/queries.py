@@ -87,8 +87,6 @@ def valid_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A named query."""
-
     name: str
     options: QueryOptions
 

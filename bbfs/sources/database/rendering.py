@@ -103,7 +103,6 @@ def _object(names: Sequence[str], row: Sequence[Any], comma: str, colon: str) ->
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON."""
     if isinstance(value, Decimal) and value.is_finite():
         return str(value)  # with all its digits
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))

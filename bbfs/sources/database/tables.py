@@ -176,7 +176,6 @@ class Table:
 
     @property
     def sql_name(self) -> str:
-        """The name in SQL."""
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property
@@ -231,7 +230,6 @@ class Table:
 
 
 def columns_json(table: Table) -> bytes:
-    """Return the text of `columns.json`."""
     return (json.dumps(table.document(), indent=2, ensure_ascii=False) + "\n").encode("utf-8", "replace")
 
 

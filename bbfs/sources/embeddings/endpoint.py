@@ -26,8 +26,6 @@ _REFUSED = (400, 404)
 
 
 class EndpointEmbedder:
-    """One endpoint with one model."""
-
     costs = True
 
     def __init__(self, source: DataSource, options: EmbeddingOptions) -> None:

@@ -42,7 +42,6 @@ class StaticEmbedder:
         await self._backend.aclose()
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """Return the vector of each text."""
         data = await self._backend.run(lambda session, _job: session.data("embed", list(texts)))
         vectors = array("f", data or b"")
         dimensions, rest = divmod(len(vectors), max(len(texts), 1))

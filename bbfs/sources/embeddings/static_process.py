@@ -57,7 +57,6 @@ class StaticModels:
         """Keep the model for the next request."""
 
     def embed(self, texts: Sequence[str]) -> bytes:
-        """Return the vectors of the texts, one after the other."""
         vectors = self._model.encode(list(texts), show_progress_bar=False, use_multiprocessing=False)
         return vectors.astype("float32").tobytes()
 

@@ -25,7 +25,6 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def etag_of(status: os.stat_result) -> str:
-    """Return the stamp as text."""
     return "-".join(f"{number:x}" for number in stamp_of(status))
 
 

@@ -118,7 +118,6 @@ class FilesystemHandler:
         return listing
 
     async def stat(self, native_uri: str) -> ResourceMetadata:
-        """Return the metadata of a file, directory or symbolic link."""
         return await self._in_thread(self._stat, self._components(native_uri))
 
     async def load(self, native_uri: str) -> Loaded:

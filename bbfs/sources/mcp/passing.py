@@ -57,27 +57,22 @@ class McpPassing:
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str], progress: Callable[[Progress], None]
     ) -> Mapping[str, Any]:
-        """Render a prompt, with arguments that the server checks itself. Raise BbfsError."""
         result = await self._manager.get_prompt(self._id, name, arguments, progress)
         require_complete(result)
         return result
 
     async def skills(self) -> list[Mapping[str, Any]]:
-        """Return the entries of the skills of the server, as last listed. Raise BbfsError."""
         if await self._manager.has_skills(self._id):
             await self._skills.listed()
         return [skill.as_json() for skill in self._skills]
 
     async def skill(self, uri: str) -> Mapping[str, Any]:
-        """Return the entry of one skill, which need not be listed. Raise NotFound, BbfsError."""
         return (await self._skills.get(uri)).as_json()
 
     def attach(self, audience: Audience) -> None:
-        """Pass on what the server says to these clients."""
         self._manager.connection(self._id).features.audience = audience
 
     async def follow_level(self) -> None:
-        """Have the server send log messages of the level that its audience wants, if it is connected."""
         await self._manager.connection(self._id).features.follow_level()
 
     async def complete(self, prompt: str, argument: str, value: str, context: Mapping[str, str]) -> Completion:

@@ -117,7 +117,6 @@ class MemoryHandler:
 
     @property
     def largest(self) -> int:
-        """Size limit of a content in bytes."""
         return self._options.max_bytes
 
     async def list(self) -> Listing:
@@ -127,7 +126,6 @@ class MemoryHandler:
         return Listing(resources, problem=self._problem)
 
     async def load(self, native_uri: str) -> Loaded:
-        """Load a resource. Raise NotFound."""
         held = (await self._current()).get(native_uri)
         metadata = held.metadata(self.source.base_prefix, native_uri_of(native_uri))
         content: Content = held.content
@@ -206,7 +204,6 @@ class MemoryHandler:
         return await self._changed_at(uri, written)
 
     async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
-        """Give a resource another URI. Raise NotFound, Exists."""
         uri, new_uri = native_uri_of(native_uri), native_uri_of(to)
 
         def renamed(contents: Contents) -> Contents:

@@ -87,7 +87,6 @@ class NotionApi:
         raise NotFound(f"no page, database or data source has the id {id}")
 
     async def block_parent(self, id: str) -> Parent:
-        """Return the parent of a block."""
         response = await self._request("GET", f"blocks/{id}", max_body=_OBJECT.size)
         return Parent.of(mapping(await response.json(_OBJECT)).get("parent"))
 
@@ -190,7 +189,6 @@ class NotionApi:
         return NotionItem.of(await self._change("PATCH", f"pages/{id}", change))
 
     async def create_page(self, page: Json) -> NotionItem:
-        """Create a page with its first blocks."""
         return NotionItem.of(await self._change("POST", "pages", page))
 
     async def _change(self, method: str, path: str, body: Json | None = None, headers: Json | None = None) -> Json:

@@ -123,7 +123,6 @@ class NotionHandler:
         await self._client.aclose()
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
-        """Return the entries of a directory. Raise BbfsError."""
         item = await self._directories.at(path)
         entries, problem = await self._directories.list(item)
         resources = [self._metadata((*path, segment), entry) for segment, entry in entries.items()]

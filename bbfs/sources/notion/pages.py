@@ -38,14 +38,12 @@ class PageReader:
         self._owner = owner
 
     async def read(self, id: str) -> Page:
-        """Return a page. Raise BbfsError."""
         item = await self._api.item(id, "page")
         blocks, size = await self._api.blocks(item.id)
         is_row = item.parent.kind in ("data_source", "database")
         return Page(item, blocks, size, properties.values(item, await self.completed(item)) if is_row else None)
 
     async def text(self, page: Page) -> bytes:
-        """Return a page as Markdown."""
         front = "" if page.values is None else front_matter(page.values)
         if page.size <= _RENDERED_AT_ONCE:
             return (front + document(page.item.title, page.blocks)).encode("utf-8", "replace")

@@ -87,7 +87,6 @@ class Ftp(FTPFileSystem):
         return self.entry(path), self.entry(target)
 
     def entry(self, path: str) -> Any:
-        """Return the entry of a file, or None."""
         try:
             return self.info(path)
         except FileNotFoundError:

@@ -114,7 +114,6 @@ class Credentials:
         return frozenset(part for value in self._headers.values() for part in (value, value.partition(" ")[2]) if part)
 
     def for_url(self, url: str) -> dict[str, str]:
-        """Return the headers of a request."""
         return dict(self._headers) if origin(httpx2.URL(url)) in self._sites else {}
 
 

@@ -18,7 +18,6 @@ class DatabaseVectors:
         self._backend = DatabaseBackend(access)
 
     async def aclose(self) -> None:
-        """End the idle processes."""
         await self._backend.aclose()
 
     async def _ask(self, make: Callable[[Any], T], call: str, *arguments: Any) -> T:

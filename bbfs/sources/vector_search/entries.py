@@ -16,8 +16,6 @@ INFO, POINTS, NEAR, RESULTS = "info.json", "point", "near", "results.json"
 
 
 class VectorEntries(NativeUris):
-    """Makes the descriptions."""
-
     def _at(self, segments: Sequence[str], **about: Any) -> ResourceMetadata:
         if about.get("kind", "resource") == "resource":
             about = {"mime_type": JSON, "content_type": "text", **about}
@@ -62,12 +60,10 @@ class VectorEntries(NativeUris):
 
 
 def collection_segment(name: str) -> str:
-    """Return the segment of a collection."""
     return segment_of(identifier_text(name))
 
 
 def point_segment(id: str) -> str:
-    """Return the segment of a point's file."""
     return segment_of(identifier_text(id) + ".json")
 
 

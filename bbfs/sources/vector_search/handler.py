@@ -88,13 +88,11 @@ class VectorSearchHandler:
         return told if self._embedder is not None else [*told, f"Nothing makes vectors of texts: {_CONFIGURE}."]
 
     async def aclose(self) -> None:
-        """End the processes and connections."""
         await self._backend.aclose()
         if self._own is not None:
             await self._own.aclose()
 
     async def list_directory(self, path: Path) -> Listing:
-        """Return the entries of a directory. path: segments of the native URI."""
         if not path:
             found = await self._collections()
             return Listing(tuple(map(self._entries.collection, found)))
@@ -121,7 +119,6 @@ class VectorSearchHandler:
         raise NotFound(f"{shown('/'.join(path))}: no such directory")
 
     async def find(self, path: Path, name: str) -> ResourceMetadata:
-        """Return the entry of a name in a directory that does not list all its entries."""
         if len(path) == 1 and name.startswith(START):
             return await self._find_search(path[0], name)
         match path:

@@ -46,8 +46,6 @@ _LARGEST = 1 << 20
 
 
 class VectorServer(PostgresDatabase):
-    """One database."""
-
     def begin(self) -> "VectorRows":
         return VectorRows(self.connected())
 

@@ -163,7 +163,6 @@ class Written:
 
     @property
     def unit(self) -> str:
-        """Return the name of the unit."""
         return self.path.name
 
     def text(self) -> str:
@@ -198,7 +197,6 @@ def require_name(name: str) -> None:
 
 
 def path_of(scope: Scope, name: str) -> Path:
-    """Return the path of the unit that has a name."""
     return directory(scope) / f"bbfs-{name}.service"
 
 

@@ -79,8 +79,6 @@ _READ: dict[type, Callable[[str], Any]] = {
 
 
 class GenericSession(Session):
-    """One transaction on one connection."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._inspector = inspect(connection)

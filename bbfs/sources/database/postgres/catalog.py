@@ -133,11 +133,9 @@ def column(given: Mapping[str, Any]) -> Column:
 
 
 def index(given: Mapping[str, Any]) -> TableIndex:
-    """Return an index of TABLE."""
     return TableIndex(given["name"], tuple(given["columns"]), given["unique"], given["leading"])
 
 
 def foreign_key(own_schema: str, given: Mapping[str, Any]) -> ForeignKey:
-    """Return a foreign key of TABLE."""
     schema = None if given["schema"] == own_schema else given["schema"]
     return ForeignKey(tuple(given["columns"]), schema, given["table"], tuple(given["references"]))

@@ -53,8 +53,6 @@ _NO_VALUE = (
 
 
 class PostgresSession(TextSession):
-    """One transaction on one connection."""
-
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
 

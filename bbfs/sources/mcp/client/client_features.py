@@ -52,16 +52,13 @@ class ClientFeatures:
 
     @property
     def level(self) -> str | None:
-        """The least severe level of log messages that anybody wants."""
         return self.audience.level if self.audience is not None else None
 
     def logged(self, params: Mapping[str, Any], cut: Cut) -> None:
-        """Pass a log message of the server on. cut: shortens its texts, and leaves secrets out."""
         if self.audience is not None:
             self.audience.logged(params, cut)
 
     def list_changed(self, kind: str) -> None:
-        """Pass on that a list of the server has changed."""
         if self.audience is not None and (kind == "tools" or kind == "prompts"):
             self.audience.list_changed(kind)
 

@@ -126,11 +126,9 @@ class MapHandler:
         return notes
 
     def end_pause(self) -> None:
-        """Let the next request try to connect: a user asks for that."""
         self._server.end_pause()
 
     async def aclose(self) -> None:
-        """End the connection."""
         await self._server.aclose()
 
     async def tools(self) -> tuple[Tool, ...]:
@@ -138,7 +136,6 @@ class MapHandler:
         return tuple(replace(tool, has_path=False) for tool in await self._server.tools())
 
     async def call(self, call: Call, progress: Callable[[Progress], None]) -> Loaded:
-        """Run a tool once, as the handler of the server does."""
         return await self._server.call(call, progress)
 
     async def _pages(
@@ -182,7 +179,6 @@ class MapHandler:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def list_directory(self, path: Path) -> Listing:
-        """Return the entries of a directory. path: segments of the native URI. Raise BbfsError."""
         names = _names_of(path)
         if not self._map.list.has(names):
             raise NotADirectory(f"{shown('/'.join(names))}: the map lists no such directory")
@@ -294,7 +290,6 @@ class MapHandler:
         return operations
 
     async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
-        """Write a file by the call of the map. Raise BbfsError."""
         path = _path_of(native_uri)
         is_new = expected.exists is False or (expected.exists is None and not await self._is_there(native_uri))
         found = self._map.storing(path, content.size, is_new=is_new)
@@ -314,7 +309,6 @@ class MapHandler:
         return True
 
     async def remove(self, native_uri: str, expected: Expected) -> None:
-        """Remove a file by the call of the map. Raise BbfsError."""
         found = self._map.remove.call(_path_of(native_uri))
         if found is None:
             raise NotSupported(f"{shown(native_uri)}: the map removes no such file")
@@ -358,7 +352,6 @@ class MapHandler:
         return found, listing.problem is None
 
     async def make_directory(self, native_uri: str) -> ResourceMetadata:
-        """Make a directory by the call of the map. Raise BbfsError."""
         found = self._map.make_directory.call(_path_of(native_uri))
         if found is None:
             raise NotSupported(f"{shown(native_uri)}: the map makes no such directory")

@@ -91,7 +91,6 @@ class Members:
             self._directory(path).modified_ns = modified_ns
 
     def add(self, name: str, member: bytes) -> None:
-        """Add a file."""
         self._put(name, member)
 
     def add_link(self, name: str, target: str, modified_ns: int | None) -> None:

@@ -78,7 +78,6 @@ class TarArchive:
                 self._whole, self._bytes = content, Bytes(content, what)
 
     def _stream(self, patience: Patience) -> BinaryIO:
-        """Return the decompressed archive as a stream."""
         file = Positioned(self.file.descriptor, patience)
         return io.BufferedReader(file, COPY) if self._compression is None else decompressed(file, self._compression)
 
