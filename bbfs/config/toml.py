@@ -29,13 +29,7 @@ from bbfs.config.schema import (
 )
 from bbfs.config.server import looks_like_command_line, make_server
 from bbfs.config.shared_cache import shared_cache
-from bbfs.config.values import (
-    EMBEDDINGS,
-    NO_FILES,
-    Config,
-    MountOptions,
-    default_config_path,
-)
+from bbfs.config.values import EMBEDDINGS, NO_FILES, Config, MountOptions, default_config_path
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme, mcp_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
@@ -88,7 +82,7 @@ def parse_toml(path: str, text: str) -> dict[str, Any]:
 
 def _syntax_hint(path: str, message: str, text: str) -> str:
     """Return a remedy for a syntax error, or an empty text."""
-    if _looks_like_json(path, text):
+    if path.endswith((".json", ".jsonc")) or text.lstrip().startswith("{"):
         return "; the JSON file of an MCP host is given with --mcp-config"
     if message.startswith(("Cannot declare", "Cannot mutate")):  # `config = { … }`, and then `[sources.config.queries]`
         return (
@@ -99,10 +93,6 @@ def _syntax_hint(path: str, message: str, text: str) -> str:
         if (key := _KEY.match(line)) is not None:
             return f": the key {quote(key[1])} is there already, in the same table"
     return ""
-
-
-def _looks_like_json(path: str, text: str) -> bool:
-    return path.endswith((".json", ".jsonc")) or text.lstrip().startswith("{")
 
 
 def _syntax_error(path: str, message: str, text: str) -> str:

@@ -271,13 +271,7 @@ class DirectTree:
             raise ReadOnly("the source is in the memory of this command alone: mount it, or give it the option file")
 
     async def write(
-        self,
-        target: Target,
-        file: IO[bytes],
-        *,
-        replace: bool,
-        labels: Labels | None = None,
-        by_owner: bool = False,
+        self, target: Target, file: IO[bytes], *, replace: bool, labels: Labels | None = None, by_owner: bool = False
     ) -> None:
         uri = await self._uri(target)
         self._require_written(uri)

@@ -247,13 +247,7 @@ class MountedTree:
         return "write" in json.loads(told or "[]")
 
     async def write(
-        self,
-        target: Target,
-        file: IO[bytes],
-        *,
-        replace: bool,
-        labels: "Labels | None" = None,
-        by_owner: bool = False,
+        self, target: Target, file: IO[bytes], *, replace: bool, labels: "Labels | None" = None, by_owner: bool = False
     ) -> None:
         self._require_own_write()
         if self.has_scratch and labels:
@@ -467,15 +461,15 @@ def _nanoseconds(timestamp: str | None) -> int | None:
         return None
 
 
-def _is_directory(path: str) -> bool:
-    return os.path.isdir(path)
-
-
 def _names(directory: str) -> list[str]:
     try:
         return sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path)
 
 
 def _is_index(name: str) -> bool:

@@ -208,7 +208,7 @@ def as_source(
     ways += [(each.registry_type, each) for each in made.packages]
     kinds = list(dict.fromkeys(each for each, _ in ways))
     if kind is not None and kind not in kinds:
-        raise ConfigError(f"{quote(made.name)}: has no way {kind!r}; it has: {_listed(kinds) or 'none'}")
+        raise ConfigError(f"{quote(made.name)}: has no way {kind!r}; it has: {', '.join(map(quote, kinds)) or 'none'}")
     found: list[tuple[str, Registered]] = []
     refused: list[str] = []
     for each, way in ways:
@@ -223,10 +223,6 @@ def as_source(
     chosen, registered = next((each for each in found if _is_at_hand(each[1].table, environ)), found[0])
     registered.others = tuple(each for each in dict.fromkeys(each for each, _ in found) if each != chosen)
     return registered
-
-
-def _listed(kinds: Sequence[str]) -> str:
-    return ", ".join(quote(each) for each in kinds)
 
 
 def _is_at_hand(table: Mapping[str, Any], environ: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -68,7 +69,7 @@ class Reloading:
                 self._left_out.update(config.left_out)
             finally:
                 self._service.tell(READY="1")
-            return _with_notes(outcome, [*not_taken_over(self._config, config)])
+            return replace(outcome, notes=(*outcome.notes, *not_taken_over(self._config, config)))
 
     async def reload_logged(self) -> None:
         """As `reload`. The log has the outcome, an error as well."""
@@ -121,10 +122,6 @@ def not_taken_over(before: Config, now: Config) -> list[str]:
     }
     differ = [name for name, keys in tables.items() if any(getattr(before, key) != getattr(now, key) for key in keys)]
     return [f"{', '.join(differ)}: applies when it is mounted again"] if differ else []
-
-
-def _with_notes(outcome: table.SourcesChanged, notes: list[str]) -> table.SourcesChanged:
-    return table.SourcesChanged(outcome.added, outcome.removed, outcome.changed, outcome.kept, (*outcome.notes, *notes))
 
 
 def _said(outcome: table.SourcesChanged) -> str:

@@ -127,14 +127,11 @@ class _ShownBelow:
                 if base is None:
                     self._try(self._notes.absent, path)
                 elif is_noted(path):
-                    self._make_room()
+                    if len(self._notes.bases) >= _MOST:
+                        del self._notes.bases[next(iter(self._notes.bases))]
                     self._try(self._notes.shown, path, base)
             return
         log.warning("%s is locked: what was shown of %s is not noted", self._scratch.upper, shown[0][0])
-
-    def _make_room(self) -> None:
-        if len(self._notes.bases) >= _MOST:
-            del self._notes.bases[next(iter(self._notes.bases))]
 
     def _hidden(self, shown: Sequence[tuple[str, Base | None]]) -> set[str]:
         """Return the paths of which nothing is noted. It blocks."""

@@ -198,13 +198,7 @@ class Gateway:
         return list(found.values())
 
     def _made(
-        self,
-        kind: OfferedKind,
-        model: type[EntryT],
-        names: Names,
-        source_id: str,
-        offered: Offered,
-        version: str,
+        self, kind: OfferedKind, model: type[EntryT], names: Names, source_id: str, offered: Offered, version: str
     ) -> list[EntryT]:
         listed = getattr(offered, kind)
         made = [entry_of(kind, model, raw, names.public(source_id, raw["name"]), version) for raw in listed]

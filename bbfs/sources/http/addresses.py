@@ -100,10 +100,7 @@ class PublicAddresses(httpcore2.AsyncNetworkBackend):
         raise httpcore2.ConnectTimeout(f"no connection within {timeout} s")
 
     async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None
     ) -> httpcore2.AsyncNetworkStream:
         raise Denied(f"{path}: a socket of this machine, {REFUSED}")
 

@@ -194,11 +194,7 @@ class WebClient:
             raise InvalidUri(f"{shown_url(url)}: cannot be asked for") from exc
 
     async def _answer(
-        self,
-        request: httpx2.Request,
-        accept: Container[int],
-        limit: int,
-        errors: Mapping[int, type[BbfsError]],
+        self, request: httpx2.Request, accept: Container[int], limit: int, errors: Mapping[int, type[BbfsError]]
     ) -> WebStream:
         """Return the first answer with a 2xx or accepted status, after redirects and pauses."""
         await trio.lowlevel.checkpoint()  # raises if cancelled: then the deadline is in the past
@@ -354,10 +350,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 
     def __init__(self, backend: httpcore2.AsyncNetworkBackend, connections: int) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
-            _certificates(),
-            max_connections=connections,
-            keepalive_expiry=_KEPT_UNUSED,
-            network_backend=backend,
+            _certificates(), max_connections=connections, keepalive_expiry=_KEPT_UNUSED, network_backend=backend
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -61,14 +61,7 @@ class Ranges:
     """
 
     def __init__(
-        self,
-        client: WebClient,
-        url: str,
-        headers: Mapping[str, str],
-        body: LargeBody,
-        *,
-        timeout: float,
-        crowd: Crowd,
+        self, client: WebClient, url: str, headers: Mapping[str, str], body: LargeBody, *, timeout: float, crowd: Crowd
     ) -> None:
         self._client = client
         self._url = url

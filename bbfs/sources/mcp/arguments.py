@@ -89,7 +89,6 @@ def properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def required(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the required arguments."""
     names = resolved(schema, schema).get("required")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
@@ -358,16 +357,20 @@ def _merged(schema: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 def _pointed(reference: Any, root: Mapping[str, Any]) -> Any:
-    """Return the target of a JSON pointer in `root`, or None; nothing is fetched."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    place: Any = root
-    for step in unquote(reference[1:]).split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(place, Mapping) or key not in place:
-            return None
-        place = place[key]
-    return place
+    """Return the target of a reference within `root`, or None; nothing is fetched."""
+    is_inside = isinstance(reference, str) and reference.startswith("#")
+    return pointed(root, unquote(reference[1:])) if is_inside else None
+
+
+def pointed(value: Any, pointer: str) -> Any:
+    """Return the value that a JSON pointer (RFC 6901) names, or None if there is none."""
+    for step in pointer.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list):
+            value = value[int(step)] if step.isdecimal() and len(step) < 10 and int(step) < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return value
 
 
 def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:

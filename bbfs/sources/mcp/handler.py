@@ -9,16 +9,7 @@ from urllib.parse import unquote
 import trio
 
 from bbfs.model.calls import Call, Progress, Tool
-from bbfs.model.errors import (
-    BbfsError,
-    ConfigError,
-    Conflict,
-    Denied,
-    NotFound,
-    NotSupported,
-    TooLarge,
-    Unreachable,
-)
+from bbfs.model.errors import BbfsError, ConfigError, Conflict, Denied, NotFound, NotSupported, TooLarge, Unreachable
 from bbfs.model.listing import Rows
 from bbfs.model.quantities import counted
 from bbfs.model.uri import encodable, native_scheme
@@ -106,7 +97,6 @@ class McpHandler:
         return self._connection.state
 
     async def aclose(self) -> None:
-        """End the connection."""
         self._manager.remove(self._id)
 
     @property
@@ -114,7 +104,6 @@ class McpHandler:
         return self._connection.logged_in
 
     def end_pause(self) -> None:
-        """Let the next request try to connect: a user asks for that."""
         self._connection.end_pause()
 
     @property
@@ -294,7 +283,6 @@ class McpHandler:
         return loaded
 
     def holds(self, native_uri: str) -> bool:
-        """Return whether a resource is the description of a tool or a prompt, which was made of the listing."""
         offer = self._offer
         return offer is not None and native_uri not in offer.own and native_uri in offer.documents
 
@@ -465,7 +453,6 @@ class McpHandler:
             self._connection.interests.add(native_uri)
 
     def announces(self, native_uri: str | None) -> bool:
-        """Return whether the server agreed to report changes of this resource, or of its listing (None)."""
         if native_uri is not None and self._offer is not None and native_uri in self._offer.documents:
             native_uri = None  # they change with the listing
         return self._connection.interests.announces(native_uri)
@@ -476,7 +463,6 @@ class McpHandler:
         return bool(self._call_lists) and native_uri.startswith(mcp_calls.BEGINNINGS) and native_uri not in own
 
     async def confirmed(self) -> None:
-        """Wait until the server has accepted or refused every subscription. Set a deadline."""
         await self._connection.interests.confirmed()
 
 

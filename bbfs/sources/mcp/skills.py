@@ -89,7 +89,9 @@ def skill_entry(raw: Any) -> Skill | None:
     if uri is None or not uri.endswith(_END) or not isinstance(frontmatter, dict):
         return None
     told = [frontmatter.get(key) for key in ("name", "description")]
-    if not all(isinstance(text, str) and text for text in told) or not _fits(uri, told[0]):
+    if not all(isinstance(text, str) and text for text in told):
+        return None
+    if uri.removesuffix(_END).rpartition("/")[2] != frontmatter["name"]:
         return None
     if weight(frontmatter, _HEAVIEST_FRONTMATTER) > _HEAVIEST_FRONTMATTER:
         return None
@@ -98,11 +100,6 @@ def skill_entry(raw: Any) -> Skill | None:
         return Skill(uri, frontmatter, None)
     files = _files(uri, resources)
     return None if files is None else Skill(uri, frontmatter, files)
-
-
-def _fits(uri: str, name: Any) -> bool:
-    """Return whether the directory of a SKILL.md has the name of the skill."""
-    return uri.removesuffix(_END).rpartition("/")[2] == name
 
 
 def _files(uri: str, resources: Any) -> dict[str, SkillFile] | None:
@@ -129,12 +126,7 @@ class Skills:
     """The skills of one server, as last listed. changed: called with the native URI of a file whose digest differs."""
 
     def __init__(
-        self,
-        manager: MCPManager,
-        server_id: str,
-        base_prefix: str,
-        workers: WorkerPool,
-        changed: Callable[[str], None],
+        self, manager: MCPManager, server_id: str, base_prefix: str, workers: WorkerPool, changed: Callable[[str], None]
     ) -> None:
         self._manager = manager
         self._id = server_id

@@ -184,7 +184,7 @@ def _captioned(text: str, block: Block) -> str:
 def _table(block: Block) -> str:
     """Return a table of GitHub's Markdown. It needs a header: an empty header if Notion's table has no header."""
     rows = [
-        [_cell(cell) for cell in cells]
+        [markdown_of(cell, line_break="<br>").replace("|", "\\|").strip() for cell in cells]
         for row in block.children
         if isinstance(cells := row.data.get("cells"), list) and row.type == "table_row"
     ]
@@ -194,10 +194,6 @@ def _table(block: Block) -> str:
     header = rows.pop(0) if block.data.get("has_column_header") is True else [""] * width
     lines = [header, ["---"] * width, *rows]
     return "\n".join("| " + " | ".join([*row, *[""] * (width - len(row))]) + " |" for row in lines)
-
-
-def _cell(cell: object) -> str:
-    return markdown_of(cell, line_break="<br>").replace("|", "\\|").strip()
 
 
 def _row(block: Block) -> str:

@@ -14,15 +14,7 @@ from bbfs.model.redaction import shown
 from bbfs.sources.embeddings.options import MOST_DIMENSIONS
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.vector_search.stored import point_json, shortened, vector_json
-from bbfs.sources.vector_search.values import (
-    ANSWER,
-    FILTERS,
-    MOST_COLLECTIONS,
-    Collection,
-    Match,
-    Metric,
-    score_of,
-)
+from bbfs.sources.vector_search.values import ANSWER, FILTERS, MOST_COLLECTIONS, Collection, Match, Metric, score_of
 
 _METRICS: dict[str, Metric] = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2", "Manhattan": "l1"}
 _LONGEST_NAME = 1024

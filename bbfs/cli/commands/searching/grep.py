@@ -96,7 +96,8 @@ def _asked(ctx: click.Context, patterns: Sequence[str], given: Mapping[str, Any]
     options += ["-I"] if given["no_binary"] else []
     options += [given[name] for name in ("listed", "named") if given[name] is not None]
     options += [f"{option}{given[name]}" for name, option in _VALUES.items() if given[name] is not None]
-    if given["color"] in _ALWAYS or (given["color"] in _ON_TERMINALS and _is_coloured()):
+    is_coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not output.no_colour()
+    if given["color"] in _ALWAYS or (given["color"] in _ON_TERMINALS and is_coloured):
         options.append("--color=always")  # GNU grep itself writes to a file
     globs = {name: iter(given[name]) for name in ("include", "exclude")}
     return lazy.grep_run.Asked(
@@ -108,11 +109,6 @@ def _asked(ctx: click.Context, patterns: Sequence[str], given: Mapping[str, Any]
         follows=given["follows"],
         cached=given["cached"],
     )
-
-
-def _is_coloured() -> bool:
-    """Return whether GNU grep would mark matches here."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not output.no_colour()
 
 
 def _flags(command: Callable[..., Any]) -> Callable[..., Any]:

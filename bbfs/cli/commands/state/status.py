@@ -107,8 +107,9 @@ def _show(state: dict[str, Any]) -> None:
         said = state["error"].removeprefix(f"{state['mount']} ")  # most errors of mounts begin with it
         click.echo(f"{path}: {click.style(output.printable(said), fg='red')}")
         return
-    up = duration_text((_moment(state["now"]) - _moment(state["started"])).total_seconds())
-    click.echo(f"{path}: {', '.join([f'up {up}', *_process(state)])}")
+    up = datetime.fromisoformat(state["now"]) - datetime.fromisoformat(state["started"])
+    about = [f"up {duration_text(up.total_seconds())}", *_process(state)]
+    click.echo(f"{path}: {', '.join(about)}")
     memory = state["memory"]
     held = f"{counted(memory['contents'], 'content')}, {size_text(memory['bytes'])} of {size_text(memory['max_bytes'])}"
     click.echo(f"in memory: {held}; loaded: {_loaded(state)}")
@@ -149,10 +150,6 @@ def _loaded(state: dict[str, Any]) -> str:
     return ", ".join(
         f"{by_tier[tier]} {where}" for tier, where in words.items() if by_tier.get(tier) or tier == "source"
     )
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -12,16 +12,7 @@ from bbfs.model.errors import Denied, NotFound, Rejected
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.rendering import BLOB, CHUNK, QueryValues, RowFormat, Write, write_rows
 from bbfs.sources.database.session import FETCHED, CellSession, conditions, wrong_value
-from bbfs.sources.database.tables import (
-    Column,
-    ForeignKey,
-    KeyRange,
-    RowsPart,
-    Schema,
-    Table,
-    TableIndex,
-    quoted,
-)
+from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, RowsPart, Schema, Table, TableIndex, quoted
 from bbfs.sources.database.writing.rows import floats
 
 READERS = {

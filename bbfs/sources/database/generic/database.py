@@ -11,17 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, create_engine, exc
 
-from bbfs.model.errors import (
-    BbfsError,
-    Busy,
-    Denied,
-    NoSpace,
-    NotFound,
-    NotSupported,
-    ReadOnly,
-    Rejected,
-    Unreachable,
-)
+from bbfs.model.errors import BbfsError, Busy, Denied, NoSpace, NotFound, NotSupported, ReadOnly, Rejected, Unreachable
 from bbfs.sources.database.generic.session import GenericSession
 
 _READ_ONLY = dict.fromkeys(("mysql", "mariadb", "oracle"), "SET TRANSACTION READ ONLY")

@@ -11,15 +11,7 @@ from cachetools import LRUCache
 from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Rejected
 from bbfs.model.uri import encodable
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
-from bbfs.sources.database.rendering import (
-    BLOB,
-    QueryValues,
-    RowFormat,
-    Write,
-    encoded,
-    value_as_text,
-    write_rows,
-)
+from bbfs.sources.database.rendering import BLOB, QueryValues, RowFormat, Write, encoded, value_as_text, write_rows
 from bbfs.sources.database.search import scan
 from bbfs.sources.database.session import FETCHED, CellSession, conditions
 from bbfs.sources.database.sqlite import fulltext

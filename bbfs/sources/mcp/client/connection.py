@@ -244,7 +244,6 @@ class Connection:
 
     @property
     def logged_in(self) -> bool:
-        """Return whether requests to the server carry a login of this user."""
         return self._login.kept
 
     def end_pause(self) -> None:
@@ -307,10 +306,7 @@ class Connection:
         """Hold one connection until it ends. Return False if the server must be greeted with `initialize`."""
         bound = self._start_bound
         with trio.move_on_after(bound) as connecting:
-            async with (
-                self._transport() as transport,
-                connected(transport, self.features, self._redact.cut) as session,
-            ):
+            async with self._transport() as transport, connected(transport, self.features, self._redact.cut) as session:
                 session.on_closed = lambda: self._lose(session, Unreachable("the connection closed"))
                 session.on_event = self._announcements.add
                 session.parameter_headers, session.lists = self.parameter_headers, self.interests.lists

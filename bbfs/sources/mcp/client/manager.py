@@ -20,14 +20,7 @@ from bbfs.model.calls import Progress
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.uri import encodable
-from bbfs.model.values import (
-    Completion,
-    ListingProgress,
-    Loaded,
-    McpServer,
-    Policy,
-    ResourceTemplate,
-)
+from bbfs.model.values import Completion, ListingProgress, Loaded, McpServer, Policy, ResourceTemplate
 from bbfs.serving.skills import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, SKILLS
 from bbfs.sources.abilities import ListingExchange
 from bbfs.sources.content.spool import Spool

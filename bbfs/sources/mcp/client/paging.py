@@ -156,7 +156,8 @@ async def taken(course: Course, raw: Sequence[Any], take: Take) -> None:
         if not course.take(take(raw[start : start + at_once])):
             break
         start += at_once
-        at_once = _next_size(at_once, time.perf_counter() - began)
+        fitting = at_once * _DECODE_FOR / max(time.perf_counter() - began, 1e-9)
+        at_once = max(1, min(_ENTRIES_AT_ONCE, 4 * at_once, int(fitting)))
         await trio.lowlevel.checkpoint()
 
 
@@ -164,8 +165,3 @@ def drop(raw: list[Any]) -> None:
     """Free the entries of a page that nothing uses any more; those of a long one in turns with other tasks."""
     if len(raw) > ENTRIES:
         let_go(raw)
-
-
-def _next_size(size: int, seconds: float) -> int:
-    """Return how many entries to decode at once, after a piece of that size took so long."""
-    return max(1, min(_ENTRIES_AT_ONCE, 4 * size, int(size * _DECODE_FOR / max(seconds, 1e-9))))

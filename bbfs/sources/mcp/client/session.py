@@ -63,13 +63,7 @@ class McpSession:
     URI) changed. Neither may raise.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        nursery: trio.Nursery,
-        features: ClientFeatures,
-        cut: Cut,
-    ) -> None:
+    def __init__(self, transport: Transport, nursery: trio.Nursery, features: ClientFeatures, cut: Cut) -> None:
         self._features = features
         self.cut = cut
         self._peer = Peer(
@@ -117,10 +111,7 @@ class McpSession:
         return any(begun <= moment for begun in self._begun.values())
 
     async def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None = None,
-        progress: Callable[[Params], None] | None = None,
+        self, method: str, params: dict[str, Any] | None = None, progress: Callable[[Params], None] | None = None
     ) -> dict[str, Any]:
         """Send a request and return its raw result. Raises MCPError, and NotSupported for input that bbfs lacks.
 

@@ -60,10 +60,7 @@ def handle(session: McpSession, tool: ToolEntry, result: Mapping[str, Any]) -> M
 
 
 async def result_of(
-    connection: Connection,
-    session: McpSession,
-    described: Mapping[str, Any],
-    tell: Callable[[Progress], None] | None,
+    connection: Connection, session: McpSession, described: Mapping[str, Any], tell: Callable[[Progress], None] | None
 ) -> dict[str, Any]:
     """Wait for the result of a task, and return it. Raises BbfsError. Where the caller gives up, cancel the task.
 

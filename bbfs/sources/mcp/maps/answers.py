@@ -16,6 +16,7 @@ from bbfs.model.uri import encodable
 from bbfs.model.values import Content
 from bbfs.sources.bounded.json import JsonBounds, parse_json
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.mcp.arguments import pointed
 from bbfs.sources.mcp.client.decode import utf8
 from bbfs.sources.mcp.maps.forms import Form, Path, filled, variables_of
 from bbfs.sources.mcp.results import MAX_ERROR, is_error, json_bytes, parsed_result, texts_of, tool_result
@@ -93,7 +94,10 @@ def is_name(name: str) -> bool:
 def names_in(result: Mapping[str, Any], named: Named) -> Names:
     """Return the names in the answer of a tool. Raise ProtocolViolation, TooLarge."""
     taken = _Taken()
-    found = _of_lines(texts_of(result), named.lines) if named.lines else _of_items(_value(result, named), named)
+    if named.lines:
+        found = _of_lines(texts_of(result), named.lines)
+    else:
+        found = _of_items(value_of(result, is_python=named.is_python), named)
     for name in found:
         if not taken.add(name):
             break
@@ -185,21 +189,6 @@ def _at(item: Any, name: str) -> Any:
     for step in name.split("."):
         item = item.get(step) if isinstance(item, dict) else None
     return item
-
-
-def pointed(value: Any, pointer: str) -> Any:
-    """Return the value that a JSON pointer (RFC 6901) names, or None if there is none."""
-    for step in pointer.split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list):
-            value = value[int(step)] if step.isdecimal() and len(step) < 10 and int(step) < len(value) else None
-        else:
-            value = value.get(step) if isinstance(value, dict) else None
-    return value
-
-
-def _value(result: Mapping[str, Any], named: Named) -> Any:
-    return value_of(result, is_python=named.is_python)
 
 
 def value_of(result: Mapping[str, Any], *, is_python: bool = False) -> Any:

@@ -96,7 +96,8 @@ class _Rules(Generic[OptionsT]):
         if found is None:
             return None
         options, matched, named = found
-        values = {**self._values, **own_values(path), **({} if to is None else _new_values(to)), **matched}
+        renamed = {} if to is None else dict(zip(_NEW, own_values(to).values(), strict=True))
+        values = {**self._values, **own_values(path), **renamed, **matched}
         used = variables_of(options.arguments)
         for name in used & values.keys():
             if bad := set(values[name]).intersection(options.without):
@@ -175,10 +176,6 @@ def _matched(places: Sequence[Place], path: Path) -> dict[str, str] | None:
     if not places:
         return {}
     return next((found for place in places if (found := place.match(path)) is not None), None)
-
-
-def _new_values(to: Path) -> dict[str, str]:
-    return dict(zip(_NEW, own_values(to).values(), strict=True))
 
 
 def _named(options: CallOptions) -> Named:

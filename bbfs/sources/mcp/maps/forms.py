@@ -5,7 +5,7 @@ it is, without percent-encoding: it is no part of a URI. A text is compared with
 parts, so the time is linear in the text, whatever a server answers.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,8 +140,5 @@ def own_values(path: Path) -> dict[str, str]:
 def require_known(value: Any, known: Collection[str]) -> None:
     """Raise InvalidUri if a value of JSON has a template that is malformed, or a variable that has no value."""
     if unknown := sorted(variables_of(value) - set(known)):
-        raise InvalidUri(f"{{{unknown[0]}}} has no value; there are {_listed(known)}, and those in the table values")
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"{{{name}}}" for name in sorted(names))
+        there = ", ".join(f"{{{name}}}" for name in sorted(known))
+        raise InvalidUri(f"{{{unknown[0]}}} has no value; there are {there}, and those in the table values")

@@ -192,10 +192,7 @@ class Intake:
     """
 
     def __init__(
-        self,
-        limit: int,
-        share: Share,
-        on_foreign: Callable[[bytes | bytearray], None] = lambda _: None,
+        self, limit: int, share: Share, on_foreign: Callable[[bytes | bytearray], None] = lambda _: None
     ) -> None:
         self._reader = MessageReader(limit, share.spool)
         self._share = share

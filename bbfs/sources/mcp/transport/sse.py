@@ -17,12 +17,7 @@ from bbfs.model.errors import ProtocolViolation, Unreachable
 from bbfs.sources.http.redirects import origin
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.transport.events import Event
-from bbfs.sources.mcp.transport.http import (
-    INITIALIZED_TIMEOUT,
-    Faulty,
-    HttpTransport,
-    is_event_stream,
-)
+from bbfs.sources.mcp.transport.http import INITIALIZED_TIMEOUT, Faulty, HttpTransport, is_event_stream
 from bbfs.sources.mcp.transport.messages import Intake
 
 _POST_TIMEOUT = 60.0

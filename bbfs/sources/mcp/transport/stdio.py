@@ -21,6 +21,7 @@ import trio
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor, shortened
 from bbfs.model.values import McpServer
+from bbfs.sources.bounded.workers import describe_signal
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport import leftovers
 from bbfs.sources.mcp.transport.messages import Inbox, Intake, Outbox, Share, Transport
@@ -234,7 +235,7 @@ class Stdio:
     def _exit_reason(self, status: int | None) -> str:
         if status is None:
             return "the server closed its output"
-        ending = f"exited with status {status}" if status >= 0 else f"was killed by {_signal_name(-status)}"
+        ending = f"exited with status {status}" if status >= 0 else f"was killed by {describe_signal(-status)}"
         at, said = self._error
         if trio.current_time() - at > _ERROR_LASTS:
             is_recent = trio.current_time() - self._said_at <= _ERROR_LASTS  # or it is about something else
@@ -295,10 +296,3 @@ def _signal_group(pid: int, number: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

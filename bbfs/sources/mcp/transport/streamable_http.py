@@ -13,13 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from bbfs.model.errors import Unreachable
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.http import (
-    INITIALIZED_TIMEOUT,
-    SESSION_ID,
-    Faulty,
-    HttpTransport,
-    is_event_stream,
-)
+from bbfs.sources.mcp.transport.http import INITIALIZED_TIMEOUT, SESSION_ID, Faulty, HttpTransport, is_event_stream
 from bbfs.sources.mcp.transport.messages import Intake
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
@@ -83,12 +77,7 @@ class StreamableHttp(HttpTransport):
             headers[_PROTOCOL_VERSION] = self._version
         return headers | given
 
-    async def _answer(
-        self,
-        request: Mapping[str, Any],
-        headers: Mapping[str, str],
-        scope: trio.CancelScope,
-    ) -> None:
+    async def _answer(self, request: Mapping[str, Any], headers: Mapping[str, str], scope: trio.CancelScope) -> None:
         """Send a request and deliver its answer or fault."""
         with scope:
             try:
