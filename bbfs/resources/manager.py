@@ -44,8 +44,8 @@ from bbfs.resources.source import Source
 from bbfs.resources.source.fingerprint import fingerprint
 from bbfs.resources.tree import Roots, Tree
 from bbfs.resources.views import SourceView
-from bbfs.resources.writing.grants import Grants
 from bbfs.resources.writing.pending import PendingStore, pending_path
+from bbfs.resources.writing.write_requests import Grants
 from bbfs.resources.writing.writer import Writer
 from bbfs.serving.changes import Bus
 from bbfs.sources import CanList, CanListDirectory, CanReadDirectory, CanWatch, Handler

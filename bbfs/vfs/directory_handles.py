@@ -17,7 +17,7 @@ from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog.base import Portion, View
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Lease, Node, Path, Record, inode_version
 from bbfs.resources.tree import Tree
-from bbfs.resources.writing.grants import Grants
+from bbfs.resources.writing.write_requests import Grants
 from bbfs.vfs.file_handles import Attributes, FileHandles
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache

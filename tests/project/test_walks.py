@@ -26,9 +26,9 @@ BOUNDS = {
     "cold": (37, 310, 4),
     "warm": (7, 23, 2),
     "ls": (38, 792, 5),
-    "overwrite": (38, 377, 2),
-    "save by rename": (50, 782, 5),
-    "remove": (31, 200, 2),
+    "overwrite": (37, 377, 2),
+    "save by rename": (48, 782, 5),
+    "remove": (29, 200, 2),
 }
 """Modules that a walk may touch, calls of functions that it may make, and how often one request in it may ask one thing
 (`QUESTIONS`). The files of `cold` and `overwrite` are listed before."""

@@ -21,7 +21,7 @@ _PENDING, _STORED = "/bbfs/pending/", "/pad.file"
 _WRITER, _STORE = "bbfs.resources.writing.writer:Writer.", "bbfs.resources.writing.pending:PendingStore."
 _BEFORE = {
     "bbfs.resources.writing.writer:require_state": "compare",
-    "bbfs.resources.writing.names:require_state": "compare",
+    "bbfs.resources.writing.write_requests:require_state": "compare",
     _WRITER + "_failed": "failed",
     "bbfs.resources.writing.write_requests:WriteRequests.stored": "show",
     _STORE + "sync": "sync",

@@ -27,10 +27,9 @@ from bbfs.resources.writing.conflicts import (
     require_steady,
     require_stored,
 )
-from bbfs.resources.writing.names import SourceNames
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite, new_id
 from bbfs.resources.writing.staging import Staging
-from bbfs.resources.writing.write_requests import WriteRequests
+from bbfs.resources.writing.write_requests import SourceNames, WriteRequests
 from bbfs.sources import CanDescribe, CanStage, CanWrite, WritesUnseen
 from bbfs.sources.content.buffer import PIECE, BufferSpace, Written, content_digest
 from bbfs.sources.content.file import StoredContent
