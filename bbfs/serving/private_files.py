@@ -9,8 +9,6 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from bbfs.serving.files import closed_after
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -42,7 +40,8 @@ def _make_directory(path: "str | Path") -> None:
 def take_directory(path: "str | Path") -> None:
     """Take a directory from all other users. Say so if they could write there."""
     _require_own(path, os.lstat(path))  # a link of this user's may lead to a disk with more room
-    with closed_after(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         status = os.fstat(descriptor)
         _require_own(path, status)
         mode = stat.S_IMODE(status.st_mode)
@@ -50,6 +49,8 @@ def take_directory(path: "str | Path") -> None:
             os.fchmod(descriptor, 0o700)
         if mode & 0o022:
             log.warning("%s was open to other users (mode %04o); it is closed to them now", path, mode)
+    finally:
+        os.close(descriptor)
 
 
 def own_database(path: "str | Path") -> None:
@@ -92,13 +93,16 @@ def open_taken(path: "str | Path", flags: int) -> int:
 
 def _take(path: "str | Path") -> None:
     # A descriptor of O_PATH: closing any other would release the locks of SQLite on the same file (fcntl_locking(2)).
-    with closed_after(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
         status = os.fstat(descriptor)
         _require_own(path, status)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))
         if stat.S_IMODE(status.st_mode) != 0o600:
             os.chmod(f"/proc/self/fd/{descriptor}", 0o600)
+    finally:
+        os.close(descriptor)
 
 
 def _require_own(path: "str | Path", status: os.stat_result) -> None:
