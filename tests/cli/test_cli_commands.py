@@ -711,7 +711,14 @@ def test_options_on_the_command_line(bbfs: Run, only: list[str], folder: Path) -
     for option in ("notes.hidden=false", "hidden=false", "notes.config.hidden=false"):
         result = bbfs("ls", *only, "-o", option, "notes")
         assert (result.exit_code, ".hidden" in result.stdout) == (0, False)
-    for command in (["ls"], ["cat", "notes/hello.txt"], ["stat", "notes"], ["sources"], ["load", "--direct", "x"]):
+    for command in (
+        ["ls"],
+        ["cat", "notes/hello.txt"],
+        ["stat", "notes"],
+        ["sources"],
+        ["load", "--direct", "x"],
+        ["serve"],
+    ):
         result = bbfs(*command, *only, "-o", "notes.hiden=false")
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == "bbfs: -o notes.hiden: unknown option; did you mean 'hidden'?\n"

@@ -1,8 +1,6 @@
 """URI ↔ path by the rule alone."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bbfs.cli.operands.rule import components, path_by_rule, uri_by_rule
 from bbfs.model.errors import InvalidUri
@@ -26,15 +24,6 @@ def test_a_uri_is_its_path_with_a_slash(uri: str, path: str) -> None:
 @pytest.mark.parametrize(("uri", "path"), CASES[:4])
 def test_a_path_is_its_uri(uri: str, path: str) -> None:
     assert uri_by_rule(components(path)) == uri
-
-
-@pytest.mark.semantics("S2", "S4")
-@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=5), st.sampled_from(["file", "resource", "x-a"]))
-def test_what_the_rule_leads_to_leads_back_to_the_same_path(segments: list[str], scheme: str) -> None:
-    source = "bb-filesystem+notes" if scheme == "file" else "mcp-server+docs"
-    path = path_by_rule(f"{source}+{scheme}://{'/'.join(segments)}")
-    if len(path) > 1:
-        assert path_by_rule(uri_by_rule(path)) == path
 
 
 @pytest.mark.parametrize("path", ["", "mcp-server+docs", "bb-filesystem+notes+file", "docs/resource/x", "../x"])

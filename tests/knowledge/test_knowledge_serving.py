@@ -96,44 +96,42 @@ async def _check_reading(client: Client, era: str, documents: Documents) -> None
 
 async def test_stdio(stdio: Any, era: str, documents: Documents, command: Command) -> None:
     changing, coming = document_uri("docs", "empty"), document_uri("docs", "new one")
-    with trio.fail_after(BOUND):
-        async with subscribed(stdio, era, {*DOCS, changing, coming}) as (client, announced):
-            await _check_reading(client, era, documents)
+    async with subscribed(stdio, era, {*DOCS, changing, coming}) as (client, announced):
+        await _check_reading(client, era, documents)
 
-            await command("put", "docs", "empty", "-", stdin=b"no longer")
-            await announced.wait_for({ResourceUpdated(uri) for uri in (*DOCS, changing)})
-            assert announced.told == {ResourceUpdated(uri) for uri in (*DOCS, changing)}
-            assert (await _contents(client))[changing] == (9, b"no longer")
+        await command("put", "docs", "empty", "-", stdin=b"no longer")
+        await announced.wait_for({ResourceUpdated(uri) for uri in (*DOCS, changing)})
+        assert announced.told == {ResourceUpdated(uri) for uri in (*DOCS, changing)}
+        assert (await _contents(client))[changing] == (9, b"no longer")
 
-            announced.told.clear()
-            await command("put", "docs", "new one", "-", stdin=b"x")
-            await announced.wait_for({ResourcesListChanged(), *(ResourceUpdated(uri) for uri in (*DOCS, coming))})
-            assert coming in await _contents(client)
+        announced.told.clear()
+        await command("put", "docs", "new one", "-", stdin=b"x")
+        await announced.wait_for({ResourcesListChanged(), *(ResourceUpdated(uri) for uri in (*DOCS, coming))})
+        assert coming in await _contents(client)
 
-            announced.told.clear()
-            await command("remove", "docs", "new one")
-            await announced.wait_for({ResourcesListChanged(), *(ResourceUpdated(uri) for uri in (*DOCS, coming))})
-            assert coming not in await _contents(client)
+        announced.told.clear()
+        await command("remove", "docs", "new one")
+        await announced.wait_for({ResourcesListChanged(), *(ResourceUpdated(uri) for uri in (*DOCS, coming))})
+        assert coming not in await _contents(client)
 
 
 async def test_a_client_hears_of_list_changes_and_what_it_asked_for(stdio: Any, command: Command) -> None:
-    with trio.fail_after(BOUND):
-        async with subscribed(stdio, "legacy", {document_uri("docs", "logo"), document_uri("docs", "empty")}) as (
-            client,
-            announced,
-        ):
-            await client.unsubscribe_resource(document_uri("docs", "empty"))
-            with pytest.raises(MCPError) as caught:
-                await client.subscribe_resource("resource://system/none")
-            assert caught.value.code == -32002
-            await command("put", "docs", "empty", "-", stdin=b"no longer")
-            await command("put", "docs", "logo", "-", stdin=b"another")
-            await announced.wait_for({ResourceUpdated(document_uri("docs", "logo"))})
-            assert announced.told == {ResourceUpdated(document_uri("docs", "logo"))}
-            announced.told.clear()
-            await command("remove", "many", "--all")
-            await announced.wait_for({ResourcesListChanged()})
-            assert announced.told == {ResourcesListChanged()}
+    async with subscribed(stdio, "legacy", {document_uri("docs", "logo"), document_uri("docs", "empty")}) as (
+        client,
+        announced,
+    ):
+        await client.unsubscribe_resource(document_uri("docs", "empty"))
+        with pytest.raises(MCPError) as caught:
+            await client.subscribe_resource("resource://system/none")
+        assert caught.value.code == -32002
+        await command("put", "docs", "empty", "-", stdin=b"no longer")
+        await command("put", "docs", "logo", "-", stdin=b"another")
+        await announced.wait_for({ResourceUpdated(document_uri("docs", "logo"))})
+        assert announced.told == {ResourceUpdated(document_uri("docs", "logo"))}
+        announced.told.clear()
+        await command("remove", "many", "--all")
+        await announced.wait_for({ResourcesListChanged()})
+        assert announced.told == {ResourcesListChanged()}
 
 
 # The SDK's HTTP client leaves generators to the garbage collector, which trio warns of.
@@ -141,20 +139,19 @@ async def test_a_client_hears_of_list_changes_and_what_it_asked_for(stdio: Any, 
 async def test_http(http_server: subprocess.Popen[str], era: str, documents: Documents, command: Command) -> None:
     changing = document_uri("docs", "empty")
     transport = streamable_http_client(_url(http_server))
-    with trio.fail_after(BOUND):
-        async with subscribed(transport, era, {*DOCS, changing}) as (client, announced):
-            await _check_reading(client, era, documents)
-            expected = {ResourcesListChanged(), *(ResourceUpdated(uri) for uri in (*DOCS, changing))}
-            # The notification stream of the handshake era opens behind the client's back; what comes before it is lost.
-            attempt = 0
-            while attempt < 5 and not expected <= announced.told:
-                attempt += 1
-                await command("put", "docs", "empty", "-", stdin=b"%d" % attempt)
-                await command("put", "docs", f"new-{attempt}", "-", stdin=b"x")
-                with trio.move_on_after(5):
-                    await announced.wait_for(expected)
-            assert announced.told == expected
-            assert (await _contents(client))[changing][1] == b"%d" % attempt
+    async with subscribed(transport, era, {*DOCS, changing}) as (client, announced):
+        await _check_reading(client, era, documents)
+        expected = {ResourcesListChanged(), *(ResourceUpdated(uri) for uri in (*DOCS, changing))}
+        # The notification stream of the handshake era opens behind the client's back; what comes before it is lost.
+        attempt = 0
+        while attempt < 5 and not expected <= announced.told:
+            attempt += 1
+            await command("put", "docs", "empty", "-", stdin=b"%d" % attempt)
+            await command("put", "docs", f"new-{attempt}", "-", stdin=b"x")
+            with trio.move_on_after(5):
+                await announced.wait_for(expected)
+        assert announced.told == expected
+        assert (await _contents(client))[changing][1] == b"%d" % attempt
 
 
 @pytest.mark.filterwarnings("ignore:Async generator .* was garbage collected:ResourceWarning")

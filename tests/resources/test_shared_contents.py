@@ -277,9 +277,11 @@ async def test_what_is_shared_stands_in_for_a_source_that_is_down(nursery: trio.
         assert await there.kernel.xattr(A, "user.bbfs.cache") == "stale"
 
 
-async def test_a_login_makes_a_source_personal_at_once(nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize("option", [None, True])
+async def test_a_login_makes_a_source_personal_at_once(nursery: trio.Nursery, option: bool | None) -> None:
+    """Unless the user says that it is shared all the same."""
     other = shareable(a=b"a", b=b"b")
-    public = replace(other.source, shared=None, mcp=McpServer("http", url="https://mcp.example.org/mcp"))
+    public = replace(other.source, shared=option, mcp=McpServer("http", url="https://mcp.example.org/mcp"))
     source = shareable(a=b"a", b=b"b")
     source.source = other.source = public
     async with both(nursery, source, other) as (_, there, shared):
@@ -288,8 +290,9 @@ async def test_a_login_makes_a_source_personal_at_once(nursery: trio.Nursery) ->
             await there.kernel.cat(f"mcp-server+docs/x/{name}")
             other.announce(f"x://{name}")
             await settled()
-        assert other.loaded == ["x://a"]
-        assert [uri for _, uri in shared.entries] == ["x://a"]
+        assert other.loaded == ([] if option else ["x://a"])
+        assert [uri for _, uri in shared.entries] == ([] if option else ["x://a"])
+        assert shared.putting == []
 
 
 async def test_what_is_never_shared(nursery: trio.Nursery, disk: DiskCache) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import trio
@@ -20,18 +20,11 @@ MCP = McpServer("stdio", command="server")
 PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")
 
 
-@dataclass
-class LoginSource(FlatSource):
-    """A FlatSource that may have a login."""
-
-    logged_in: bool = False
-
-
 class Machine:
     """One machine: a source's handler of its own, with its contents, and the file system over it."""
 
     def __init__(self, nursery: trio.Nursery, data: DataSource, settings: SharedCache) -> None:
-        self.source = LoginSource(data, contents={URI: b"one", "x://b": b"two"})
+        self.source = FlatSource(data, contents={URI: b"one", "x://b": b"two"})
         clock = Clock()
         self.tier = ValkeyTier(settings, clock=clock, waits=PATIENT)
         self.world = World(nursery, self.source, clock=clock, shared=self.tier)
@@ -46,11 +39,6 @@ class Machine:
         data = content.read(0, content.size)
         assert data is not None
         return data
-
-    async def until(self, invalidated: bool, uri: str = URI) -> None:
-        with trio.fail_after(BOUND):
-            while (await self.record(uri)).invalidated != invalidated:  # noqa: ASYNC110 - it sets no event
-                await trio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -85,55 +73,6 @@ async def test_a_load_is_shared_with_the_time_that_is_left(server: CacheServer) 
         assert (await two.record()).digest == (await one.record()).digest
 
 
-async def test_an_announcement_to_one_ends_the_validity_for_both(server: CacheServer) -> None:
-    async with machines(server) as (one, two):
-        for machine in (one, two):
-            await machine.load()
-            await shared(server, 1)
-            machine.world.clock.advance(1)
-        one.source.contents[URI] = b"newer"
-        one.source.announce(URI)
-        await two.until(invalidated=True)
-        assert await one.load() == b"newer"
-        await shared(server, 1)
-        assert await two.load() == b"newer"
-        assert (one.source.loads[URI], two.source.loads[URI]) == (2, 0)
-
-
-async def test_who_may_have_missed_something_asks_the_source_itself(server: CacheServer) -> None:
-    async with machines(server) as (one, two):
-        await one.load()
-        await shared(server, 1)
-        two.world.clock.advance(1)
-        two.source.contents[URI] = b"newer"
-        two.source.announce(missed=True)
-        assert await two.load() == b"newer"
-        assert await one.load() == b"one"
-        assert (one.source.loads[URI], two.source.loads[URI]) == (1, 1)
-
-
-async def test_a_refresh_asks_the_source_itself(server: CacheServer) -> None:
-    async with machines(server) as (one, two):
-        await one.load()
-        await shared(server, 1)
-        await two.load()
-        two.world.clock.advance(1)
-        two.world.manager.refresh(("mcp-server+docs",))
-        await two.load()
-        assert two.source.loads[URI] == 1
-
-
-async def test_after_an_outage_the_cache_is_asked_before_the_source(server: CacheServer) -> None:
-    async with machines(server) as (one, two):
-        await one.load()
-        await shared(server, 1)
-        await two.load()
-        two.tier.server.fail("cut off by the test")
-        await two.until(invalidated=True)
-        assert await two.load() == b"one"
-        assert two.source.loaded == []
-
-
 async def test_a_load_that_fails_is_each_ones_own(server: CacheServer) -> None:
     async with machines(server) as (one, two):
         for machine in (one, two):
@@ -163,34 +102,10 @@ async def test_several_contents_are_shared_and_links_are_not(server: CacheServer
         assert list(mine) == list(others)
 
 
-@pytest.mark.parametrize("option", [None, True])
-async def test_a_login_makes_a_source_personal_at_once(server: CacheServer, option: bool | None) -> None:
-    """Unless the user says that it is shared all the same."""
-    public = replace(data_source(content_ttl=100), mcp=PUBLIC, shared=option)
-    async with machines(server, public) as (one, two):
-        one.source.logged_in = True
-        await one.load()
-        one.source.logged_in = False
-        await one.load("x://b")
-        await shared(server, 2 if option else 1)
-        for uri in (URI, "x://b"):
-            await two.load(uri)
-        assert two.source.loads == ({} if option else {URI: 1})
-
-
 async def test_what_the_user_keeps_out_is_asked_of_the_source(server: CacheServer) -> None:
     async with machines(server, replace(data_source(content_ttl=100), mcp=PUBLIC, shared=False)) as (one, two):
         await one.load()
         one.source.announce(URI)
         await two.load()
-        assert two.source.loads[URI] == 1
-        assert server.ask("DBSIZE") == "0"
-
-
-async def test_what_is_only_loaded_by_an_open_is_not_shared(server: CacheServer) -> None:
-    async with machines(server) as (one, two):
-        for machine in (one, two):
-            machine.source.described[URI] = {"on_open": True}
-            await machine.load()
         assert two.source.loads[URI] == 1
         assert server.ask("DBSIZE") == "0"

@@ -61,7 +61,8 @@ def sources(local: Path, knowledge: Store) -> list[dict[str, Any]]:
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractAsyncContextManager[Service]]:
     """The service over some sources, in this process: `async with service(*tables, depth=2) as one`.
 
-    It waits for all sources: several servers that start on a busy machine take more than five seconds.
+    A test with it ends within `BOUND`. It waits for all sources: several servers that start on a busy machine take more
+    than five seconds.
     """
     monkeypatch.setattr("bbfs.server.following.CONFIRMED_WITHIN", BOUND)
 
@@ -70,9 +71,10 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ab
         written = tmp_path / "sources.toml"
         written.write_text(config_text(tables, {}))
         config = load_config(str(written), environ={})
-        async with resource_manager(config, compose(config)) as manager, trio.open_nursery() as nursery:
-            yield Service(manager, nursery, **{"wait": BOUND, **options})
-            nursery.cancel_scope.cancel()
+        with trio.fail_after(BOUND):
+            async with resource_manager(config, compose(config)) as manager, trio.open_nursery() as nursery:
+                yield Service(manager, nursery, **{"wait": BOUND, **options})
+                nursery.cancel_scope.cancel()
 
     return open_service
 

@@ -42,16 +42,15 @@ async def test_progress_and_cancelling(service: Opened, everything: dict[str, An
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         made.append((progress, total, message))
 
-    with trio.fail_after(BOUND):
-        async with service(everything) as served, Client(served, mode=era, cache=None) as client:
-            await client.call_tool("e_steps", {}, progress_callback=progressed)
-            assert made == [(number, 3, f"step {number}") for number in (1, 2, 3)]
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.call_tool, "e_wait", {})
-                await until_logged(log, "wait")
-                nursery.cancel_scope.cancel()
-            await until_logged(log, "cancelled wait")
-            assert not (await client.call_tool("e_echo", {"text": "x"})).is_error
+    async with service(everything) as served, Client(served, mode=era, cache=None) as client:
+        await client.call_tool("e_steps", {}, progress_callback=progressed)
+        assert made == [(number, 3, f"step {number}") for number in (1, 2, 3)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "e_wait", {})
+            await until_logged(log, "wait")
+            nursery.cancel_scope.cancel()
+        await until_logged(log, "cancelled wait")
+        assert not (await client.call_tool("e_echo", {"text": "x"})).is_error
 
 
 async def test_messages_of_the_level_that_a_client_wants(service: Opened, everything: dict[str, Any], era: str) -> None:
@@ -64,32 +63,30 @@ async def test_messages_of_the_level_that_a_client_wants(service: Opened, everyt
             all_heard.set()
 
     level = None if era == "legacy" else "error"
-    with trio.fail_after(BOUND):
-        async with (
-            service(everything) as served,
-            Client(served, mode=era, cache=None, logging_callback=hear, log_level=level) as client,
-            Client(served, mode=era, cache=None, logging_callback=hear) as other,
-        ):
-            await other.call_tool("e_chatter", {})
-            assert heard == []
-            if era == "legacy":
-                await client.session.set_logging_level("error")
-            await client.call_tool("e_chatter", {})
-            await all_heard.wait()
+    async with (
+        service(everything) as served,
+        Client(served, mode=era, cache=None, logging_callback=hear, log_level=level) as client,
+        Client(served, mode=era, cache=None, logging_callback=hear) as other,
+    ):
+        await other.call_tool("e_chatter", {})
+        assert heard == []
+        if era == "legacy":
+            await client.session.set_logging_level("error")
+        await client.call_tool("e_chatter", {})
+        await all_heard.wait()
     assert [each.data for each in heard] == [{"said": level} for level in ("error", "critical", "alert", "emergency")]
     assert {each.logger for each in heard} == {"e/mouth"}
 
 
 async def test_a_changed_list_of_tools_is_announced(service: Opened, everything: dict[str, Any], era: str) -> None:
-    with trio.fail_after(BOUND):
-        async with (
-            service(everything) as served,
-            subscribed(served, era, set(), lists_first=True) as (client, told),
-        ):
-            assert "e_grown" not in {tool.name for tool in (await client.list_tools()).tools}
-            await client.call_tool("e_grow", {})
-            await told.until(ToolsListChanged())
-            assert "e_grown" in {tool.name for tool in (await client.list_tools()).tools}
+    async with (
+        service(everything) as served,
+        subscribed(served, era, set(), lists_first=True) as (client, told),
+    ):
+        assert "e_grown" not in {tool.name for tool in (await client.list_tools()).tools}
+        await client.call_tool("e_grow", {})
+        await told.until(ToolsListChanged())
+        assert "e_grown" in {tool.name for tool in (await client.list_tools()).tools}
 
 
 async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -103,26 +100,24 @@ async def sample(context: Any, params: types.CreateMessageRequestParams) -> type
 
 
 async def test_questions_reach_a_client_that_takes_them(service: Opened, everything: dict[str, Any], era: str) -> None:
-    with trio.fail_after(BOUND):
-        async with (
-            service(everything) as served,
-            Client(served, mode=era, cache=None, elicitation_callback=answer, sampling_callback=sample) as client,
-        ):
-            (text,) = (await client.call_tool("e_ask", {})).content
-            assert text == types.TextContent(text="accept: {'name': 'e: Who are you?'}")
-            (text,) = (await client.call_tool("e_sample", {})).content
-            assert text == types.TextContent(text="m: Say something.")
+    async with (
+        service(everything) as served,
+        Client(served, mode=era, cache=None, elicitation_callback=answer, sampling_callback=sample) as client,
+    ):
+        (text,) = (await client.call_tool("e_ask", {})).content
+        assert text == types.TextContent(text="accept: {'name': 'e: Who are you?'}")
+        (text,) = (await client.call_tool("e_sample", {})).content
+        assert text == types.TextContent(text="m: Say something.")
 
 
 async def test_questions_that_no_client_takes_fail(service: Opened, everything: dict[str, Any], era: str) -> None:
-    with trio.fail_after(BOUND):
-        async with service(everything) as served, Client(served, mode=era, cache=None) as client:
-            for tool in ("e_ask", "e_sample"):
-                refused = await client.call_tool(tool, {})
-                assert refused.is_error
-                (text,) = refused.content
-                assert isinstance(text, types.TextContent)
-                assert "the client does not offer it" in text.text
+    async with service(everything) as served, Client(served, mode=era, cache=None) as client:
+        for tool in ("e_ask", "e_sample"):
+            refused = await client.call_tool(tool, {})
+            assert refused.is_error
+            (text,) = refused.content
+            assert isinstance(text, types.TextContent)
+            assert "the client does not offer it" in text.text
 
 
 async def test_a_question_reaches_no_other_client(service: Opened, log: Path) -> None:
@@ -134,16 +129,15 @@ async def test_a_question_reaches_no_other_client(service: Opened, log: Path) ->
         asked.append(params.message)
         return types.ElicitResult(action="accept", content={"name": "x"})
 
-    with trio.fail_after(BOUND):
-        async with (
-            service(server) as served,
-            Client(served, mode="legacy", cache=None, elicitation_callback=note) as waiting,
-            Client(served, mode="legacy", cache=None, elicitation_callback=note) as other,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(waiting.call_tool, "e_wait", {})
-            await until_logged(log, "wait")
-            refused = await other.call_tool("e_ask", {})
-            nursery.cancel_scope.cancel()
+    async with (
+        service(server) as served,
+        Client(served, mode="legacy", cache=None, elicitation_callback=note) as waiting,
+        Client(served, mode="legacy", cache=None, elicitation_callback=note) as other,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(waiting.call_tool, "e_wait", {})
+        await until_logged(log, "wait")
+        refused = await other.call_tool("e_ask", {})
+        nursery.cancel_scope.cancel()
     assert refused.is_error
     assert asked == []

@@ -32,35 +32,34 @@ KB = {
 
 
 async def test_a_model_greps_and_cites(stdio: Callable[..., Any], era: str, local: Path) -> None:
-    with trio.fail_after(BOUND):
-        async with stdio(era, KB, folder("local", local)) as client:
-            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert tools["grep_resources"].annotations.read_only_hint
-            arguments = {"pattern": "(Renew|is)[a-z]* ", "dataSourceId": "kb", "context": 1, "format": "json"}
-            result = await client.call_tool("grep_resources", arguments)
-            issue, renew = result.structured_content["resources"]
-            assert issue["uri"] == "bb-memory+kb+memory://tls/issue.md"
-            assert [(line["number"], line["text"], line["matches"]) for line in renew["lines"]] == [
-                (2, "", False),
-                (3, "Renew the certificate", True),
-                (4, "with certbot.", False),
-            ]
-            result = await client.call_tool("grep_resources", arguments | {"format": "text"})
-            assert result.structured_content is None
-            assert result.content[0].text.endswith(f"{renew['uri']}\n2-\n3:Renew the certificate\n4-with certbot.")
-            assert "Renew" in (await client.read_resource(renew["uri"])).contents[0].text
-            for more, count in (({"path": "tls/renew.md"}, 1), ({"path": "other.md"}, 0), ({"limit": 1}, 1)):
-                found = (await client.call_tool("grep_resources", arguments | more)).structured_content
-                assert len(found["resources"]) == count
-            for wrong, says in (
-                ({"pattern": "a("}, "grep refuses the pattern"),
-                ({"dataSourceId": "none"}, "data source not found"),
-                ({"path": "nothing"}, "nothing"),
-                ({"limit": MOST + 1}, "invalid arguments"),
-            ):
-                refused = await client.call_tool("grep_resources", arguments | wrong)
-                assert refused.is_error, wrong
-                assert says in refused.content[0].text
+    async with stdio(era, KB, folder("local", local)) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tools["grep_resources"].annotations.read_only_hint
+        arguments = {"pattern": "(Renew|is)[a-z]* ", "dataSourceId": "kb", "context": 1, "format": "json"}
+        result = await client.call_tool("grep_resources", arguments)
+        issue, renew = result.structured_content["resources"]
+        assert issue["uri"] == "bb-memory+kb+memory://tls/issue.md"
+        assert [(line["number"], line["text"], line["matches"]) for line in renew["lines"]] == [
+            (2, "", False),
+            (3, "Renew the certificate", True),
+            (4, "with certbot.", False),
+        ]
+        result = await client.call_tool("grep_resources", arguments | {"format": "text"})
+        assert result.structured_content is None
+        assert result.content[0].text.endswith(f"{renew['uri']}\n2-\n3:Renew the certificate\n4-with certbot.")
+        assert "Renew" in (await client.read_resource(renew["uri"])).contents[0].text
+        for more, count in (({"path": "tls/renew.md"}, 1), ({"path": "other.md"}, 0), ({"limit": 1}, 1)):
+            found = (await client.call_tool("grep_resources", arguments | more)).structured_content
+            assert len(found["resources"]) == count
+        for wrong, says in (
+            ({"pattern": "a("}, "grep refuses the pattern"),
+            ({"dataSourceId": "none"}, "data source not found"),
+            ({"path": "nothing"}, "nothing"),
+            ({"limit": MOST + 1}, "invalid arguments"),
+        ):
+            refused = await client.call_tool("grep_resources", arguments | wrong)
+            assert refused.is_error, wrong
+            assert says in refused.content[0].text
 
 
 async def test_an_answer_is_bounded(nursery: trio.Nursery) -> None:

@@ -235,21 +235,6 @@ def test_a_host_gets_what_the_servers_of_the_sources_say_only_with_v(state: Stat
         begun.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("option", "says"),
-    [
-        ("local.hiden=false", "did you mean 'hidden'"),
-        ("other.hidden=false", "other"),
-        ("hidden=perhaps", "hidden"),
-        ("hidden", "KEY=VALUE"),
-    ],
-)
-def test_an_option_that_cannot_be_is_refused(local: Path, option: str, says: str) -> None:
-    result = CliRunner().invoke(main, ["serve", "--config", os.devnull, "--dir", f"local={local}", "-o", option])
-    assert (result.exit_code in (1, 2), result.stdout) == (True, "")
-    assert says in result.stderr
-
-
 def test_an_output_that_nobody_reads_ends_it_quietly(state: State, local: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

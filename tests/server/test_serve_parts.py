@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
-from served import BOUND
 
 from bbfs.server.excerpts import Unit, Wanted, excerpt
 from bbfs.server.kept import KeptResults
@@ -80,31 +79,30 @@ async def test_a_text_above_the_limit_of_an_answer_is_read_in_parts(service: Cal
     (local / "large.txt").write_text("".join(lines))
     (local / "one-line.json").write_text("x" * 30_000)
     uri = "bb-filesystem+local+file:./large.txt"
-    with trio.fail_after(BOUND):
-        async with service(folder("local", local), most_bytes=50_000) as served, Client(served) as client:
-            about, head = blocks(await client.call_tool("load_resources", {"directUris": [uri]}))
-            assert head == "".join(lines[:2500])
-            assert about == f"{uri}: text/plain, 72000 bytes, lines 1-2500 of 9000, next: offset=2501"
-            arguments = {"directUris": [uri], "offset": 8999, "limit": 5}
-            assert blocks(await client.call_tool("load_resources", arguments)) == [
-                f"{uri}: text/plain, 72000 bytes, lines 8999-9000 of 9000",
-                "".join(lines[-2:]),
-            ]
-            result = await client.call_tool("load_resources", {**arguments, "format": "json"})
-            [outcome] = (result.structured_content or {})["resources"]
-            assert outcome["contents"][0]["text"] == "".join(lines[-2:])
-            [about, _] = blocks(await client.call_tool("load_resources", {**arguments, "offset": 9002}))
-            assert about.endswith("no lines from 9002 on: it has 9000")
-            whole = await client.call_tool("load_resources", {"directUris": [uri], "format": "json"})
-            assert whole.is_error
-            assert "offset, limit" in blocks_of_failure(whole)
+    async with service(folder("local", local), most_bytes=50_000) as served, Client(served) as client:
+        about, head = blocks(await client.call_tool("load_resources", {"directUris": [uri]}))
+        assert head == "".join(lines[:2500])
+        assert about == f"{uri}: text/plain, 72000 bytes, lines 1-2500 of 9000, next: offset=2501"
+        arguments = {"directUris": [uri], "offset": 8999, "limit": 5}
+        assert blocks(await client.call_tool("load_resources", arguments)) == [
+            f"{uri}: text/plain, 72000 bytes, lines 8999-9000 of 9000",
+            "".join(lines[-2:]),
+        ]
+        result = await client.call_tool("load_resources", {**arguments, "format": "json"})
+        [outcome] = (result.structured_content or {})["resources"]
+        assert outcome["contents"][0]["text"] == "".join(lines[-2:])
+        [about, _] = blocks(await client.call_tool("load_resources", {**arguments, "offset": 9002}))
+        assert about.endswith("no lines from 9002 on: it has 9000")
+        whole = await client.call_tool("load_resources", {"directUris": [uri], "format": "json"})
+        assert whole.is_error
+        assert "offset, limit" in blocks_of_failure(whole)
 
-            long = "bb-filesystem+local+file:./one-line.json"
-            about, head = blocks(await client.call_tool("load_resources", {"directUris": [long]}))
-            assert len(head) == 20_000
-            assert about.endswith("lines 1-1 of 1, next: offset=20001 unit=characters")
-            following = {"directUris": [long], "offset": 20_001, "unit": "characters"}
-            assert len(blocks(await client.call_tool("load_resources", following))[1]) == 10_000
+        long = "bb-filesystem+local+file:./one-line.json"
+        about, head = blocks(await client.call_tool("load_resources", {"directUris": [long]}))
+        assert len(head) == 20_000
+        assert about.endswith("lines 1-1 of 1, next: offset=20001 unit=characters")
+        following = {"directUris": [long], "offset": 20_001, "unit": "characters"}
+        assert len(blocks(await client.call_tool("load_resources", following))[1]) == 10_000
 
 
 def blocks_of_failure(result: CallToolResult) -> str:

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from harness import folder
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
-from served import BOUND
 
 from bbfs.server.tools import definitions
 from bbfs.server.tools.search_resources import SHOWN, window
@@ -46,36 +44,35 @@ async def test_a_first_look_a_search_and_a_document_have_a_price(service: Callab
     root.mkdir()
     for number in range(1400):
         (root / f"a note on the certificates of the servers, {number:04}.md").write_text("# Renew\n")
-    with trio.fail_after(BOUND):
-        async with service(folder("notes", root), KB) as served, Client(served, cache=None) as client:
-            look = await client.call_tool("load_datasource", {"dataSourceId": "notes"})
-            assert price(look) <= 5000
-            lines = text_of(look).splitlines()
-            assert lines[0] == "notes: filesystem, read, list, up"
-            assert "25 of 1400 resources" in lines
-            assert sum(line.endswith(" 8 bytes") for line in lines) == 25
-            token = lines[-1].removeprefix("more: pageToken=")
-            following = await client.call_tool("load_datasource", {"dataSourceId": "notes", "pageToken": token})
-            assert "0025.md 8 bytes" in text_of(following).splitlines()[1]
-            assert text_of(await client.call_tool("load_datasource", {"dataSourceId": "kb"})).count(".md") == 25
+    async with service(folder("notes", root), KB) as served, Client(served, cache=None) as client:
+        look = await client.call_tool("load_datasource", {"dataSourceId": "notes"})
+        assert price(look) <= 5000
+        lines = text_of(look).splitlines()
+        assert lines[0] == "notes: filesystem, read, list, up"
+        assert "25 of 1400 resources" in lines
+        assert sum(line.endswith(" 8 bytes") for line in lines) == 25
+        token = lines[-1].removeprefix("more: pageToken=")
+        following = await client.call_tool("load_datasource", {"dataSourceId": "notes", "pageToken": token})
+        assert "0025.md 8 bytes" in text_of(following).splitlines()[1]
+        assert text_of(await client.call_tool("load_datasource", {"dataSourceId": "kb"})).count(".md") == 25
 
-            search = await client.call_tool("search_resources", {"query": "renewed certbot"})
-            assert price(search) <= 3500
-            found = text_of(search)
-            assert found.count("bb-memory+kb+memory://") == 10
-            assert sum("renewed" in line for line in found.splitlines()) == 10
+        search = await client.call_tool("search_resources", {"query": "renewed certbot"})
+        assert price(search) <= 3500
+        found = text_of(search)
+        assert found.count("bb-memory+kb+memory://") == 10
+        assert sum("renewed" in line for line in found.splitlines()) == 10
 
-            [(name, document), *_] = GUIDES.items()
-            loaded = await client.call_tool("load_resources", {"directUris": [f"bb-memory+kb+memory://{name}"]})
-            assert len(document) == 900
-            assert price(loaded) <= 1300
-            about, content = loaded.content
-            assert isinstance(about, TextContent)
-            assert isinstance(content, TextContent)
-            assert (about.text, content.text) == (
-                f"bb-memory+kb+memory://{name}: text/markdown, 900 bytes",
-                document,
-            )
+        [(name, document), *_] = GUIDES.items()
+        loaded = await client.call_tool("load_resources", {"directUris": [f"bb-memory+kb+memory://{name}"]})
+        assert len(document) == 900
+        assert price(loaded) <= 1300
+        about, content = loaded.content
+        assert isinstance(about, TextContent)
+        assert isinstance(content, TextContent)
+        assert (about.text, content.text) == (
+            f"bb-memory+kb+memory://{name}: text/markdown, 900 bytes",
+            document,
+        )
 
 
 async def test_a_model_is_told_where_to_begin(service: Callable[..., Any], local: Path) -> None:

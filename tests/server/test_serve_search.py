@@ -9,7 +9,6 @@ import trio
 from fakes import SearchingSource, World, data_source
 from harness import folder
 from mcp.types import TextContent
-from served import BOUND
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Hit
@@ -32,37 +31,34 @@ KB = {
 
 @pytest.mark.semantics("S36")
 async def test_a_model_searches_reads_the_hit_and_cites_it(stdio: Callable[..., Any], era: str, local: Path) -> None:
-    with trio.fail_after(BOUND):
-        async with stdio(era, KB, folder("local", local)) as client:
-            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert tools["search_resources"].annotations.read_only_hint
-            result = await client.call_tool("search_resources", {"query": "renew a certificate", "format": "json"})
-            hit, _ = result.structured_content["hits"]
-            assert hit["uri"] == "bb-memory+kb+memory://tls/renew.md"
-            assert hit["snippet"] == "# Certificates Renew the certificate with certbot."
-            assert result.structured_content["problems"] == [
-                "cannot be searched: local (no search of their own, not indexed)"
-            ]
-            assert result.content == []
-            result = await client.call_tool("search_resources", {"query": "renew a certificate", "limit": 1})
-            assert result.structured_content is None
-            [text] = result.content
-            assert text.text.startswith(f"1. {hit['uri']}\n   # Certificates Renew")
-            read = (await client.read_resource(hit["uri"])).contents[0]
-            assert "Renew the certificate" in read.text
-            nothing = await client.call_tool(
-                "search_resources", {"query": "renew", "sources": ["local"], "format": "json"}
-            )
-            assert (nothing.is_error, nothing.structured_content["hits"]) == (False, [])
-            for arguments, says in (
-                ({"query": "renew", "sources": ["none"]}, "data source not found"),
-                ({"query": " "}, "a query without a word"),
-                ({"query": "w" * 1001}, "invalid arguments"),
-                ({"query": "w", "limit": MOST + 1}, "invalid arguments"),
-            ):
-                refused = await client.call_tool("search_resources", arguments)
-                assert refused.is_error, arguments
-                assert says in refused.content[0].text
+    async with stdio(era, KB, folder("local", local)) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tools["search_resources"].annotations.read_only_hint
+        result = await client.call_tool("search_resources", {"query": "renew a certificate", "format": "json"})
+        hit, _ = result.structured_content["hits"]
+        assert hit["uri"] == "bb-memory+kb+memory://tls/renew.md"
+        assert hit["snippet"] == "# Certificates Renew the certificate with certbot."
+        assert result.structured_content["problems"] == [
+            "cannot be searched: local (no search of their own, not indexed)"
+        ]
+        assert result.content == []
+        result = await client.call_tool("search_resources", {"query": "renew a certificate", "limit": 1})
+        assert result.structured_content is None
+        [text] = result.content
+        assert text.text.startswith(f"1. {hit['uri']}\n   # Certificates Renew")
+        read = (await client.read_resource(hit["uri"])).contents[0]
+        assert "Renew the certificate" in read.text
+        nothing = await client.call_tool("search_resources", {"query": "renew", "sources": ["local"], "format": "json"})
+        assert (nothing.is_error, nothing.structured_content["hits"]) == (False, [])
+        for arguments, says in (
+            ({"query": "renew", "sources": ["none"]}, "data source not found"),
+            ({"query": " "}, "a query without a word"),
+            ({"query": "w" * 1001}, "invalid arguments"),
+            ({"query": "w", "limit": MOST + 1}, "invalid arguments"),
+        ):
+            refused = await client.call_tool("search_resources", arguments)
+            assert refused.is_error, arguments
+            assert says in refused.content[0].text
 
 
 @pytest.mark.semantics("S27", "S36.2")

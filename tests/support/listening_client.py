@@ -10,6 +10,7 @@ from mcp import Client
 from mcp.client.session import IncomingMessage
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, ToolsListChanged
 from mcp_types import ResourceListChangedNotification, ResourceUpdatedNotification, ToolListChangedNotification
+from served import BOUND
 
 
 class Announced:
@@ -49,27 +50,28 @@ class Announced:
 async def subscribed(
     transport: Any, era: str, uris: set[str], *, lists_first: bool = False
 ) -> AsyncIterator[tuple[Client, Announced]]:
-    """Yield a client that is told of changes of the list and of these resources."""
-    announced = Announced()
-    handler = announced.notified if era == "legacy" else None
-    async with Client(transport, mode=era, message_handler=handler, cache=None) as client:
-        if lists_first:
-            await client.list_resources()
-        if era == "legacy":
-            for uri in sorted(uris):
-                await client.subscribe_resource(uri)
-            yield client, announced
-            return
+    """Yield a client that is told of changes of the list and of these resources, for `BOUND` seconds at most."""
+    with trio.fail_after(BOUND):
+        announced = Announced()
+        handler = announced.notified if era == "legacy" else None
+        async with Client(transport, mode=era, message_handler=handler, cache=None) as client:
+            if lists_first:
+                await client.list_resources()
+            if era == "legacy":
+                for uri in sorted(uris):
+                    await client.subscribe_resource(uri)
+                yield client, announced
+                return
 
-        async def listen(task_status: trio.TaskStatus[None]) -> None:
-            async with client.listen(
-                resources_list_changed=True, tools_list_changed=True, resource_subscriptions=sorted(uris)
-            ) as events:
-                task_status.started()
-                async for event in events:
-                    announced.send.send_nowait(event)
+            async def listen(task_status: trio.TaskStatus[None]) -> None:
+                async with client.listen(
+                    resources_list_changed=True, tools_list_changed=True, resource_subscriptions=sorted(uris)
+                ) as events:
+                    task_status.started()
+                    async for event in events:
+                        announced.send.send_nowait(event)
 
-        async with trio.open_nursery() as nursery:
-            await nursery.start(listen)
-            yield client, announced
-            nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(listen)
+                yield client, announced
+                nursery.cancel_scope.cancel()

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import trio
 from forked_daemon import forked
 from harness import State, config_text, unexpected_lines
 from mcp import Client
@@ -33,6 +34,7 @@ async def serving(
     command, *arguments = forked("-m", "bbfs", "serve", "--config", config, *options)
     with errors.open("w") as errlog:
         parameters = StdioServerParameters(command=command, args=arguments, env=state.environ())
-        async with Client(stdio_client(parameters, errlog=errlog), mode=era, cache=None, **client) as connected:
-            yield connected
+        with trio.fail_after(BOUND):
+            async with Client(stdio_client(parameters, errlog=errlog), mode=era, cache=None, **client) as connected:
+                yield connected
     assert unexpected_lines(errors.read_text(), expected) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import trio
-from odd_servers import Odd, exists, given_up, until
+from odd_servers import Odd, given_up, until
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Change, McpServer, Policy
@@ -30,27 +30,6 @@ async def control(url: str, action: str) -> None:
 def with_options(server: McpServer, **options: object) -> McpServer:
     fields = {name: getattr(server, name) for name in ("transport", "command", "args", "env", "url")}
     return McpServer(**fields, **options)  # pyright: ignore[reportArgumentType]
-
-
-async def test_idle_server_process_is_ended(manager: MCPManager, odd: MakeOdd) -> None:
-    server = odd("none")
-    manager.add("odd", with_options(server.server, idle_timeout=0.3), PATIENT)
-    await manager.list_resources("odd")
-    assert exists(server.pids[0])
-    await until(lambda: manager.connection("odd").state.state == "idle" and not exists(server.pids[0]))
-    assert server.lines("exit") == ["exit"], "it was not signalled"
-    assert (await manager.load_resource("odd", "odd://a")).parts
-    assert len(server.pids) == 2
-
-
-async def test_idle_session_over_http_is_deleted(manager: MCPManager, serve: Serve) -> None:
-    output: list[str] = []
-    async with serve("unruly_http.py", output=output) as url:
-        manager.add("web", McpServer("http", url=f"{url}/none", idle_timeout=0.3), PATIENT)
-        await manager.list_resources("web")
-        await until(lambda: "DELETE" in output and manager.connection("web").state.state == "idle")
-        await manager.list_resources("web")
-        assert output.count("initialize") == 2
 
 
 @ERAS
