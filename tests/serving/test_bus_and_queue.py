@@ -54,4 +54,3 @@ async def test_a_message_counts_until_it_is_sent(nursery: trio.Nursery, autojump
     nursery.start_soon(queue.take)
     with trio.fail_after(1):
         await sent.wait()
-    nursery.cancel_scope.cancel()

@@ -23,14 +23,11 @@ OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
 @pytest.mark.parametrize(
     ("first", "last"), [(b"", HINT * 1000), (OK, b"x-a: y\r\n" * 1000), (OK + b"x-a: ", b"y" * 10_000)], ids=len
 )
-async def test_a_head_without_end_is_a_protocol_error(
-    answering: Callable[..., Any], nursery: trio.Nursery, first: bytes, last: bytes
-) -> None:
+async def test_a_head_without_end_is_a_protocol_error(answering: Callable[..., Any], first: bytes, last: bytes) -> None:
     url = await answering(*filter(None, (first,)), last=last)
     async with unguarded_client(timeout=20) as client:
         with pytest.raises(httpx2.RemoteProtocolError):
             await client.get(url)
-    nursery.cancel_scope.cancel()
 
 
 async def test_what_a_server_sends_is_acknowledged_at_once(nursery: trio.Nursery) -> None:
@@ -55,15 +52,13 @@ async def test_what_a_server_sends_is_acknowledged_at_once(nursery: trio.Nursery
         await response.aclose()
     await pool.aclose()
     assert acknowledged == [1] * 10
-    nursery.cancel_scope.cancel()
 
 
-async def test_interim_answers_and_a_long_body_are_read(answering: Callable[..., Any], nursery: trio.Nursery) -> None:
+async def test_interim_answers_and_a_long_body_are_read(answering: Callable[..., Any]) -> None:
     url = await answering(HINT * 100, OK + b"\r\n", b"x" * (4 << 20))
     async with unguarded_client(timeout=20) as client:
         response = await client.get(url)
         assert (response.status_code, len(response.content)) == (200, 4 << 20)
-    nursery.cancel_scope.cancel()
 
 
 class Steps(trio.abc.Instrument):
@@ -84,7 +79,7 @@ class Steps(trio.abc.Instrument):
 
 
 @pytest.mark.parametrize("by", ["web", "mcp"])
-async def test_chunks_of_one_byte_let_others_run(answering: Callable[..., Any], nursery: trio.Nursery, by: str) -> None:
+async def test_chunks_of_one_byte_let_others_run(answering: Callable[..., Any], by: str) -> None:
     chunks = 200_000
     url = await answering(OK + b"transfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * chunks, b"0\r\n\r\n")
     steps = Steps(trio.lowlevel.current_task())
@@ -105,12 +100,9 @@ async def test_chunks_of_one_byte_let_others_run(answering: Callable[..., Any], 
     finally:
         trio.lowlevel.remove_instrument(steps)
     assert steps.longest < steps.all / 10
-    nursery.cancel_scope.cancel()
 
 
-async def test_a_body_that_grows_very_much_lets_others_run(
-    answering: Callable[..., Any], nursery: trio.Nursery
-) -> None:
+async def test_a_body_that_grows_very_much_lets_others_run(answering: Callable[..., Any]) -> None:
     size = 48 << 20
     url = await answering(OK + b"content-encoding: gzip\r\n\r\n", gzip.compress(bytes(size)))
     steps = Steps(trio.lowlevel.current_task())
@@ -123,7 +115,6 @@ async def test_a_body_that_grows_very_much_lets_others_run(
             trio.lowlevel.remove_instrument(steps)
     await client.aclose()
     assert steps.longest < steps.all / 4
-    nursery.cancel_scope.cancel()
 
 
 async def test_errors_of_a_connection_are_those_of_httpx() -> None:
