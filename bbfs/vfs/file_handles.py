@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from bbfs.model.errors import Outdated
 from bbfs.model.values import Content
-from bbfs.resources.catalog.draft import Draft
+from bbfs.resources.catalog.overlay import Draft
 from bbfs.resources.catalog.record import Lease, Path, Record, content_key
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC

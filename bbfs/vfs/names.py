@@ -18,8 +18,8 @@ import trio
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound, NotSupported, Outdated
 from bbfs.model.uri import SEARCH
 from bbfs.model.values import ResourceMetadata
-from bbfs.resources.catalog.draft import Draft
 from bbfs.resources.catalog.lookups import ABSENT_FOR
+from bbfs.resources.catalog.overlay import Draft
 from bbfs.resources.catalog.record import (
     DIRECTORY,
     DIRECTORY_VERSION,

@@ -15,7 +15,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, IsADirectory, NotFound, NotSupported, Outdated, ReadOnly
 from bbfs.model.values import WAITS_FOR_SOURCE, Content
-from bbfs.resources.catalog.draft import Draft
+from bbfs.resources.catalog.overlay import Draft
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources.content.memory import MemoryContent

@@ -18,7 +18,7 @@ from bbfs.model.versions import Expected
 from bbfs.resources.cache.metadata import Remembered
 
 if TYPE_CHECKING:
-    from bbfs.resources.catalog.draft import Draft  # which has a record
+    from bbfs.resources.catalog.overlay import Draft  # which has a record
 
 Path = tuple[str, ...]
 NANOSECONDS = 1_000_000_000

@@ -19,8 +19,7 @@ from bbfs.model.errors import BbfsError, Conflict, NoSpace, ReadOnly
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content, ResourceMetadata
 from bbfs.model.versions import Expected
-from bbfs.resources.catalog.draft import Draft, Staged
-from bbfs.resources.catalog.overlay import Overlay
+from bbfs.resources.catalog.overlay import Draft, Overlay, Staged
 from bbfs.resources.catalog.record import Node, Path, Record, record_node
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source

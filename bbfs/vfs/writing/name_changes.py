@@ -23,7 +23,7 @@ from bbfs.model.errors import (
     NotFound,
     NotSupported,
 )
-from bbfs.resources.catalog.draft import Draft
+from bbfs.resources.catalog.overlay import Draft
 from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source

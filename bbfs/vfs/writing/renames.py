@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from bbfs.model.errors import BbfsError, CrossesSources, NotADirectory, NotSupported, Rejected
 from bbfs.model.versions import Expected
-from bbfs.resources.catalog.draft import Draft
+from bbfs.resources.catalog.overlay import Draft
 from bbfs.resources.catalog.record import Node, Path, Record, record_node
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
