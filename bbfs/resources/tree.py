@@ -209,9 +209,12 @@ class Tree:
                     return own, path
         return self._roots.place(path)
 
-    def cached(self, path: Path) -> Node | None:
-        """Return the cached node at a path, or None if the source must be asked. Raise NotFound."""
-        source, below = self.place(path)
+    def cached(self, path: Path, place: tuple[Source, Path] | None = None) -> Node | None:
+        """Return the cached node at a path, or None if the source must be asked. place: if the caller has it.
+
+        Raise NotFound.
+        """
+        source, below = self.place(path) if place is None else place
         if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
         if source.overlay is not None and (overlaid := source.overlay.cached(below)) is not None:
@@ -323,16 +326,20 @@ class Tree:
     def absence(self, path: Path) -> float:
         """Return the seconds for which the kernel may cache the absence of a name."""
         source, below = self.place(path)
-        return min(ABSENT_FOR, source.catalog.absence(below))
+        names_hold = max(SERVED_STALE, source.catalog.validity((*below[:-1], "")))
+        return min(ABSENT_FOR, source.catalog.absence(below), names_hold)
 
     # -- after a listing if necessary --------------------------------------------------------------------------------
 
-    async def find(self, path: Path) -> Node:
-        """Return the node at a path, after a listing if necessary. Raise NotFound or the source's error."""
-        node = self.cached(path)
+    async def find(self, path: Path, place: tuple[Source, Path] | None = None) -> Node:
+        """Return the node at a path, after a listing if necessary. place: if the caller has it.
+
+        Raise NotFound or the source's error.
+        """
+        source, below = place = self.place(path) if place is None else place
+        node = self.cached(path, place)
         if node is not None:
             return node
-        source, below = self.place(path)
         try:
             with source.waiters:
                 node = await _asked(source, below)

@@ -160,7 +160,7 @@ class Names:
         try:
             path = (*directory, raw_name.decode())
         except UnicodeDecodeError:
-            return self._absence(directory, raw_name, ABSENT_FOR)
+            return self._absence(directory, raw_name, self.validity(directory, most=ABSENT_FOR))
         try:
             node = self._tree.cached(path) if len(path) > 1 else self._root_entry(path[0])
             if node is None:
@@ -327,13 +327,12 @@ class Names:
             raise Outdated("/".join(path))
 
     def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
-        most = self._tree.absence(path) if len(path) > 1 else ABSENT_FOR
-        return self._absence(path[:-1], raw_name, most)
+        return self._absence(path[:-1], raw_name, self._tree.absence(path) if len(path) > 1 else ABSENT_FOR)
 
-    def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
+    def _absence(self, directory: Path, raw_name: bytes, seconds: float) -> Attributes:
         """Return the answer for an absent name, with the seconds for which the kernel may cache it."""
         self._note_absent(directory, raw_name)
-        return Attributes(0, "file", 0, 0, self.validity(directory, most=most), 0.0)
+        return Attributes(0, "file", 0, 0, seconds, 0.0)
 
     def path(self, ino: int) -> Path:
         return self._inodes.get(ino).path

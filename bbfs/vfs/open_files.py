@@ -18,6 +18,7 @@ from bbfs.model.values import WAITS_FOR_SOURCE, Content
 from bbfs.resources.catalog.overlay import Draft
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record, loads_each_open
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import EndedContent
 from bbfs.vfs.file_handles import WRITING, Attributes, FileHandles, NewAttributes, OpenFile, Opening
@@ -208,31 +209,31 @@ class OpenFiles:
     async def _drafted(self, ino: int, flags: int) -> Draft:
         """Return the draft of the file that an inode leads to, after that is confirmed. Raise Outdated, BbfsError."""
         path, version = self._inodes.get(ino)
-        _, below = self._drafts.place(path)
-        node = await self._still(path)
+        place = self._drafts.place(path)
+        node = await self._still(path, place)
         if not flags & os.O_TRUNC and node.draft is None and node.kind == "file" and node.record is not None:
             try:
                 await self._confirm(node.record)
             except NotFound as error:
                 raise Outdated(str(error)) from None
-            node = await self._still(path)
+            node = await self._still(path, place)
         draft = self._written.get(ino)  # another open may have made it meanwhile
         if draft is not None:
             return draft
         draft = node.draft
         if draft is None:
-            return self._begin(path, below, node, version)
+            return self._begin(path, place[1], node, version)
         if draft.version != version:  # of two inodes, the kernel would keep pages of one that no write changes
             raise Outdated("/".join(path))
         return draft
 
-    async def _still(self, path: Path) -> Node:
+    async def _still(self, path: Path, place: tuple[Source, Path]) -> Node:
         """Return the node of a name that the kernel has looked up. Raise BbfsError; Outdated if it is gone.
 
         For Outdated the kernel looks the name up again, and creates the file where the program asks for that.
         """
         try:
-            return await self._names.resolve(path)
+            return await self._tree.find(path, place)
         except NotFound as error:
             raise Outdated(str(error)) from None
 

@@ -25,10 +25,10 @@ BOUND = 30.0
 BOUNDS = {
     "cold": (37, 310, 4),
     "warm": (7, 23, 2),
-    "ls": (38, 792, 5),
-    "overwrite": (37, 377, 2),
-    "save by rename": (48, 782, 5),
-    "remove": (29, 200, 2),
+    "ls": (38, 789, 4),
+    "overwrite": (36, 369, 2),
+    "save by rename": (47, 757, 2),
+    "remove": (29, 197, 2),
 }
 """Modules that a walk may touch, calls of functions that it may make, and how often one request in it may ask one thing
 (`QUESTIONS`). The files of `cold` and `overwrite` are listed before."""

@@ -82,13 +82,14 @@ class Lacking:
 class Draft:
     """One file that is being written. It is a content for the programs that read it meanwhile.
 
-    path: from the mount's root. below: in the catalog of its source. native_uri: of the resource. record: the resource
-    as the source has it, or as it is shown until then. version: of the inode, which stays. expected: the state that the
-    next hand-over replaces. load: returns the content that a program changes. temporary: it lives in the mount alone.
-    hides: a resource that the source still has, and that was renamed to this draft, with the state that it had then.
-    space: of the bytes. clock: seconds since the epoch.
+    overlay: of its source. path: from the mount's root. below: in the catalog of the source. native_uri: of the
+    resource. record: the resource as the source has it, or as it is shown until then. version: of the inode, which
+    stays. expected: the state that the next hand-over replaces. load: returns the content that a program changes.
+    temporary: it lives in the mount alone. hides: a resource that the source still has, and that was renamed to this
+    draft, with the state that it had then. space: of the bytes. clock: seconds since the epoch.
     """
 
+    overlay: "Overlay"
     path: Path
     below: Path
     native_uri: str
@@ -330,6 +331,11 @@ class Overlay:
         if shown:
             self.drop(path)
         return None if shown else found
+
+    def draft(self, path: Path) -> Draft | None:
+        """Return the draft that is overlaid at exactly this path, or None."""
+        found = self._below.get(path[:-1], {}).get(path[-1]) if path else None
+        return None if found is None or found.node is None else found.node.draft
 
     def put(self, path: Path, node: Node | None, *, stored: bool = False, made: bool = False) -> None:
         """Overlay a name. stored: the source has it so, and its next listing shows it."""

@@ -250,9 +250,7 @@ class WriteRequests:
         self._publish(source, record, metadata, content, version, is_named=path is not None)
         source.error = None
         if path is not None:
-            overlaid = source.overlay.get(path) if source.overlay is not None else None
-            written = overlaid is not None and overlaid.node is not None and overlaid.node.draft is not None
-            if source.overlay is not None and not written:
+            if source.overlay is not None and source.overlay.draft(path) is None:
                 source.overlay.put(path, record_node(record), stored=True)
             self.wrote(source, [path, *self._above(source, native_uri, path, is_there=True)])
         return record

@@ -150,13 +150,10 @@ class Drafts:
                 return source, below
         raise ReadOnly(f"{'/'.join(path)}: nothing can be written there")
 
-    def overlay(self, draft: Draft) -> Overlay:
-        """Return the names of a draft's source. Raise ReadOnly."""
-        return writable(self._roots.of(draft.record))[1]
-
     def begin(self, path: Path, below: Path, native_uri: str, record: Record, expected: Expected) -> Draft:
         """Return a draft without bytes. expected: the state that its first hand-over replaces."""
         return Draft(
+            writable(self._roots.of(record))[1],
             path,
             below,
             native_uri,
@@ -186,7 +183,7 @@ class Drafts:
 
     def show(self, draft: Draft) -> Draft:
         """Let the name lead to a draft."""
-        self.overlay(draft).put(draft.below, Node("file", draft.record, draft=draft))
+        draft.overlay.put(draft.below, Node("file", draft.record, draft=draft))
         return draft
 
     def below(self, source: Source, path: Path) -> list[Draft]:
@@ -218,8 +215,8 @@ class Drafts:
 
     def unshow(self, draft: Draft) -> None:
         """Let the name of a draft lead to the resource of the source, if it leads to the draft."""
-        overlay = self.overlay(draft)
-        if _draft_at(overlay, draft.below) is not draft or draft.temporary or draft.removed:
+        overlay = draft.overlay
+        if overlay.draft(draft.below) is not draft or draft.temporary or draft.removed:
             return
         self._leave(draft)
         source = self._roots.of(draft.record)
@@ -275,8 +272,8 @@ class Drafts:
         source = self._roots.of(draft.record)
         path = self._roots.mounted(source, below)
         if self.aside.get(path) is draft:
-            overlay = self.overlay(draft)
-            if _draft_at(overlay, below) is None:
+            overlay = draft.overlay
+            if overlay.draft(below) is None:
                 try:
                     await self._writer.names.remove(source, record.metadata.native_uri, expected, below)
                 except Conflict:  # the name leads to a later resource of another program
@@ -431,12 +428,6 @@ async def _has(record: Record, content: Content, etag: str | None) -> bool:
     if isinstance(content, MemoryContent):
         return record.digest == content.version
     return record.digest == await trio.to_thread.run_sync(lambda: content.version)
-
-
-def _draft_at(overlay: Overlay, path: Path) -> Draft | None:
-    """Return the draft that a path in a catalog leads to, or None."""
-    there = overlay.get(path)
-    return None if there is None or there.node is None else there.node.draft
 
 
 def writable(source: Source) -> tuple[CanWrite, Overlay]:

@@ -131,8 +131,8 @@ class NameChanges:
         flags, mode: as of open(2). program: the thread that asks.
         """
         path = self._names.child(parent, raw_name)
-        source, below = self._drafts.place(path)
-        node = await self._found(path)
+        source, below = place = self._drafts.place(path)
+        node = await self._found(path, place)
         if node is None:
             draft = await self._new(source, path, below, by_mkstemp=is_by_mkstemp(flags, mode))
             found = self._names.counted(path, Node("file", draft.record, draft=draft))
@@ -189,9 +189,9 @@ class NameChanges:
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
         path = self._names.child(parent, raw_name)
-        source, below = self._drafts.place(path)
+        source, below = place = self._drafts.place(path)
         _, overlay = writable(source)
-        if await self._found(path) is not None:
+        if await self._found(path, place) is not None:
             raise Exists("/".join(path))
         native_uri = await self._tree.native_uri_for(source, below)
         ino = self._inodes.remember(path, DIRECTORY_VERSION)  # the kernel need not be told of what its answer tells
@@ -200,8 +200,7 @@ class NameChanges:
                 overlay.put(below, DIRECTORY, made=True)
         finally:
             self._inodes.forget(ino)
-        node = await self._there(path)
-        return self._names.counted(path, node)
+        return self._names.counted(path, await self._there(path, place))
 
     def refuse_link(self, parent: int, raw_name: bytes) -> NoReturn:
         """Raise NotSupported, or ReadOnly where nothing can be written."""
@@ -213,9 +212,9 @@ class NameChanges:
     async def remove(self, parent: int, raw_name: bytes, is_base: IsBase | None = None) -> None:
         """Remove a file. is_base: for the version that a program has seen. Raise Conflict for another one."""
         path = self._names.child(parent, raw_name)
-        source, below = self._drafts.place(path)
+        source, below = place = self._drafts.place(path)
         _, overlay = writable(source)
-        node = await self._there(path)
+        node = await self._there(path, place)
         if node.kind == "directory":
             raise IsADirectory("/".join(path))
         self._require_base(path, node, is_base)
@@ -261,9 +260,9 @@ class NameChanges:
     async def remove_directory(self, parent: int, raw_name: bytes) -> None:
         """Remove an empty directory."""
         path = self._names.child(parent, raw_name)
-        source, below = self._drafts.place(path)
+        source, below = place = self._drafts.place(path)
         _, overlay = writable(source)
-        node = await self._there(path)
+        node = await self._there(path, place)
         if node.kind != "directory":
             raise NotADirectory("/".join(path))
         if len(await self._tree.view(path)):
@@ -288,12 +287,12 @@ class NameChanges:
     ) -> None:
         """Rename. flags: of renameat2(2). is_base: as for `remove`, of the new name."""
         path, to = self._names.child(parent, raw_name), self._names.child(to_parent, to_name)
-        (source, below), (to_source, to_below) = self._drafts.place(path), self._drafts.place(to)
+        (source, below), (to_source, to_below) = at, to_at = self._drafts.place(path), self._drafts.place(to)
         if flags & ~_NOREPLACE:
             raise NotSupported("only a local folder can exchange two names")
         if source is not to_source:
             raise CrossesSources(f"{'/'.join(path)} and {'/'.join(to)} are of two sources")
-        node, there = await self._there(path), await self._found(to)
+        node, there = await self._there(path, at), await self._found(to, to_at)
         if there is not None and flags & _NOREPLACE:
             raise Exists("/".join(to))
         if path == to:
@@ -318,10 +317,10 @@ class NameChanges:
 
     # -- what a name leads to ----------------------------------------------------------------------------------------
 
-    async def _found(self, path: Path) -> Node | None:
+    async def _found(self, path: Path, place: tuple[Source, Path]) -> Node | None:
         """Return the node at a path, or None. One that only a template makes counts if the source has it."""
         try:
-            node = await self._names.resolve(path)
+            node = await self._tree.find(path, place)
             record = self._grants.may_be_new(path, node)
             if record is None and node.kind == "file" and node.draft is None:
                 record = node.record
@@ -329,12 +328,12 @@ class NameChanges:
                 return node
             if not await self._contents.exists(record):
                 return self._names.left(path)
-            return await self._names.resolve(path)
+            return await self._tree.find(path)
         except NotFound:
             return None
 
-    async def _there(self, path: Path) -> Node:
-        node = await self._found(path)
+    async def _there(self, path: Path, place: tuple[Source, Path]) -> Node:
+        node = await self._found(path, place)
         if node is None:
             raise NotFound("/".join(path))
         return node

@@ -72,7 +72,7 @@ class Renames:
 
     async def _move_along(self, draft: Draft, below: Path, to_below: Path) -> None:
         """Move a draft, and the resource that it hides, with the directory that they are in."""
-        source, overlay = self._roots.of(draft.record), self._drafts.overlay(draft)
+        source, overlay = self._roots.of(draft.record), draft.overlay
         if draft.hides is not None:
             hidden, record, expected = draft.hides
             at = (*to_below, *hidden[len(below) :])
@@ -133,17 +133,16 @@ class Renames:
             await self._drafts.store_dirty(draft)
             await draft.filled()
             draft.temporary, draft.hides = True, (below, draft.record, draft.expected)
-            self._drafts.overlay(draft).put(below, None)
+            draft.overlay.put(below, None)
             self._drafts.aside[path] = draft
         return draft
 
     def _move(self, draft: Draft, to: Path, to_below: Path, replaced: Draft | None) -> None:
         """Give a draft that lives in the mount another name there."""
-        overlay = self._drafts.overlay(draft)
+        overlay = draft.overlay
         if replaced is not None:
             self._drafts.give_up(replaced)
-        was = overlay.get(draft.below)
-        if was is not None and was.node is not None and was.node.draft is draft:
+        if overlay.draft(draft.below) is draft:
             overlay.unshow(draft.below)
         if to[:-1] != draft.path[:-1]:
             self._drafts.staged.forget(draft)  # the directory that has it may be removed
