@@ -1,11 +1,12 @@
 """The traces of a real mount, as a collector of OpenTelemetry gets them."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
+from typing import ClassVar
 
 import pytest
 from harness import Mounts
+from http_server import Answers, HttpServer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from programs import run
@@ -14,18 +15,12 @@ from scripted import ScriptedServer
 PATH = "mcp-server+docs/test/d/note"
 
 
-class Collector(ThreadingHTTPServer):
+class Collector(HttpServer):
     """Receives OTLP over HTTP. received: the exports, by the path of their request."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Export)
         self.received: list[tuple[str, ExportTraceServiceRequest]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        super().__init__(type("Bound", (_Export,), {"received": self.received}))
 
     def spans(self) -> list[Span]:
         return [
@@ -37,27 +32,18 @@ class Collector(ThreadingHTTPServer):
         ]
 
 
-class _Export(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        assert isinstance(self.server, Collector)
-        self.server.received.append((self.path, ExportTraceServiceRequest.FromString(body)))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+class _Export(Answers):
+    received: ClassVar[list[tuple[str, ExportTraceServiceRequest]]]
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Write no line for each request."""
+    def answer(self) -> None:
+        self.received.append((self.path, ExportTraceServiceRequest.FromString(self.body())))
+        self.reply(200)
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with closing(Collector()) as server:
         yield server
-        server.shutdown()
-        thread.join(10)
 
 
 def attributes(span: Span) -> dict[str, str | int]:

@@ -1,16 +1,16 @@
 """A WebDAV server in this process whose every step a test decides: ETags, statuses, lost answers, other clients."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from threading import Lock, Thread
-from typing import Any
+from threading import Lock
+from typing import ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from hostile_storage import dav_entry, dav_page
+from http_server import Answers, HttpServer
 
 MODIFIED = "Sun, 06 Nov 1994 08:49:37 GMT"
 
@@ -74,34 +74,21 @@ class DavStore:
 
     @contextmanager
     def serving(self) -> Iterator["DavStore"]:
-        server = _Server(("127.0.0.1", 0), _Answers)
-        server.store, self.port = self, server.server_port
-        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
+        with closing(HttpServer(type("Bound", (_Answers,), {"store": self}))) as server:
+            self.port = server.port
             yield self
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join(10)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    store: DavStore
+class _Answers(Answers):
+    store: ClassVar[DavStore]
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
+    def setup(self) -> None:
+        super().setup()
         self.store.connections += 1
-        return True
 
-
-class _Answers(BaseHTTPRequestHandler):
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
-    protocol_version = "HTTP/1.1"
-
-    def do(self) -> None:
-        store = self.server.store
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+    def answer(self) -> None:
+        store = self.store
+        body = self.body()
         path = unquote(urlsplit(self.path).path).removeprefix("/")
         headers = {name.lower(): value for name, value in self.headers.items()}
         with store.lock:
@@ -113,16 +100,10 @@ class _Answers(BaseHTTPRequestHandler):
                 store.loses.remove(self.command)
                 self.close_connection = True
                 return
-        self.send_response(status)
-        for name, value in {**given, "content-length": str(len(data))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_PUT = do_DELETE = do_MOVE = do_PROPFIND = do_MKCOL = do  # noqa: N815 - the names of the base class
+        self.reply(status, data, given)
 
     def _answer(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        store, status = self.server.store, self.server.store.statuses.get(self.command)
+        store, status = self.store, self.store.statuses.get(self.command)
         if status is not None and (status >= 300 or status == 202):
             return status, {}, b""
         if self.command == "PROPFIND":
@@ -157,7 +138,7 @@ class _Answers(BaseHTTPRequestHandler):
         return status or 204, {}, b""
 
     def _described(self, path: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
-        store = self.server.store
+        store = self.store
         if path in store.files:
             return 207, {}, dav_page(self._entry(path))
         if path not in store.directories:
@@ -168,7 +149,7 @@ class _Answers(BaseHTTPRequestHandler):
         return 207, {}, dav_page(*map(self._entry, names))
 
     def _entry(self, path: str) -> str:
-        store = self.server.store
+        store = self.store
         if path in store.directories:
             return dav_entry(f"/{quote(path)}/", "<resourcetype><collection/></resourcetype>")
         etag = store.etag(path).replace('"', "&quot;")
@@ -177,6 +158,3 @@ class _Answers(BaseHTTPRequestHandler):
             f"<getcontentlength>{len(store.files[path])}</getcontentlength><getetag>{etag}</getetag>"
             f"<getlastmodified>{MODIFIED}</getlastmodified>",
         )
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing."""

@@ -3,11 +3,11 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
 from typing import Any
 
-from vectors import DIMENSIONS, embedded, words
+from http_server import Answers, HttpServer
+from vectors import embedded, words
 
 MODEL = "words-32"
 KEY = "sk-the-secret"
@@ -23,7 +23,7 @@ def kept(text: str, known: set[str]) -> str:
     return " ".join(word for word in text.lower().split() if word in known) or "source"
 
 
-class Endpoint:
+class Endpoint(HttpServer):
     """The endpoint at `url`. requests: bodies in the order of arrival. wrong: makes the status and body instead."""
 
     def __init__(self) -> None:
@@ -32,9 +32,8 @@ class Endpoint:
         self.wrong: Callable[[dict[str, Any]], tuple[int, Any]] | None = None
         self.hang = threading.Event()
         self.hang.set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        super().__init__(_handler(self))
+        self.url += "/v1"
 
     def answer(self, request: dict[str, Any]) -> tuple[int, Any]:
         self.hang.wait(20)
@@ -45,44 +44,30 @@ class Endpoint:
         found = [{"index": n, "embedding": vector} for n, vector in enumerate(vectors_of(request["input"]))]
         return 200, {"object": "list", "data": found[::-1], "model": MODEL}
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.hang.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().close()
 
 
-def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+def _handler(endpoint: Endpoint) -> type[Answers]:
+    class Handler(Answers):
+        def answer(self) -> None:
+            request = json.loads(self.body())
             assert self.path == "/v1/embeddings"
             endpoint.requests.append(request)
             endpoint.keys.append(self.headers["authorization"])
             status, value = endpoint.answer(request)
             body = value if isinstance(value, bytes) else json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            self.reply(status, body, {"content-type": "application/json"})
 
     return Handler
 
 
 @contextmanager
 def endpoint() -> Iterator[Endpoint]:
-    running = Endpoint()
-    try:
+    with closing(Endpoint()) as running:
         yield running
-    finally:
-        running.stop()
 
 
 def config(running: Endpoint, **options: Any) -> dict[str, Any]:
     return {"url": running.url, "model": MODEL, "key": KEY, **options}
-
-
-__all__ = ["DIMENSIONS", "KEY", "MODEL", "Endpoint", "config", "endpoint", "vectors_of"]

@@ -4,9 +4,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain, count, repeat
 from urllib.parse import parse_qs, urlsplit
+
+from http_server import Answers, HttpServer
 
 
 def s3_page(inside: bytes) -> bytes:
@@ -116,43 +117,21 @@ ODD_DAV: Mapping[str, str] = {
 """Entries of which at most one is the name `a`."""
 
 
-class HostileS3:
+class HostileS3(HttpServer):
     """A server of one bucket whose every listing is what `page` gives for the number of the request."""
 
     def __init__(self, page: Callable[[int], bytes]) -> None:
         self.asked = 0
         outer = self
 
-        class Answers(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_HEAD(self) -> None:
-                self._answer(404, b"")
-
-            def do_GET(self) -> None:
-                if "list-type" not in parse_qs(urlsplit(self.path).query):
-                    return self._answer(404, b"")
+        class Pages(Answers):
+            def answer(self) -> None:
+                if self.command == "HEAD" or "list-type" not in parse_qs(urlsplit(self.path).query):
+                    return self.reply(404)
                 outer.asked += 1
-                return self._answer(200, page(outer.asked))
+                return self.reply(200, page(outer.asked))
 
-            def _answer(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
+        super().__init__(Pages)
 
 
 # -- archives ----------------------------------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from fault_contents import Plain, Records, Torn, names_in
 from fault_oracle import Asked, Seen, State
+from http_server import Answers
 
 _CONDITIONS = ("if-match", "if-none-match", "destination", "overwrite")
 _LATE = 0.15
@@ -198,19 +199,16 @@ class JournalServer:
 
 class _Listening(ThreadingHTTPServer):
     daemon_threads = True
-    allow_reuse_address = True
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections end here all the time."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answers):
     """Answers requests, or fails them. What is answered is in `changed` and `looked`."""
 
-    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1
     timeout = 30
     store: ClassVar[JournalStore]
     faults: ClassVar[Faults]
@@ -226,15 +224,7 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             super().finish()
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing."""
-
-    def __getattr__(self, name: str) -> Callable[[], None]:
-        if name.startswith("do_"):
-            return self._handle
-        raise AttributeError(name)
-
-    def _handle(self) -> None:
+    def answer(self) -> None:
         size = int(self.headers.get("content-length") or 0)
         body = self.rfile.read(size)
         if len(body) < size:  # the connection was ended: nothing is stored
@@ -254,14 +244,7 @@ class Handler(BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
             return
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        if "content-length" not in answer.headers:
-            self.send_header("content-length", str(len(answer.body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
+        self.reply(answer.status, answer.body, answer.headers)
 
     def _met(self, fault: str, body: bytes) -> Answer | None:
         """Return the answer to a request that meets a fault, None if its connection ends."""

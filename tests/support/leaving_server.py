@@ -3,13 +3,12 @@
 import hashlib
 import socket
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from http_server import Answers, HttpServer
 
 
-class LeavingServer:
+class LeavingServer(HttpServer):
     """Objects by path, with ETags, conditions, S3's copies and WebDAV's descriptions. Connections are kept.
 
     left: methods of the next requests without an answer, in turn. stores: whether such a request is obeyed before.
@@ -24,15 +23,13 @@ class LeavingServer:
         self.connections = 0
         outer = self
 
-        class Answers(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Leaving(Answers):
             def setup(self) -> None:
                 super().setup()
                 outer.connections += 1
 
-            def _answer(self) -> None:
-                given = self.rfile.read(int(self.headers.get("content-length", 0)))
+            def answer(self) -> None:
+                given = self.body()
                 outer.asked.append((self.command, self.path))
                 is_left = outer.left[:1] == [self.command]
                 if is_left:
@@ -46,24 +43,10 @@ class LeavingServer:
                         self.connection.close()
                     self.close_connection = True
                     return
-                self.send_response(status)
-                if status < 300 and self.path in outer.objects:
-                    self.send_header("etag", f'"{etag(outer.objects[self.path])}"')
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
+                is_there = status < 300 and self.path in outer.objects
+                self.reply(status, body, {"etag": f'"{etag(outer.objects[self.path])}"'} if is_there else {})
 
-            do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = do_PROPFIND = _answer  # noqa: N815 - the names of the standard library
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(Leaving)
 
     def obeyed(self, request: BaseHTTPRequestHandler, given: bytes) -> tuple[int, bytes]:
         """Do what a request asks for. Return the status and the body of the answer."""
@@ -95,11 +78,6 @@ class LeavingServer:
             return 404, b""
         return (207, _described(request.path, there)) if request.command == "PROPFIND" else (200, there)
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
-
 
 def _described(path: str, data: bytes) -> bytes:
     """Return the answer to a PROPFIND of one object (RFC 4918, section 9.1)."""
@@ -110,12 +88,3 @@ def _described(path: str, data: bytes) -> bytes:
 
 def etag(data: bytes) -> str:
     return hashlib.md5(data).hexdigest()
-
-
-@contextmanager
-def leaving_server() -> Iterator[LeavingServer]:
-    server = LeavingServer()
-    try:
-        yield server
-    finally:
-        server.close()

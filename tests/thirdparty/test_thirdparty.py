@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,7 @@ import pytest
 from harness import Mount, Mounts
 from plain_client import Reference, read_everything
 from programs import python, shell
-from thirdparty_servers import missing, serve
-
-from bbfs.fuse import mounting
+from thirdparty_servers import serve
 
 SERVERS = ("everything-stdio", "everything-http", "everything-sse", "memory", "aws-serverless")
 FIRST_LOOK = "first"
@@ -64,21 +62,13 @@ class Served:
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    lacks = [mounting.missing() or "", *missing()]
-    if lack := " ".join(filter(None, lacks)):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
-    mounts = Mounts()
-    try:
-        with serve(request.param, tmp_path_factory.mktemp("server")) as address:
-            references = read_everything(address)
-            looks = (FIRST_LOOK, *COPIES) if request.param.startswith("everything") else (FIRST_LOOK,)
-            try:
-                yield Served(mounts(*map(address.source, looks)), references)
-            finally:
-                mounts.close()
-    finally:
-        mounts.close()
+def served(
+    thirdparty: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    with serve(request.param, tmp_path_factory.mktemp("server")) as address, closing(Mounts()) as mounts:
+        references = read_everything(address)
+        looks = (FIRST_LOOK, *COPIES) if request.param.startswith("everything") else (FIRST_LOOK,)
+        yield Served(mounts(*map(address.source, looks)), references)
 
 
 @pytest.fixture(scope="module")

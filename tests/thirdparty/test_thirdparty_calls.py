@@ -5,21 +5,19 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, mcp
+from http_server import HttpServer
 from programs import Done, run, shell
 from repository import SERVERS
-from thirdparty_servers import FETCH, FILESYSTEM, GIT, NODE, THINKING, TIME, Page, missing
+from thirdparty_servers import FETCH, FILESYSTEM, GIT, NODE, THINKING, TIME, Page
 
-from bbfs.fuse import mounting
-
-RECORDER = SERVERS / "recorder.py"
+RECORDING = SERVERS / "recording.py"
 START = 40.0
 """Seconds for a command whose servers may have to start."""
 
@@ -48,9 +46,7 @@ class Usual:
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Usual]:
-    if lack := " ".join(filter(None, [mounting.missing() or "", *missing()])):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
+def usual(thirdparty: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Usual]:
     home = tmp_path_factory.mktemp("usual")
     folder, repository, logs = home / "files", home / "repository", home / "logs"
     for each in (folder / "my notes", repository, logs):
@@ -67,19 +63,13 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Usual]:
         "fetch": ["/usr/bin/env", "PATH=/nonexistent", FETCH, "--allow-private-ips"],
         "sequential-thinking": [NODE, THINKING],
     }
-    web = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=web.serve_forever, daemon=True).start()
-    mounts = Mounts()
-    try:
-        recorded = [mcp(n, [sys.executable, "-I", RECORDER, logs / n, *command]) for n, command in servers.items()]
+    with closing(HttpServer(Page)) as web, closing(Mounts()) as mounts:
+        record = [sys.executable, "-I", RECORDING]
+        recorded = [mcp(n, [*record, logs / n, "--", *command]) for n, command in servers.items()]
         mount = mounts(*recorded)
         # Their first start takes its time; what follows is about their answers.
         shell('ls "$1"/*/tool > /dev/null', mount.path, timeout=2 * START)
-        yield Usual(mount, logs, folder, repository, f"http://127.0.0.1:{web.server_address[1]}/guide/brewing")
-    finally:
-        mounts.close()
-        web.shutdown()
-        web.server_close()
+        yield Usual(mount, logs, folder, repository, f"{web.url}/guide/brewing")
 
 
 WALKS = {

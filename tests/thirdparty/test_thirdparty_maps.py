@@ -1,21 +1,17 @@
 """Servers of others that have tools alone, as trees by the maps that come with bbfs. (`make maps` has many of them.)"""
 
-import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, mcp
 from programs import run, shell
-from thirdparty_servers import FILESYSTEM, NODE, missing
-
-from bbfs.fuse import mounting
+from thirdparty_servers import FILESYSTEM, NODE
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    if lack := " ".join(filter(None, [mounting.missing() or "", *missing()])):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
+def folder(thirdparty: None, tmp_path: Path) -> Path:
     found = tmp_path / "files"
     (found / "a b").mkdir(parents=True)
     (found / "a b/ü.md").write_text("first\n")
@@ -26,18 +22,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mount(folder: Path) -> Iterator[Mount]:
-    mounts = Mounts()
-    try:
-        yield mounts(
-            mcp(
-                "files",
-                [NODE, FILESYSTEM, folder],
-                map={"use": "server-filesystem", "values": {"root": str(folder)}},
-                capabilities=["read", "list", "write"],
-            )
-        )
-    finally:
-        mounts.close()
+    by_map = {"use": "server-filesystem", "values": {"root": str(folder)}}
+    with closing(Mounts()) as mounts:
+        yield mounts(mcp("files", [NODE, FILESYSTEM, folder], map=by_map, capabilities=["read", "list", "write"]))
 
 
 @pytest.mark.semantics("S31.12")

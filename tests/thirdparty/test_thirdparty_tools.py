@@ -1,9 +1,9 @@
 """The tools of server-everything as paths (S31): looking around runs none, each open runs one."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +11,9 @@ import pytest
 from harness import Mounts, mcp
 from programs import run, shell
 from repository import SERVERS
-from thirdparty_servers import EVERYTHING, NODE, missing
+from thirdparty_servers import EVERYTHING, NODE
 
-from bbfs.fuse import mounting
-
-RECORDER = SERVERS / "recorder.py"
+RECORDING = SERVERS / "recording.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +28,12 @@ class Everything:
 
 
 @pytest.fixture
-def everything(tmp_path: Path) -> Iterator[Everything]:
-    if lack := " ".join(filter(None, [mounting.missing() or "", *missing()])):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
+def everything(thirdparty: None, tmp_path: Path) -> Iterator[Everything]:
     log = tmp_path / "requests"
-    command = [sys.executable, "-I", RECORDER, log, NODE, EVERYTHING, "stdio"]
-    mounts = Mounts()
-    try:
+    command = [sys.executable, "-I", RECORDING, log, "--", NODE, EVERYTHING, "stdio"]
+    with closing(Mounts()) as mounts:
         mount = mounts(mcp("everything", command, tools="read-only", prompts=True))
         yield Everything(mount / "mcp-server+everything", log)
-    finally:
-        mounts.close()
 
 
 @pytest.mark.semantics("S31", "S12")

@@ -5,19 +5,16 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from harness import State
+from http_server import HttpServer
 from played_page import play
 from programs import run
 from repository import DOCS
-from thirdparty_servers import FETCH, FILESYSTEM, NODE, THINKING, Page, missing
-
-from bbfs.fuse import mounting
+from thirdparty_servers import FETCH, FILESYSTEM, NODE, THINKING, Page
 
 TIMEOUT = 60.0
 """Seconds for a command whose servers may have to start."""
@@ -25,10 +22,8 @@ _PACKAGES = {"server-filesystem": FILESYSTEM, "server-sequential-thinking": THIN
 
 
 @pytest.fixture
-def home() -> Iterator[State]:
+def home(thirdparty: None) -> Iterator[State]:
     """A home with a folder, a repository, a host's file, and `npx` and `uvx` that start what is installed."""
-    if lack := " ".join(filter(None, [mounting.missing() or "", *missing()])):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
     state = State()
     home = state.home
     for name in ("bin", "files", "run"):
@@ -75,14 +70,13 @@ def plain(text: str, home: Path) -> str:
 @pytest.mark.timeout(300)
 @pytest.mark.semantics("S31", "S35")
 def test_the_tour_of_tools_is_as_it_is_written(home: State) -> None:
-    web = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=web.serve_forever, daemon=True).start()
+    web = HttpServer(Page)
     mount = home.home / "bb"
     environ = home.environ() | {"PATH": f"{home.home / 'bin'}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     environ |= {"BBFS_MOUNT": str(mount), "PYTHONWARNINGS": "ignore"}
 
     def output(command: str) -> str:
-        script = f"cd; {{ {command.replace('PORT', str(web.server_address[1]))}; }} 2>&1"
+        script = f"cd; {{ {command.replace('PORT', str(web.port))}; }} 2>&1"
         return plain(run("bash", "-c", script, env=environ, status=None, timeout=TIMEOUT).text, home.home)
 
     try:
@@ -90,5 +84,4 @@ def test_the_tour_of_tools_is_as_it_is_written(home: State) -> None:
         assert home.processes() == []
     finally:
         run("fusermount3", "-uz", mount, status=None)
-        web.shutdown()
-        web.server_close()
+        web.close()

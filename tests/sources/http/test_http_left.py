@@ -1,11 +1,12 @@
 """Requests that a server leaves without an answer: what is sent again, and what is told as an error."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from fakes import data_source
-from leaving_server import LeavingServer, etag, leaving_server
+from leaving_server import LeavingServer, etag
 
 from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.versions import Expected
@@ -20,7 +21,7 @@ NEW = Expected(exists=False)
 
 @pytest.fixture(params=["closed", "reset"])
 def server(request: pytest.FixtureRequest) -> Iterator[LeavingServer]:
-    with leaving_server() as server:
+    with closing(LeavingServer()) as server:
         server.resets = request.param == "reset"
         yield server
 

@@ -126,7 +126,7 @@ async def test_vectors_alone_need_a_model_and_the_refusal_says_how(tmp_path: Pat
             NotSupported, match=f"bare: its vectors have 4 dimensions, and the model '{MODEL}' makes 32"
         ):
             await loaded(made, "bare/search?text=x.json")
-        running.stop()
+        running.close()
         with pytest.raises(Unreachable) as caught:
             await loaded(made, "bare/search?text=y.json")
         assert KEY not in str(caught.value)

@@ -1,7 +1,8 @@
 """Stands between a client and an MCP server over stdio: `python recording.py LOG [--handshake-only] -- COMMAND…`.
 
-LOG gets a line for each request of the client: its method, and the URI where it has one. With `--handshake-only` the
-server is one of the time before protocol 2026-07-28: `server/discover` is refused. Standard library only.
+LOG gets a line for each request of the client: its method, and the URI or name that it is about. With
+`--handshake-only` the server is one of the time before protocol 2026-07-28: `server/discover` is refused. Standard
+library only.
 """
 
 import json
@@ -19,7 +20,8 @@ def main() -> int:
         for line in sys.stdin.buffer:
             message = json.loads(line)
             if "method" in message and "id" in message:
-                log.write(f"{message['method']} {(message.get('params') or {}).get('uri', '')}".rstrip() + "\n")
+                params = message.get("params") or {}
+                log.write(f"{message['method']} {params.get('uri') or params.get('name', '')}".rstrip() + "\n")
             if message.get("method") == "server/discover" and "--handshake-only" in options:
                 refused = {"code": -32601, "message": "Method not found"}
                 answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": refused})
