@@ -12,11 +12,10 @@ import pytest
 from file_servers import SCHEMES, FileServer
 from harness import Mount, Mounts
 from object_stores import Relay, closing
-from programs import Program, conflicts_of, errno_of, run, shell, wait_until
+from programs import Program, errno_of, run, shell, wait_until
 
 pytestmark = pytest.mark.semantics("S32", "S33")
 LOST = ("cannot be reached", "connection broke", "not written", "no answer", "ended", "down", "refused", "connection")
-CHANGED = ("somebody else has",)
 COPY = "exec(\"with open(sys.argv[1], 'wb', 0) as f: f.write(open(sys.argv[2], 'rb').read())\")"
 SAVE = "[(file.write('{}'), file.close()) for file in [open(sys.argv[1], 'w')]]"
 MIB = 1 << 20
@@ -189,21 +188,6 @@ def test_a_server_that_is_stopped_fails_a_save_in_time(mounted: Mounts, started:
     assert mount.state.kept() == [b"mine"]
     wait_until(lambda: errno_of(SAVE.format("again"), note).startswith("OK"), "it is written again")
     assert os.listdir(server.root) == ["note.md"]
-
-
-def test_of_three_writers_one_wins_and_the_others_keep_their_bytes(mounted: Mounts, server: FileServer) -> None:
-    shared = server.root / "shared.md"
-    shared.write_bytes(b"one\n")
-    mounts = [mounted(server.source(), expected=CHANGED) for _ in range(2)]
-    first, second = (server.folder(each) / "shared.md" for each in mounts)
-    assert run("cat", first, second).out == b"one\none\n"
-    assert conflicts_of((first, "first"), (second, "2nd")) == [False, True]
-    assert shared.read_bytes() == b"first"
-    wait_until(lambda: run("cat", second).out == b"first", "the other mount shows it")
-    change = f"open({str(shared)!r}, 'w').write('theirs')"
-    assert conflicts_of((first, "first"), (second, "2nd"), then=change) == [True, True]
-    assert shared.read_bytes() == b"theirs"
-    assert [mount.state.kept() for mount in mounts] == [[b"first"], [b"2nd", b"2nd"]]
 
 
 def test_a_full_server_takes_nothing(mounted: Mounts, started: Callable[..., FileServer], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from harness import Mount, Mounts, SourceTable
 from object_stores import KEY, SECRET, Relay, S3Server, closing
-from programs import conflicts_of, errno_of, run, shell, wait_until
+from programs import errno_of, run, shell
 
 DIRECTORY = "bb-storage+store+s3/data"
 pytestmark = pytest.mark.semantics("S32", "S33")
@@ -41,23 +41,10 @@ def s3(url: str, **options: Any) -> SourceTable:
     }
 
 
-@pytest.fixture
-def mount(mounted: Mounts, server: S3Server) -> Mount:
-    for key in keys(server):
-        server.delete("data", key)
-    server.put("data", "note.md", b"one\n")
-    return listed(mounted(s3(server.url)))
-
-
 def listed(mount: Mount) -> Mount:
     """Have the store listed: until then a lookup may give up, and say that a name is a directory (S22)."""
     run("ls", mount / DIRECTORY)
     return mount
-
-
-def keys(server: S3Server) -> list[str]:
-    listing = server.client.get("/data?list-type=2").text
-    return [part.partition("<")[0] for part in listing.split("<Key>")[1:]]
 
 
 def stored(server: S3Server, key: str) -> httpx2.Response:
@@ -72,21 +59,6 @@ def test_a_saved_object_keeps_its_type_and_metadata(mounted: Mounts, server: S3S
     page = stored(server, "page.html")
     assert page.content == b"1\ntwo\n"
     assert {name: page.headers.get(name) for name in kept} == kept
-
-
-def test_of_three_writers_one_wins_and_the_others_keep_their_bytes(mounted: Mounts, server: S3Server) -> None:
-    server.put("data", "note.md", b"one\n")
-    mounts = [mounted(s3(server.url), expected=["somebody else has changed it"]) for _ in range(2)]
-    first, second = (each / DIRECTORY / "note.md" for each in mounts)
-    assert run("cat", first, second).out == b"one\none\n"
-    assert conflicts_of((first, "first"), (second, "second")) == [False, True]
-    assert stored(server, "note.md").content == b"first"
-    wait_until(lambda: run("cat", second).out == b"first", "the other mount shows it")
-    headers = {"authorization": server.client.headers["authorization"], "content-type": "text/plain"}
-    request = f"'{server.url}/data/note.md', b'theirs', {headers}, method='PUT'"
-    change = f"import urllib.request as r; r.urlopen(r.Request({request})).close()"
-    assert conflicts_of((first, "first"), (second, "second"), then=change) == [True, True]
-    assert stored(server, "note.md").content == b"theirs"
 
 
 def test_an_upload_that_breaks_off_is_done_later(

@@ -1,7 +1,4 @@
-"""Three writers of one resource, two on mounts and one at the source: one wins, the others keep their bytes (S32).
-
-The stores and servers of files have tests of their own; here is every other kind that compares.
-"""
+"""Three writers of one resource, two on mounts and one at the source: one wins, the others keep their bytes (S32)."""
 
 import json
 import sqlite3
@@ -13,9 +10,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from file_servers import SCHEMES
 from forked_daemon import forked
 from harness import Mounts
-from killable import NAME, KilledKnowledge
+from killable import NAME, KilledKnowledge, KilledServer, KilledStore
 from notion_server import TOKEN, NotionServer, id_of, notion_server
 from pets_server import PetsServer
 from programs import conflicts_of, run, wait_until
@@ -45,6 +43,21 @@ def knowledge(home: Path, stack: ExitStack) -> Kind:
     line = forked("-m", "bbfs.knowledge", "put", "--db", home / "kb.sqlite", "docs", NAME, "-")
     put = f"subprocess.run({line}, input=b'theirs', check=True, capture_output=True)"
     return Kind(server.table(), f"{server.directory}/{NAME}", "{}", put, lambda: (server.get() or b"").decode())
+
+
+def served(scheme: str, home: Path, stack: ExitStack) -> Kind:
+    server = stack.enter_context(closing(KilledServer(scheme, home)))
+    server.put(b"one")
+    put = f"open({str(home / 'root' / NAME)!r}, 'w').write('theirs')"
+    return Kind(server.table(), f"{server.directory}/{NAME}", "{}", put, lambda: (server.get() or b"").decode())
+
+
+def stored(home: Path, stack: ExitStack) -> Kind:
+    store = stack.enter_context(closing(KilledStore()))
+    store.put(b"one")
+    url, headers = f"{store.server.url}/data/{NAME}", {"authorization": store.server.client.headers["authorization"]}
+    put = f"import httpx2; httpx2.put({url!r}, content=b'theirs', headers={headers}).raise_for_status()"
+    return Kind(store.table(), f"{store.directory}/{NAME}", "{}", put, lambda: (store.get() or b"").decode())
 
 
 def row(home: Path, stack: ExitStack) -> Kind:
@@ -86,7 +99,8 @@ def page(home: Path, stack: ExitStack) -> Kind:
 @pytest.fixture
 def kinds(tmp_path: Path) -> Iterator[list[Kind]]:
     with ExitStack() as stack:
-        yield [make(tmp_path / make.__name__, stack) for make in (knowledge, row, note, page)]
+        made = [make(tmp_path / make.__name__, stack) for make in (knowledge, stored, row, note, page)]
+        yield [*made, *(served(scheme, tmp_path / scheme, stack) for scheme in SCHEMES)]
 
 
 @pytest.mark.semantics("S32.19")

@@ -118,9 +118,9 @@ class KilledStore(Killable):
     kind, wires, directory = "storage", "streams", "bb-storage+store+s3/data"
 
     def __init__(self) -> None:
-        self._server = S3Server()
-        self._server.make_bucket("data")
-        self._relay = self.relay = Relay(self._server.port)
+        self.server = S3Server()
+        self.server.make_bucket("data")
+        self._relay = self.relay = Relay(self.server.port)
 
     def table(self) -> dict[str, Any]:
         return {
@@ -134,12 +134,12 @@ class KilledStore(Killable):
 
     def put(self, data: bytes | None) -> None:
         if data is None:
-            self._server.delete("data", NAME)
+            self.server.delete("data", NAME)
         else:
-            self._server.put("data", NAME, data)
+            self.server.put("data", NAME, data)
 
     def get(self) -> bytes | None:
-        answer = self._server.client.get(f"/data/{NAME}")
+        answer = self.server.client.get(f"/data/{NAME}")
         return answer.content if answer.status_code == 200 else None
 
     def kill(self, mount: Mount) -> None:
@@ -150,11 +150,11 @@ class KilledStore(Killable):
 
     def refuse_writes(self, refuses: bool = True) -> None:
         checked_from = "0" if refuses else "inf"
-        self._server.client.post("/moto-api/reset-auth", content=checked_from).raise_for_status()
+        self.server.client.post("/moto-api/reset-auth", content=checked_from).raise_for_status()
 
     def close(self) -> None:
         self._relay.close()
-        self._server.close()
+        self.server.close()
 
 
 class KilledKnowledge(Killable):

@@ -32,8 +32,6 @@ _SERVER = HERE.parent / "support/servers/trees.py"
 _BBFS = Path(sys.executable).parent / "bbfs"
 _CLIENT_TIMEOUT = 120
 """Seconds for one scenario of a client: it starts up to ten programs."""
-_START_TIMEOUT = 60.0
-"""Seconds until the server of bbfs has printed its URL."""
 _AT_ONCE = 2
 
 Side: TypeAlias = Literal["client", "server"]
