@@ -1,6 +1,5 @@
 """MCP servers that harm only themselves: whatever they answer, over each transport."""
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,20 +8,11 @@ import hostile_mcp
 import pytest
 from harness import SourceTable, mcp
 from hostile import Case
+from hostile_sources import started
 from repository import TESTS
 
 SERVER = TESTS / "support/hostile_mcp.py"
 QUICK = {"lists in a result", "empty pages without end", "gzip of lists"}
-_servers: list[subprocess.Popen[bytes]] = []
-
-
-@pytest.fixture(autouse=True)
-def end_servers() -> Iterator[None]:
-    yield
-    while _servers:
-        server = _servers.pop()
-        with server:
-            server.kill()
 
 
 def over_stdio(name: str) -> Callable[[Path], SourceTable]:
@@ -30,14 +20,8 @@ def over_stdio(name: str) -> Callable[[Path], SourceTable]:
 
 
 def over_http(name: str) -> Callable[[Path], SourceTable]:
-    def start(_: Path) -> SourceTable:
-        server = subprocess.Popen([sys.executable, "-E", SERVER, "http", name], stdout=subprocess.PIPE)
-        _servers.append(server)
-        assert server.stdout is not None
-        url = server.stdout.readline().decode().strip()
-        return {"name": "hostile", "mcpConfig": {"url": url}, "timeout": 4, "ttl": 0}
-
-    return start
+    options = {"name": "hostile", "timeout": 4, "ttl": 0}
+    return lambda _: {**options, "mcpConfig": {"url": started(SERVER, "http", name)}}
 
 
 _ATTRIBUTES = """

@@ -5,7 +5,6 @@ The server lets everything be kept for an hour, so what is new is found by its a
 
 import base64
 import math
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,7 +18,7 @@ from harness import Mounts, folder
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 from mcp_types import BlobResourceContents
-from programs import run, wait_until
+from programs import printed_url, run, wait_until
 from served import serving
 
 BOUND = 50.0
@@ -76,14 +75,8 @@ def knowledge(tmp_path: Path) -> Knowledge:
 def url(knowledge: Knowledge) -> Iterator[str]:
     """Where the knowledge base is served, to all three at once."""
     line = knowledge.line("serve", "--http", "127.0.0.1:0", "--ttl", "3600", "--interval", "0.05")
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(15) == 0
-        finally:
-            server.kill()
+    with printed_url(*line, ends=True) as url:
+        yield url
 
 
 class Way:

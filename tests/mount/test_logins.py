@@ -5,14 +5,15 @@ import os
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, CompletedProcess, Popen, run
+from subprocess import DEVNULL, CompletedProcess, run
 from typing import Any
 
 import pytest
 from forked_daemon import forked
 from harness import Mounts, State
-from programs import wait_until
+from programs import printed_url, wait_until
 from repository import SERVERS
 
 SERVER = SERVERS / "oauth.py"
@@ -23,20 +24,8 @@ BOUND = 40.0
 @pytest.fixture
 def protected() -> Iterator[Callable[..., str]]:
     """Starts servers that want a login, and gives their URLs."""
-    started: list[Popen[bytes]] = []
-
-    def start(*options: str) -> str:
-        server = Popen(forked(SERVER, *options), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
-        started.append(server)
-        assert server.stdout is not None
-        return server.stdout.readline().decode().strip()
-
-    yield start
-    for server in started:
-        server.terminate()
-        server.wait(10)
-        assert server.stdout is not None
-        server.stdout.close()
+    with ExitStack() as stack:
+        yield lambda *options: stack.enter_context(printed_url(*forked(SERVER, *options)))
 
 
 def control(url: str, what: str = "state") -> dict[str, Any]:

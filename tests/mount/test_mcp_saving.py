@@ -5,7 +5,6 @@ The server is one for all, over HTTP, and lets everything be kept for an hour. A
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from forked_daemon import forked
 from harness import Mount, Mounts, SourceTable, mcp
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
-from programs import Program, errno_of, run, shell, wait_until, waits_in_fuse
+from programs import Program, errno_of, printed_url, run, shell, wait_until, waits_in_fuse
 from repository import SERVERS
 
 from bbfs.knowledge.addresses import document_uri
@@ -39,14 +38,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def url(store: Store) -> Iterator[str]:
     line = forked("-m", "bbfs.knowledge", "serve", "--db", store.path, "--writable")
     options = ["--http", "127.0.0.1:0", "--no-token", "--ttl", "3600"]
-    with subprocess.Popen([*line, *options], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(15) == 0
-        finally:
-            server.kill()
+    with printed_url(*line, *options, ends=True) as url:
+        yield url
 
 
 def kb(url: str) -> SourceTable:

@@ -10,12 +10,11 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 import pytest
 from harness import Mount, Mounts, SourceTable, mcp
-from programs import Program, python, run, shell, wait_until
+from programs import Program, printed_url, python, run, shell, wait_until
 from repository import SERVERS
 from scripted import ScriptedServer
 
@@ -537,13 +536,8 @@ SAID = {
 @pytest.fixture(scope="module")
 def http() -> Iterator[str]:
     """Where the servers of tests/support/servers/unruly_http.py are: a URL without a path."""
-    command = [sys.executable, "-E", "-S", str(SERVERS / "unruly_http.py")]
-    with Popen(command, stdin=DEVNULL, stdout=PIPE) as server:
-        try:
-            assert server.stdout is not None
-            yield server.stdout.readline().decode().strip()
-        finally:
-            server.kill()
+    with printed_url(sys.executable, "-E", "-S", SERVERS / "unruly_http.py") as url:
+        yield url
 
 
 def over_http(url: str, path: str, **options: Any) -> SourceTable:

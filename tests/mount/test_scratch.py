@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import apply_steps
 import pytest
 from forked_daemon import forked
 from harness import State, config_text, mcp
@@ -295,31 +294,27 @@ def test_apply(place: Place) -> None:
     assert (place.folder / "x").read_text() == "x"
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """A command that has stopped itself before a step."""
-
-    process: "subprocess.Popen[bytes]"
-
-    def go_on(self) -> int:
-        self.process.send_signal(signal.SIGCONT)
-        return self.process.wait(BOUND)
+STOPPING = """
+import os, signal, sys
+once = iter([signal.SIGSTOP])
+from bbfs.cli import main
+sys.addaudithook(lambda event, _: event == "os.utime" and os.kill(os.getpid(), next(once, 0)))
+main(prog_name="bbfs")
+"""
 
 
-def stopped_before(place: Place, step: str, *words: str | Path) -> Stopped:
-    """Start a command, and return when it has stopped itself before a step (tests/support/apply_steps.py)."""
-    told = place.folder.with_name("steps")
-    program = Path(apply_steps.__file__)
+def stopped(place: Place, *words: str | Path) -> "subprocess.Popen[bytes]":
+    """Start a command, and return when it has stopped itself before it sets the time of a file."""
     process = subprocess.Popen(
-        [sys.executable, program, told, step, str(int(signal.SIGSTOP)), *words],
+        [sys.executable, "-c", STOPPING, *words],
         env=place.state.environ(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     stat = Path(f"/proc/{process.pid}/stat")
-    wait_until(lambda: process.poll() is not None or stat.read_text().rpartition(") ")[2][0] == "T", f"stop at {step}")
-    assert process.poll() is None, told.read_text()
-    return Stopped(process)
+    wait_until(lambda: process.poll() is not None or stat.read_text().rpartition(") ")[2][0] == "T", "it stops")
+    assert process.poll() is None
+    return process
 
 
 @pytest.mark.semantics("S39.8")
@@ -328,15 +323,15 @@ def test_while_changes_are_applied_the_mount_point_is_covered(place: Place) -> N
     place.mount(*WRITABLE)
     (place.notes / "one").write_text("changed\n")
     (place.notes / "draft.part").write_text("kept as well\n")
-    applying = stopped_before(place, "os.utime 1", "apply", place.mnt)
+    applying = stopped(place, "apply", place.mnt)
     try:
         for name in ("late", f"{SOURCE}/late"):
             with pytest.raises(OSError, match=r"Read-only|No such file"):
                 (place.mnt / name).write_text("lost")
-        applying.process.kill()
-        applying.process.wait(BOUND)
+        applying.kill()
+        applying.wait(BOUND)
     finally:
-        applying.process.kill()
+        applying.kill()
     wait_until(place.notes.is_dir, "the overlay again, by the process that keeps it")
     assert sorted(place.changes()) == ["A  draft.part", "M  one"]
     place.bbfs("apply", place.mnt)
@@ -361,10 +356,11 @@ def test_a_link_in_the_way_to_the_mount_point_leads_no_mount_elsewhere(place: Pl
     moved = above.with_name("moved")
     try:
         (mount_point / SOURCE / "one").write_text("changed\n")
-        applying = stopped_before(place, "os.utime 1", "apply", mount_point)
+        applying = stopped(place, "apply", mount_point)
         above.rename(moved)
         above.symlink_to(victim)
-        assert applying.go_on() == 0
+        applying.send_signal(signal.SIGCONT)
+        assert applying.wait(BOUND) == 0
         assert (victim / "mnt" / "precious").read_text() == "precious"
         assert not [mount for mount in mountpoint.mounts() if mount.path.startswith(str(victim))]
         assert (place.folder / "one").read_text() == "changed\n"

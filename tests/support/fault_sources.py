@@ -20,7 +20,7 @@ from fault_oracle import Asked, Event, Seen, State
 from fault_plans import Kind, Plan, Step
 from journal_server import S3, Faults, Handler, JournalServer, JournalStore, Mcp, Refused, WebDav
 from journal_sftp import JournalSftp
-from object_stores import KEY, SECRET, Relay
+from object_stores import WRITE, Relay, stored_at
 from postgres_server import PASSWORD as PG_PASSWORD
 from postgres_server import PostgresServer, postgres_server
 from psycopg import OperationalError
@@ -91,7 +91,7 @@ class FaultSource:
     def _options(self, name: str) -> dict[str, Any]:
         return {
             "name": name,
-            "capabilities": ["read", "list", "write"],
+            "capabilities": WRITE,
             "timeout": f"{TIMEOUT}s",
             "ttl": self.plan.ttl,
         }
@@ -186,10 +186,7 @@ class S3Source(HttpSource):
     late = frozenset({"COPY", "DELETE"})
 
     def table(self) -> dict[str, Any]:
-        endpoint = f"http://127.0.0.1:{self.server.port}"
-        config = {"url": "s3://data/", "options": {"endpoint": endpoint}}
-        auth = {"accessKey": KEY, "secretKey": SECRET}
-        return {**self._options("store"), "type": "storage", "config": config, "auth": auth}
+        return stored_at(f"http://127.0.0.1:{self.server.port}", **self._options("store"))
 
 
 class McpSource(HttpSource):

@@ -1,15 +1,12 @@
 """Answers of a hostile PostgreSQL server, and the server that gives them."""
 
-import atexit
 import json
 import random
 import struct
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from hostile_sources import Reply
+from hostile_sources import Reply, started
 from repository import SERVERS
 
 _GIGABYTE = 1 << 30
@@ -77,17 +74,9 @@ ATTACKS: Mapping[str, tuple[str, Reply]] = {
 
 
 def hostile_server(directory: Path, name: str) -> str:
-    """Start the server of an attack, which lasts as long as the test run. Return its URL."""
+    """Start the server of an attack. Return its URL."""
     place, reply = ATTACKS[name]
     plan = directory / "plan.json"
     plan.write_text(json.dumps({place: reply.written(directory, 0)}))
-    command = [sys.executable, "-E", "-S", str(SERVERS / "hostile_postgres.py"), str(plan)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def end() -> None:
-        process.kill()
-        process.communicate()
-
-    atexit.register(end)
-    assert process.stdout is not None
-    return f"postgresql://user@127.0.0.1:{int(process.stdout.readline())}/hostile?sslmode=disable"
+    port = started("-S", SERVERS / "hostile_postgres.py", plan)
+    return f"postgresql://user@127.0.0.1:{port}/hostile?sslmode=disable"

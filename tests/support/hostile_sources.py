@@ -1,5 +1,6 @@
 """Sources that answer as the author of an attack says: MCP over stdio, over HTTP and over SSE, and any HTTP server."""
 
+import atexit
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import SourceTable, mcp
+from programs import started_server
 from repository import SERVERS
 
 Source = Callable[[Path], SourceTable]
@@ -92,17 +94,21 @@ def serve(directory: Path, replies: Mapping[str, Reply]) -> str:
     plan = [(key, reply.written(directory, number)) for number, (key, reply) in enumerate(replies.items())]
     path = directory / f"plan-{len(_servers)}.json"
     path.write_text(json.dumps(plan))
-    command = [sys.executable, "-E", "-S", str(SERVERS / "hostile_http.py"), str(path)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    _servers.append(process)
-    assert process.stdout is not None
-    return f"http://127.0.0.1:{int(process.stdout.readline())}"
+    return f"http://127.0.0.1:{started('-S', SERVERS / 'hostile_http.py', path)}"
 
 
-_servers: "list[subprocess.Popen[str]]" = []
+_servers: "list[subprocess.Popen[bytes]]" = []
 """The servers of the case at hand. Each is a process of its own: one that breaks harms no other case."""
 
 
+def started(*words: str | Path) -> str:
+    """Start a Python program that lasts until `end_servers`. Return its first line."""
+    process, line = started_server(sys.executable, "-E", *words)
+    _servers.append(process)
+    return line
+
+
+@atexit.register
 def end_servers() -> None:
     while _servers:
         process = _servers.pop()

@@ -11,7 +11,7 @@ from typing import Any
 
 from file_servers import FileServer
 from harness import Mount
-from object_stores import KEY, SECRET, Relay, S3Server
+from object_stores import WRITE, Relay, S3Server, stored_at
 from programs import answers, free_port, wait_until
 
 from bbfs.knowledge.database.store import Store
@@ -19,7 +19,6 @@ from bbfs.knowledge.documents import NotFound
 from bbfs.sources.memory.file import MemoryFile
 
 NAME = "note.txt"
-_CAPABILITIES = ["read", "list", "write"]
 
 
 class Killable:
@@ -123,14 +122,7 @@ class KilledStore(Killable):
         self._relay = self.relay = Relay(self.server.port)
 
     def table(self) -> dict[str, Any]:
-        return {
-            "name": "store",
-            "type": "storage",
-            "capabilities": _CAPABILITIES,
-            "timeout": "5s",
-            "config": {"url": "s3://data/", "options": {"endpoint": self._relay.url}},
-            "auth": {"accessKey": KEY, "secretKey": SECRET},
-        }
+        return stored_at(self._relay.url, capabilities=WRITE, timeout="5s")
 
     def put(self, data: bytes | None) -> None:
         if data is None:
@@ -181,7 +173,7 @@ class KilledKnowledge(Killable):
         return {
             "name": "kb",
             "mcpConfig": {"url": f"http://127.0.0.1:{port}/mcp"} if over_http else place,
-            "capabilities": _CAPABILITIES,
+            "capabilities": WRITE,
             "timeout": "10s",
             "write": {"tool": "put_document", **tools},
             "remove": {"tool": "remove_document", **tools},
@@ -244,7 +236,7 @@ class KilledMemory(Killable):
 
     def table(self) -> dict[str, Any]:
         config = {"file": str(self._file), "max_bytes": "8MiB"}
-        return {"name": "pad", "type": "memory", "capabilities": _CAPABILITIES, "config": config}
+        return {"name": "pad", "type": "memory", "capabilities": WRITE, "config": config}
 
     def put(self, data: bytes | None) -> None:
         held = [] if data is None else [{"uri": f"memory://{NAME}", "text": data.decode()}]

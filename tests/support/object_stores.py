@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -19,9 +20,17 @@ from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 
 PROGRAM = SERVERS / "s3.py"
+WRITE = ["read", "list", "write"]
 START = 30.0
 KEY, SECRET = "key-of-tests", "secret-of-tests-7f3a"
 _SIGNED = f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+
+
+def stored_at(endpoint: str, **options: Any) -> dict[str, Any]:
+    """Return the table of a source of the bucket `data`. options: of the source."""
+    config = {"url": "s3://data/", "options": {"endpoint": endpoint}}
+    auth = {"accessKey": KEY, "secretKey": SECRET}
+    return {"name": "store", "type": "storage", "config": config, "auth": auth, **options}
 
 
 @asynccontextmanager

@@ -265,11 +265,14 @@ def started_server(*line: str | Path, errors: int | None = None) -> tuple[subpro
 
 
 @contextmanager
-def printed_url(*line: str | Path, errors: int | None = subprocess.DEVNULL) -> Iterator[str]:
-    """Run a server until the end of the block. Yield the URL that it prints."""
+def printed_url(*line: str | Path, errors: int | None = subprocess.DEVNULL, ends: bool = False) -> Iterator[str]:
+    """Run a server until the end of the block. Yield the URL that it prints. ends: with status 0, after SIGTERM."""
     process, url = started_server(*line, errors=errors)
     try:
         yield url
+        if ends:
+            process.terminate()
+            assert process.wait(SERVER_START) == 0
     finally:
         process.kill()
         process.communicate(timeout=SERVER_START)

@@ -21,7 +21,7 @@ from harness import SourceTable, folder, mcp
 from mariadb_server import PASSWORD as MARIADB_PASSWORD
 from mariadb_server import mariadb_server
 from notion_server import TOKEN, id_of, notion_server
-from object_stores import KEY, SECRET, S3Server
+from object_stores import WRITE, S3Server, stored_at
 from object_stores import closing as closing_all
 from pets_server import PetsServer
 from postgres_server import PASSWORD, postgres_server
@@ -30,7 +30,6 @@ from repository import SERVERS
 from bbfs.knowledge.database.store import Store
 from bbfs.sources.memory.file import MemoryFile
 
-WRITE = ["read", "list", "write"]
 NANOSECOND, SECOND = 1, 10**9
 _IN_CREATE, _IN_MOVED_TO = 0x100, 0x80
 
@@ -153,14 +152,7 @@ class ObjectsPlace(Place):
         server.make_bucket("data")
         on = '<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Status>Enabled</Status>'
         server.client.put("/data?versioning", content=on + "</VersioningConfiguration>").raise_for_status()
-        table = {
-            "name": "store",
-            "type": "storage",
-            "capabilities": WRITE,
-            "config": {"url": "s3://data/", "options": {"endpoint": server.url}},
-            "auth": {"accessKey": KEY, "secretKey": SECRET},
-        }
-        super().__init__(table, "bb-storage+store+s3/data")
+        super().__init__(stored_at(server.url, capabilities=WRITE), "bb-storage+store+s3/data")
         self._server = server
 
     def _keys(self, query: str) -> Iterator[str]:

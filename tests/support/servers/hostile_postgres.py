@@ -2,7 +2,7 @@
 
 The plan is a file in JSON with replies by place, as `hostile_sources.Reply` writes them: `startup` answers the first
 message of a connection, `query` each statement that asks for rows, `copy` a COPY. Without a reply such a statement has
-no rows. It prints its port, and ends with its input.
+no rows. It prints its port.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import json
 import socketserver
 import struct
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,5 +104,4 @@ class Server(socketserver.ThreadingTCPServer):
 if __name__ == "__main__":
     with Server(("127.0.0.1", 0), Connection) as server:
         print(server.server_address[1], flush=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        sys.stdin.read()
+        server.serve_forever()
