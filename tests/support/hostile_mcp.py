@@ -55,13 +55,17 @@ def result_of(method: str, name: str, result: Callable[[], Any]) -> None:
 
 READ = "resources/read"
 _CONTENT = b'{"contents": [{"uri": "odd://a", "text": "x"}], "x": '
+_TEXT, _BLOB, _END = (
+    b'{"contents": [{"uri": "odd://a", "text": "',
+    b'{"contents": [{"uri": "odd://a", "blob": "',
+    b'"}]}',
+)
+_PARTS, _LAST = b'{"contents": [', b'{"uri": "x", "text": ""}]}'
+_LISTED = b'{"resources": ['
 on(READ, "lists in a result", lambda r: around(r, _CONTENT + b"[", much(b"[],"), b"0]}"))
 on(READ, "objects in a result", lambda r: around(r, _CONTENT + b"[", much(b"{},"), b"0]}"))
-on(
-    READ,
-    "keys of a result",
-    lambda r: around(r, _CONTENT + b"{", (b'"%d":0,' % n for n in range(5_000_000)), b'"":0}}'),
-)
+_KEYS = 5_000_000
+on(READ, "keys of a result", lambda r: around(r, _CONTENT + b"{", (b'"%d":0,' % n for n in range(_KEYS)), b'"":0}}'))
 on(READ, "small lists in a result", lambda r: around(r, _CONTENT + b"[", much(b"[],", 2 * MIB), b"0]}"))
 on(READ, "a deep result", lambda r: around(r, _CONTENT, much(b"[", 64 * MIB), b""))
 on(READ, "a deep result of objects", lambda r: around(r, _CONTENT, much(b'{"a":', 64 * MIB), b""))
@@ -71,43 +75,13 @@ on(READ, "an exponent", lambda r: around(r, _CONTENT, [b"1e999999999"], b"}"))
 on(READ, "not a number", lambda r: around(r, _CONTENT, [b"[NaN, Infinity]"], b"}"))
 on(READ, "one key a million times", lambda r: around(r, _CONTENT + b"{", much(b'"a":[],', 20 * MIB), b'"a":0}}'))
 on(READ, "surrogates", lambda r: around(r, _CONTENT + b'"', much(rb"\ud800", 200 * MIB), b'"}'))
-on(
-    READ,
-    "a text of 255 MiB",
-    lambda r: around(r, b'{"contents": [{"uri": "odd://a", "text": "', much(b"x", 254 * MIB), b'"}]}'),
-)
-on(
-    READ,
-    "a text of escapes",
-    lambda r: around(r, b'{"contents": [{"uri": "odd://a", "text": "', much(rb"\"\u00e9\n", 254 * MIB), b'"}]}'),
-)
-on(
-    READ,
-    "a blob of 255 MiB",
-    lambda r: around(r, b'{"contents": [{"uri": "odd://a", "blob": "', much(b"QUJD", 254 * MIB), b'"}]}'),
-)
-on(
-    READ,
-    "a blob that breaks at its end",
-    lambda r: around(r, b'{"contents": [{"uri": "odd://a", "blob": "', much(b"QUJD", 254 * MIB), b'!"}]}'),
-)
-on(
-    READ,
-    "many texts",
-    lambda r: around(
-        r,
-        b'{"contents": [',
-        much(b'{"uri": "odd://a", "text": "' + b"x" * 70_000 + b'"},', 250 * MIB),
-        b'{"uri": "x", "text": ""}]}',
-    ),
-)
-on(
-    READ,
-    "many parts",
-    lambda r: around(
-        r, b'{"contents": [', much(b'{"uri": "odd://a", "text": "x"},', 30 * MIB), b'{"uri": "x", "text": ""}]}'
-    ),
-)
+on(READ, "a text of 255 MiB", lambda r: around(r, _TEXT, much(b"x", 254 * MIB), _END))
+on(READ, "a text of escapes", lambda r: around(r, _TEXT, much(rb"\"\u00e9\n", 254 * MIB), _END))
+on(READ, "a blob of 255 MiB", lambda r: around(r, _BLOB, much(b"QUJD", 254 * MIB), _END))
+on(READ, "a blob that breaks at its end", lambda r: around(r, _BLOB, much(b"QUJD", 254 * MIB), b"!" + _END))
+_LONG_PART = b'{"uri": "odd://a", "text": "' + b"x" * 70_000 + b'"},'
+on(READ, "many texts", lambda r: around(r, _PARTS, much(_LONG_PART, 250 * MIB), _LAST))
+on(READ, "many parts", lambda r: around(r, _PARTS, much(b'{"uri": "odd://a", "text": "x"},', 30 * MIB), _LAST))
 result_of(READ, "a type of megabytes", lambda: {"contents": [{"uri": "odd://a", "mimeType": "x" * MIB, "text": "x"}]})
 result_of(READ, "a URI of megabytes", lambda: {"contents": [{"uri": "x" * MIB, "text": "x"}]})
 on(READ, "a line without end", lambda r: much(b"x", 1 << 60))
@@ -195,26 +169,16 @@ pages(LIST, "resources", "long URIs", lambda n: {"uri": f"odd://{n}/" + "x" * 60
 pages(LIST, "resources", "deep URIs", lambda n: {"uri": f"odd://{n}/" + "x/" * 20_000, "name": f"{n}"}, 100)
 pages(LIST, "resources", "empty pages without end", lambda n: None, 0)
 pages(LIST, "resources", "pages of nothing usable", lambda n: {"name": f"{n}"})
-pages(
-    "resources/templates/list",
-    "resourceTemplates",
-    "templates without end",
-    lambda n: {"uriTemplate": f"odd://{n}/{{a}}{{b}}", "name": f"{n}"},
-)
-pages(
-    "resources/templates/list",
-    "resourceTemplates",
-    "long templates",
-    lambda n: {"uriTemplate": f"odd://{n}/" + "{a}-{b}." * 400, "name": f"{n}"},
-    50,
-)
-pages(
-    "resources/templates/list",
-    "resourceTemplates",
-    "templates of many expressions",
-    lambda n: {"uriTemplate": f"odd://{n}/" + "{a}-{b}." * 8, "name": f"{n}"},
-    50,
-)
+for _name, _expressions, _size in (
+    ("templates without end", "{a}{b}", 1000),
+    ("long templates", "{a}-{b}." * 400, 50),
+    ("templates of many expressions", "{a}-{b}." * 8, 50),
+):
+
+    def _template(number: int, expressions: str = _expressions) -> Any:
+        return {"uriTemplate": f"odd://{number}/{expressions}", "name": f"{number}"}
+
+    pages("resources/templates/list", "resourceTemplates", _name, _template, _size)
 result_of(
     "resources/templates/list",
     "templates of slashes",
@@ -240,7 +204,7 @@ result_of(
         ]
     },
 )
-on(LIST, "a page of lists", lambda r: around(r, b'{"resources": [', much(b"[],", 30 * MIB), b"0]}"))
+on(LIST, "a page of lists", lambda r: around(r, _LISTED, much(b"[],", 30 * MIB), b"0]}"))
 result_of(LIST, "a cursor that is a number", lambda: {"resources": [{"uri": "odd://a", "name": "a"}], "nextCursor": 7})
 result_of(
     LIST,
@@ -295,45 +259,24 @@ def _member() -> bytes:
     return packer.compress(b"") + packer.flush()
 
 
-on_http(
-    "gzip of lists",
-    lambda r: chain(
-        [_OK + b"content-encoding: gzip\r\nconnection: close\r\n\r\n"],
-        gzipped(around(r, _CONTENT + b"[", much(b"[],", 30 * MIB), b"0]}")),
-    ),
-)
-on_http(
-    "gzip of a text",
-    lambda r: chain(
-        [_OK + b"content-encoding: gzip\r\nconnection: close\r\n\r\n"],
-        gzipped(around(r, b'{"contents": [{"uri": "odd://a", "text": "', much(b"x", 254 * MIB), b'"}]}')),
-    ),
-)
-on_http(
-    "gzip of gzip",
-    lambda r: chain([_OK + b"content-encoding: gzip, gzip\r\nconnection: close\r\n\r\n"], gzipped(much(b" "), 2)),
-)
-on_http(
-    "members of gzip",
-    lambda r: chain([_OK + b"content-encoding: gzip\r\nconnection: close\r\n\r\n"], much(_member(), 1 << 60)),
-)
-on_http(
-    "bytes after gzip",
-    lambda r: chain(
-        [_OK + b"content-encoding: gzip\r\nconnection: close\r\n\r\n"],
-        gzipped([answer(r, {"contents": []})]),
-        much(b"x", 1 << 60),
-    ),
-)
-on_http("brotli", lambda r: chain([_OK + b"content-encoding: br\r\nconnection: close\r\n\r\n"], much(b"x", 1 << 60)))
-on_http(
-    "chunks of a byte", lambda r: chain([_OK + b"transfer-encoding: chunked\r\n\r\n"], much(b"1\r\n \r\n", 1 << 60))
-)
-on_http("extensions of a chunk", lambda r: chain([_OK + b"transfer-encoding: chunked\r\n\r\n1;"], much(b"x", 1 << 60)))
+def coded(name: str, coding: bytes, body: Callable[[Request], Iterable[bytes]]) -> None:
+    head = _OK + b"content-encoding: " + coding + b"\r\nconnection: close\r\n\r\n"
+    on_http(name, lambda r: chain([head], body(r)))
+
+
+coded("gzip of lists", b"gzip", lambda r: gzipped(around(r, _CONTENT + b"[", much(b"[],", 30 * MIB), b"0]}")))
+coded("gzip of a text", b"gzip", lambda r: gzipped(around(r, _TEXT, much(b"x", 254 * MIB), _END)))
+coded("gzip of gzip", b"gzip, gzip", lambda r: gzipped(much(b" "), 2))
+coded("members of gzip", b"gzip", lambda r: much(_member(), 1 << 60))
+coded("bytes after gzip", b"gzip", lambda r: chain(gzipped([answer(r, {"contents": []})]), much(b"x", 1 << 60)))
+coded("brotli", b"br", lambda r: much(b"x", 1 << 60))
+_CHUNKED = _OK + b"transfer-encoding: chunked\r\n\r\n"
+on_http("chunks of a byte", lambda r: chain([_CHUNKED], much(b"1\r\n \r\n", 1 << 60)))
+on_http("extensions of a chunk", lambda r: chain([_CHUNKED + b"1;"], much(b"x", 1 << 60)))
 on_http("early hints", lambda r: much(b"HTTP/1.1 103 Early Hints\r\n\r\n", 1 << 60))
 on_http("headers", lambda r: chain([_OK], much(b"x-a: y\r\n", 1 << 60)))
 on_http("a header", lambda r: chain([_OK + b"x-a: "], much(b"y", 1 << 60)))
-on_http("trailers", lambda r: chain([_OK + b"transfer-encoding: chunked\r\n\r\n0\r\n"], much(b"x-a: y\r\n", 1 << 60)))
+on_http("trailers", lambda r: chain([_CHUNKED + b"0\r\n"], much(b"x-a: y\r\n", 1 << 60)))
 on_http("redirects", lambda r: [b"HTTP/1.1 307 Over There\r\nlocation: /mcp\r\ncontent-length: 0\r\n\r\n"])
 on_http(
     "a redirect to a file",
@@ -346,17 +289,8 @@ on_http(
     ),
 )
 for _line in (
-    b"data:\n",
-    b"data: x\n",
-    b"event: x\n",
-    b"id: x\n",
-    b"retry: 1\n",
-    b": x\n",
-    b"\n",
-    b"\r",
-    b"data: {}\n\n",
-    b"x" * 99,
-    b"id:" + b"x" * 10_000 + b"\n",
+    *(b"data:\n", b"data: x\n", b"event: x\n", b"id: x\n", b"retry: 1\n", b": x\n", b"\n", b"\r", b"data: {}\n\n"),
+    *(b"x" * 99, b"id:" + b"x" * 10_000 + b"\n"),
 ):
     on_http(f"events of {_line[:9]!r}", lambda r, line=_line: chain([_EVENTS], much(line, 1 << 60)))
 on_http(
@@ -432,9 +366,7 @@ on_directory(
     ends=False,
 )
 on_directory("empty pages of a directory", lambda uri, _: (), ends=False)
-on_extension(
-    READ_DIRECTORY, "a directory of lists", lambda r: around(r, b'{"resources": [', much(b"[],", 30 * MIB), b"0]}")
-)
+on_extension(READ_DIRECTORY, "a directory of lists", lambda r: around(r, _LISTED, much(b"[],", 30 * MIB), b"0]}"))
 on_extension(READ_DIRECTORY, "a directory of no array", lambda r: [answer(r, {"resources": {"a": 1}}) + b"\n"])
 
 
@@ -546,7 +478,7 @@ def _talk(connection: socket.socket, attack: Attack | None, http_attack: Attack 
                 return
             pieces = attack(request) if attack is not None and "id" in request else None
             if pieces is not None:
-                connection.sendall(_OK + b"transfer-encoding: chunked\r\n\r\n")
+                connection.sendall(_CHUNKED)
                 for piece in filter(None, pieces):
                     connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
                 connection.sendall(b"0\r\n\r\n")
