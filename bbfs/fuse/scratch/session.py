@@ -207,9 +207,11 @@ def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, c
 def _mount_directory(path: str) -> Iterator[str]:
     """Yield the canonical path of a directory to mount at. If that makes it, remove it afterwards."""
     path = mountpoint.canonical(path)
-    is_made = not os.path.lexists(path)
-    if is_made:
+    try:
         os.makedirs(path)
+        is_made = True
+    except FileExistsError:
+        is_made = False
     try:
         yield os.path.realpath(path)
     finally:
