@@ -51,6 +51,8 @@ class Endpoint(HttpServer):
 
 def _handler(endpoint: Endpoint) -> type[Answers]:
     class Handler(Answers):
+        protocol_version = "HTTP/1.0"  # it is gone at once when it closes
+
         def answer(self) -> None:
             request = json.loads(self.body())
             assert self.path == "/v1/embeddings"
