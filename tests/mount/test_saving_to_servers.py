@@ -6,12 +6,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from file_servers import SCHEMES, FileServer
 from harness import Mount, Mounts
-from object_stores import Relay, closing
+from object_stores import Relay
 from programs import Program, errno_of, run, shell, wait_until
 
 pytestmark = pytest.mark.semantics("S32", "S33")

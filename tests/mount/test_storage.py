@@ -3,11 +3,12 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from harness import Mounts
-from object_stores import KEY, SECRET, WRITE, Relay, S3Server, closing, stored_at
+from object_stores import KEY, SECRET, WRITE, Relay, S3Server, stored_at
 from programs import Done, Program, bbfs, errno_of, run, shell, wait_until
 
 DIRECTORY = "bb-storage+store+s3/data"

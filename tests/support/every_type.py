@@ -12,7 +12,6 @@ from forked_daemon import forked
 from harness import SourceTable, folder, mcp
 from notion_server import TOKEN, notion_server
 from object_stores import KEY, SECRET, Relay, S3Server
-from object_stores import closing as closing_all
 from pets_server import AUTH, PetsServer
 from postgres_server import PASSWORD, PostgresServer, postgres_server
 from programs import run
@@ -111,8 +110,8 @@ def every_type(directory: Path) -> Iterator[Servers]:
         postgres.create("ledger", _LEDGER)
         store = S3Server()
         relay = Relay(store.port)
-        stack.enter_context(closing_all(store))
-        stack.enter_context(closing_all(relay))
+        stack.enter_context(closing(store))
+        stack.enter_context(closing(relay))
         store.make_bucket("lab")
         store.put("lab", "2026/run-1.csv", b"minute,coffee\n1,60\n", {"x-amz-meta-room": "7"})
         store.put("lab", "2026/large.bin", bytes(_BIG))

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import object_stores
 import paramiko
 from harness import Mount
 from object_stores import Relay
@@ -72,7 +71,7 @@ class FileServer:
             yield self.port, limit
             return
         relay = Relay(self.port)
-        with object_stores.closing(relay):
+        with closing(relay):
 
             def die_at(size: int) -> None:
                 end, process = relay.received + size, self.process

@@ -21,6 +21,7 @@ from xml.sax.saxutils import escape
 
 from fault_contents import Plain, Records, Torn, names_in
 from fault_oracle import Asked, Seen, State
+from hostile_storage import dav_entry, dav_page
 from http_server import Answers
 
 _CONDITIONS = ("if-match", "if-none-match", "destination", "overwrite")
@@ -376,8 +377,7 @@ class WebDav(Handler):
                         found = self.store.look(each)
                         assert found is not None
                         entries.append(_entry(each, found))
-        text = f'<?xml version="1.0"?><multistatus xmlns="DAV:">{"".join(entries)}</multistatus>'
-        return Answer(207, text.encode(), {"content-type": "application/xml"})
+        return Answer(207, dav_page(*entries), {"content-type": "application/xml"})
 
 
 def _entry(name: str, held: Held | None) -> str:
@@ -388,8 +388,7 @@ def _entry(name: str, held: Held | None) -> str:
             f"<getetag>&quot;{held.etag}&quot;</getetag>"
             f"<getlastmodified>{formatdate(held.modified, usegmt=True)}</getlastmodified>"
         )
-    status = "<status>HTTP/1.1 200 OK</status>"
-    return f"<response><href>/{quote(name)}</href><propstat><prop>{kind}</prop>{status}</propstat></response>"
+    return dav_entry(f"/{quote(name)}", kind)
 
 
 class S3(Handler):

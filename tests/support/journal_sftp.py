@@ -1,8 +1,5 @@
 """A server of SFTP that keeps a journal of every state its files ever had, and fails as a plan says."""
 
-import contextlib
-import socket
-import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -13,52 +10,21 @@ from fault_oracle import Asked
 from journal_server import Faults, Held, JournalStore, Refused
 from paramiko.sftp import CMD_NAMES, SFTP_FAILURE, SFTP_NO_SUCH_FILE, SFTP_OK
 from paramiko.sftp_attr import SFTPAttributes
-from sftp_server import KEY, _Login
+from sftp_server import SshServer
 
 _CHANGES = {"rename", "remove", "extended"}
 _FILE, _DIRECTORY = 0o100644, 0o40755
 
 
-class JournalSftp:
-    """A server in threads of this process. `down` and `up` kill and start it again."""
+class JournalSftp(SshServer):
+    """A server of the files of a store."""
 
     def __init__(self, store: JournalStore, faults: Faults, directory: Path) -> None:
         self.store, self.faults = store, faults
         self.unfinished: dict[str, tuple[bytearray, float]] = {}
         """Files that are being uploaded, by name: bytes and time."""
-        self.port = 0
-        self._transports: list[paramiko.Transport] = []
-        self.up()
-        self.known_hosts = directory / "known_hosts"
-        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {KEY.get_name()} {KEY.get_base64()}\n")
-
-    def up(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._listening.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, args=(self._listening,), daemon=True)
-        self._thread.start()
-
-    def _serve(self, listening: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            transport = paramiko.Transport(connection)
-            transport.add_server_key(KEY)
-            transport.set_subsystem_handler("sftp", _Session, _Files, self, transport)
-            self._transports.append(transport)
-            with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                transport.start_server(event=threading.Event(), server=_Login())
-
-    def down(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join(5)
-        for transport in self._transports:
-            transport.close()
-        self._transports.clear()
+        self.session, self.files = _Session, _Files
+        super().__init__(directory)
 
 
 class _Session(paramiko.SFTPServer):

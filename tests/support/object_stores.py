@@ -5,14 +5,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 import trio
-from hostile_storage import HostileS3
+from programs import started_server
 from repository import SERVERS
 
 from bbfs.model.values import DataSource
@@ -21,7 +21,6 @@ from bbfs.sources.storage.handler import StorageHandler
 
 PROGRAM = SERVERS / "s3.py"
 WRITE = ["read", "list", "write"]
-START = 30.0
 KEY, SECRET = "key-of-tests", "secret-of-tests-7f3a"
 _SIGNED = f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
@@ -48,22 +47,9 @@ class S3Server:
     """The server in a process of its own. Requests of the test are not checked unless it is `strict`."""
 
     def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        timer = threading.Timer(START, self._process.kill)
-        timer.start()
-        line = self._process.stdout.readline()
-        timer.cancel()
-        assert line.strip().isdigit(), "the S3 server did not start"
-        self.port = int(line)
+        self._process, self.url = started_server(sys.executable, PROGRAM, *arguments, errors=subprocess.DEVNULL)
+        self.port = int(self.url.rpartition(":")[2])
         self.client = httpx2.Client(base_url=self.url, headers={"authorization": _SIGNED}, timeout=20)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def make_bucket(self, name: str) -> None:
         self.client.put(f"/{name}").raise_for_status()
@@ -94,9 +80,7 @@ class S3Server:
     def close(self) -> None:
         self.client.close()
         self._process.kill()
-        self._process.wait(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.communicate(timeout=10)
 
 
 class Relay:
@@ -200,13 +184,3 @@ class Relay:
                 self.sent += len(data)
         with contextlib.suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def closing(*things: "S3Server | Relay | HostileS3") -> Iterator[None]:
-    """Close them at the end."""
-    try:
-        yield
-    finally:
-        for thing in things:
-            thing.close()

@@ -50,7 +50,5 @@ class PetsServer:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.communicate(timeout=10)
         self._errors.close()

@@ -22,7 +22,6 @@ from mariadb_server import PASSWORD as MARIADB_PASSWORD
 from mariadb_server import mariadb_server
 from notion_server import TOKEN, id_of, notion_server
 from object_stores import WRITE, S3Server, stored_at
-from object_stores import closing as closing_all
 from pets_server import PetsServer
 from postgres_server import PASSWORD, postgres_server
 from repository import SERVERS
@@ -310,7 +309,7 @@ def _memory(directory: Path) -> Iterator[Place]:
 @contextmanager
 def _s3(directory: Path) -> Iterator[Place]:
     server = S3Server()
-    with closing_all(server):
+    with closing(server):
         yield ObjectsPlace(server)
 
 

@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,52 @@ Meet = Callable[[str, paramiko.Transport], int | None]
 """Called with the name of each request, and its connection. Returns the status of a refusal, or None."""
 
 
-class SftpServer:
+class SshServer:
+    """A server in threads of this process, whose sessions and files are made with it and with their connection.
+
+    `down` and `up` end it and start it again.
+    """
+
+    session: type[paramiko.SFTPServer]
+    files: type[paramiko.SFTPServerInterface]
+
+    def __init__(self, directory: Path) -> None:
+        self.port = 0
+        self._transports: list[paramiko.Transport] = []
+        self.up()
+        self.known_hosts = directory / "known_hosts"
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {KEY.get_name()} {KEY.get_base64()}\n")
+
+    def up(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, args=(self._listening,), daemon=True)
+        self._thread.start()
+
+    def _serve(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(KEY)
+            transport.set_subsystem_handler("sftp", self.session, self.files, self, transport)
+            self._transports.append(transport)
+            with suppress(paramiko.SSHException, EOFError, OSError):
+                transport.start_server(event=threading.Event(), server=_Login())
+
+    def down(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join(5)
+        for transport in self._transports:
+            transport.close()
+        self._transports.clear()
+
+
+class SftpServer(SshServer):
     """meet: see above. asked: the names of all requests, as paramiko has them.
 
     together: sizes of groups of requests. The answers of a group are sent after its last request has come.
@@ -31,37 +76,13 @@ class SftpServer:
         self.asked: list[str] = []
         self.together: Iterator[int] = iter(())
         self.left: int | None = None
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self.known_hosts = directory / "known_hosts"
-        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {KEY.get_name()} {KEY.get_base64()}\n")
-        self._transports: list[paramiko.Transport] = []
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            transport = paramiko.Transport(connection)
-            transport.add_server_key(KEY)
-            transport.set_subsystem_handler("sftp", _Session, _Folder, self, transport)
-            self._transports.append(transport)
-            transport.start_server(event=threading.Event(), server=_Login())
+        self.session, self.files = _Session, _Folder
+        super().__init__(directory)
 
     def group(self, *sizes: int) -> None:
         """Answer so many requests together, then so many, and the rest one by one."""
         self.together = iter(sizes)
         self.left = next(self.together)
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join(5)
-        for transport in self._transports:
-            transport.close()
 
 
 @contextmanager
@@ -70,7 +91,7 @@ def sftp_server(root: Path, directory: Path) -> Iterator[SftpServer]:
     try:
         yield server
     finally:
-        server.close()
+        server.down()
 
 
 class _Login(paramiko.ServerInterface):
@@ -116,7 +137,7 @@ class _Session(paramiko.SFTPServer):
 
 
 class _Folder(paramiko.SFTPServerInterface):
-    def __init__(self, server: Any, ours: SftpServer) -> None:
+    def __init__(self, server: Any, ours: SftpServer, *_: Any) -> None:
         self._root = ours.root
 
     def _path(self, path: str) -> Path:

@@ -66,6 +66,4 @@ class WebSite:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.communicate(timeout=10)

@@ -7,7 +7,7 @@ import errno
 import os
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 from fakes import World
-from object_stores import KEY, SECRET, S3Server, closing
+from object_stores import KEY, SECRET, S3Server
 from writable import Program, WritableFlat, WritableTree, writable
 
 from bbfs.model.errors import BbfsError

@@ -5,14 +5,14 @@ import io
 import tarfile
 import zipfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pytest
 from dav_store import DavStore
-from object_stores import KEY, SECRET, S3Server, closing
+from object_stores import KEY, SECRET, S3Server
 
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, Policy

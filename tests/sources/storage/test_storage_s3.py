@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import trio
 from botocore.credentials import Credentials
 from hostile_storage import ENDLESS_S3, S3_PAGES, HostileS3, s3_page
-from object_stores import KEY, SECRET, Relay, S3Server, closing, opened
+from object_stores import KEY, SECRET, Relay, S3Server, opened
 from programs import wait_until
 
 from bbfs.model.errors import (

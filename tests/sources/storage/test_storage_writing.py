@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import data_source
-from object_stores import KEY, SECRET, S3Server, closing
+from object_stores import KEY, SECRET, S3Server
 from obstore.store import MemoryStore
 
 from bbfs.model.errors import BbfsError, Conflict, NoSpace, NotFound

@@ -1,4 +1,4 @@
-"""An S3 server on a free port of this machine, which it prints. It keeps everything in memory.
+"""An S3 server on a free port of this machine, whose URL it prints. It keeps everything in memory.
 
 `python s3.py [strict]`: a strict one checks signatures and rights from the first request on. A page of a listing has a
 hundred names, so that a test of many pages stores few objects.
@@ -19,5 +19,5 @@ from werkzeug.serving import make_server
 
 if __name__ == "__main__":
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
-    print(server.port, flush=True)
+    print(f"http://127.0.0.1:{server.port}", flush=True)
     server.serve_forever()
