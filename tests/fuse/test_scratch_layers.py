@@ -706,19 +706,10 @@ def test_differences(scratch: Scratch) -> None:
     write(scratch.upper, "large", "x" * (1 << 20 | 1))
     whiteout(scratch.upper, "old")
     assert list(commands.differences(scratch, changes(scratch))) == [
-        "A  binary  (binary)",
-        "--- a/file",
-        "+++ b/file",
-        "@@ -1 +1,2 @@",
-        " file",
-        "+more",
-        "\\ No newline at end of file",
-        "A  large  (larger than 1 MiB)",
-        "--- a/old",
-        "+++ /dev/null",
-        "@@ -1 +0,0 @@",
-        "-old",
-    ]
+        "A  binary  (binary)", "--- a/file", "+++ b/file", "@@ -1 +1,2 @@", " file", "+more",
+        "\\ No newline at end of file", "A  large  (larger than 1 MiB)", "--- a/old", "+++ /dev/null",
+        "@@ -1 +0,0 @@", "-old",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["", "mnt/in", "../{name}"])

@@ -117,15 +117,9 @@ def test_definition_and_comments_can_be_read(odd: Path, postgres: PostgresServer
 def test_named_queries_take_their_values_from_the_file_name(odd: Path) -> None:
     query = odd / "query"
     names = {
-        "between.sql",
-        "since.sql",
-        "wrong.csv",
-        "wrong.ndjson",
-        "wrong.sql",
-        "writes.csv",
-        "writes.ndjson",
+        "between.sql", "since.sql", "wrong.csv", "wrong.ndjson", "wrong.sql", "writes.csv", "writes.ndjson",
         "writes.sql",
-    }
+    }  # fmt: skip
     assert set(run("ls", query).text.split()) == names
     assert run("cat", query / "between?low=2&high=3&t=any.csv").text == 'id,t\n2,""\n3,\\.\n'
     assert run("cat", query / "between?t=&low=1.csv").text == 'id,t\n2,""\n'

@@ -157,24 +157,15 @@ def test_the_mount_is_read_only_and_grants_nothing(local: Mount) -> None:
 
 
 WRITES = [
-    "os.open(sys.argv[1] + '/new', os.O_CREAT | os.O_WRONLY)",
-    "os.open(sys.argv[1] + '/file', os.O_WRONLY)",
-    "os.open(sys.argv[1] + '/file', os.O_RDWR)",
-    "os.open(sys.argv[1] + '/file', os.O_RDONLY | os.O_TRUNC)",
-    "os.truncate(sys.argv[1] + '/file', 0)",
-    "os.mkdir(sys.argv[1] + '/new')",
-    "os.rmdir(sys.argv[1] + '/dir')",
-    "os.unlink(sys.argv[1] + '/file')",
-    "os.rename(sys.argv[1] + '/file', sys.argv[1] + '/new')",
-    "os.link(sys.argv[1] + '/file', sys.argv[1] + '/new')",
-    "os.symlink('x', sys.argv[1] + '/new')",
-    "os.mkfifo(sys.argv[1] + '/new')",
-    "os.chmod(sys.argv[1] + '/file', 0o600)",
-    "os.chown(sys.argv[1] + '/file', 0, 0)",
-    "os.utime(sys.argv[1] + '/file')",
-    "os.setxattr(sys.argv[1] + '/file', 'user.x', b'x')",
-    "os.removexattr(sys.argv[1] + '/file', 'user.bbfs.uri')",
-]
+    "os.open(sys.argv[1] + '/new', os.O_CREAT | os.O_WRONLY)", "os.open(sys.argv[1] + '/file', os.O_WRONLY)",
+    "os.open(sys.argv[1] + '/file', os.O_RDWR)", "os.open(sys.argv[1] + '/file', os.O_RDONLY | os.O_TRUNC)",
+    "os.truncate(sys.argv[1] + '/file', 0)", "os.mkdir(sys.argv[1] + '/new')", "os.rmdir(sys.argv[1] + '/dir')",
+    "os.unlink(sys.argv[1] + '/file')", "os.rename(sys.argv[1] + '/file', sys.argv[1] + '/new')",
+    "os.link(sys.argv[1] + '/file', sys.argv[1] + '/new')", "os.symlink('x', sys.argv[1] + '/new')",
+    "os.mkfifo(sys.argv[1] + '/new')", "os.chmod(sys.argv[1] + '/file', 0o600)",
+    "os.chown(sys.argv[1] + '/file', 0, 0)", "os.utime(sys.argv[1] + '/file')",
+    "os.setxattr(sys.argv[1] + '/file', 'user.x', b'x')", "os.removexattr(sys.argv[1] + '/file', 'user.bbfs.uri')",
+]  # fmt: skip
 
 
 @pytest.mark.semantics("S23", "S28")

@@ -5,26 +5,10 @@ import subprocess
 from repository import ROOT
 
 NAMES = {
-    ".ci",
-    ".git-blame-ignore-revs",
-    ".gitignore",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "LICENSE",
-    "Makefile",
-    "README.md",
-    "SECURITY.md",
-    "bbfs",
-    "benchmarks",
-    "docs",
-    "fuzz",
-    "locks",
-    "packaging",
-    "pyproject.toml",
-    "scripts",
-    "systemd",
-    "tests",
-}
+    ".ci", ".git-blame-ignore-revs", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
+    "README.md", "SECURITY.md", "bbfs", "benchmarks", "docs", "fuzz", "locks", "packaging", "pyproject.toml",
+    "scripts", "systemd", "tests",
+}  # fmt: skip
 
 
 def test_the_root_has_these_names_and_no_other() -> None:

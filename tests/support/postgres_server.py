@@ -121,20 +121,7 @@ class PostgresServer:
         """What psql writes for a statement."""
         assert self._bin is not None
         done = subprocess.run(
-            [
-                self._bin / "psql",
-                "-X",
-                "-q",
-                "-h",
-                "127.0.0.1",
-                "-p",
-                str(self.port),
-                "-U",
-                "owner",
-                "-c",
-                sql,
-                database,
-            ],
+            [self._bin / "psql", *f"-X -q -h 127.0.0.1 -p {self.port} -U owner -c".split(), sql, database],
             env={"PATH": os.environ["PATH"], "PGPASSWORD": PASSWORD, "PGCLIENTENCODING": "UTF8"},
             capture_output=True,
             timeout=60,
