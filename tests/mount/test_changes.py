@@ -202,42 +202,6 @@ def test_thousands_who_poll_are_woken_and_nothing_of_them_is_left(
     assert sizes[-1] - sizes[0] < 3000, sizes  # KiB; the handles of one round take more
 
 
-@pytest.mark.semantics("S18")
-def test_a_local_file_that_is_found_changed_wakes_who_polls_it(
-    mounted: Mounts, programs: type[Program], tmp_path: Path
-) -> None:
-    root = tmp_path / "folder"
-    root.mkdir()
-    sizes = {"small": 10, "large": 3_000_000}
-    for name, size in sizes.items():
-        (root / name).write_bytes(b"o" * size)
-    here = mounted(folder("local", root)) / "bb-filesystem+local+file"
-    code = HOLDING.replace("range(3)", "range(1)")
-    for name, size in sizes.items():
-        program = Lines(programs(sys.executable, "-I", "-S", "-c", code, here / name, "3"))
-        assert program() == ["waiting"]
-        (root / "new").write_bytes(b"n" * (size + 1))
-        (root / "new").rename(root / name)
-        wait_until(lambda of=here / name, new=size + 1: run("stat", "-c", "%s", of).text == f"{new}\n", "it is seen")
-        assert program() == ["woken"]
-
-
-@pytest.mark.semantics("S18")
-def test_a_change_before_the_subscription_stands_is_seen_after_it(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/file", "old")
-    server.hang_subscriptions()
-    mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 3600}))
-    path = mount / "mcp-server+docs/test/d/file"
-    assert run("cat", path).text == "old"
-    server.add("test://d/file", "newer")  # which the server announces to none
-    server.release_subscriptions()
-    wait_until(lambda: run("cat", path).text == "newer", "the change is seen")
-    wait_until(lambda: run("stat", "-c", "%s", path).text == "5\n", "its size is")
-    reads = server.reads()
-    assert run("cat", path, path).text == "newernewer"
-    assert server.reads() == reads
-
-
 # -- bbfs watch --------------------------------------------------------------------------------------------------------
 
 
