@@ -20,7 +20,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import trio
+from lxml.etree import XMLSyntaxError
 from PIL import Image
+from pptx.oxml import parse_xml
 
 from bbfs.config.hosts import jsonc, registry
 from bbfs.config.hosts.files import host_servers
@@ -56,7 +58,8 @@ from bbfs.sources.content.spool import Spool
 from bbfs.sources.documents import markdown as document_text
 from bbfs.sources.documents.compound import powerpoint, word
 from bbfs.sources.documents.compound.compressed_text import decompressed
-from bbfs.sources.documents.pictures import scaling
+from bbfs.sources.documents.office_open import drawings
+from bbfs.sources.documents.pictures import metafiles, scaling
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
 from bbfs.sources.mcp import arguments, directories, discovery, skills, writing
 from bbfs.sources.mcp.client import decode
@@ -438,6 +441,13 @@ def document(kind: str) -> Run:
     return run
 
 
+def _extended_text(text: str, x: int) -> bytes:
+    """Return a record of an EMF file that draws a text at a place, 10 units for each character."""
+    data, steps = text.encode("utf-16-le").ljust(4, b"\0"), struct.pack(f"<{len(text)}i", *[10] * len(text))
+    placed = struct.pack("<iiIII16xI", x, 0, len(text), 76, 0, 76 + len(data))
+    return struct.pack("<II28x", 84, 76 + len(data) + len(steps)) + placed + data + steps
+
+
 def word_97(data: bytes) -> None:
     main, _, table = data.partition(b"--table--")
     with refused(ProtocolViolation, TooLarge):
@@ -446,10 +456,31 @@ def word_97(data: bytes) -> None:
 
 def powerpoint_97(data: bytes) -> None:
     slides, _, user = data.partition(b"--user--")
+    user, _, pictures = user.partition(b"--pictures--")
     with refused(ProtocolViolation, TooLarge):
-        for number, _ in enumerate(powerpoint.text_of(slides, user)):
+        for number, _ in enumerate(powerpoint.text_of(slides, user, pictures)):
             if number > 1000:
                 break
+
+
+def metafile(data: bytes) -> None:
+    """The strings of a metafile are no more than it has, with a character between two of them."""
+    assert len(metafiles.text_of(data)) <= 2 * len(data)
+
+
+def drawing(data: bytes) -> None:
+    """The parts of a newer PowerPoint file that no library reads."""
+    with refused(XMLSyntaxError, TooLarge):
+        root = parse_xml(data)
+        for read in (drawings.chart, drawings.diagram, lambda each: drawings.texts(each, Part, lambda _kind: True)):
+            for _ in read(root):
+                pass
+
+
+class Part:
+    """A part that is related to none."""
+
+    rels: Mapping[str, Any] = {}
 
 
 def compressed_text(data: bytes) -> None:
@@ -1070,7 +1101,29 @@ TARGETS: Mapping[str, Target] = {
             + b"--user--"
             + struct.pack("<HHIIII", 0, 4086, 12, 20, 0, 81),
         ),
-        ("--user--",),
+        ("--user--", "--pictures--"),
+    ),
+    "metafiles": Target(
+        metafile,
+        (
+            struct.pack("<II32x4s", 1, 44, b" EMF") + _extended_text("ab", 0) + _extended_text("c", 20),
+            struct.pack("<HHHIHIH", 1, 9, 0x300, 0, 1, 0, 0)
+            + struct.pack("<IH13xBxx", 11, 0x02FB, 204)
+            + struct.pack("<IHHccHH", 7, 0x0521, 2, b"\xe0", b"\xe1", 5, 0)
+            + struct.pack("<IHHHHH1sxh", 9, 0x0A32, 5, 20, 1, 0, b"a", 9),
+        ),
+        (" EMF", "\x54\0\0\0", "\x6c\0\0\0", "\x32\x0a", "\x21\x05"),
+    ),
+    "drawings": Target(
+        drawing,
+        (
+            b'<p:c xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" xmlns:a="a"><p:sp><p:nvSpPr>'
+            b'<p:nvPr><p:ph type="ftr"/></p:nvPr></p:nvSpPr><p:txBody><a:p><a:t>x</a:t><a:br/></a:p></p:txBody></p:sp>'
+            b"<a:tbl><a:tr><a:tc><a:p><a:t>y</a:t></a:p></a:tc></a:tr></a:tbl></p:c>",
+            b'<c><rich><p><t>title</t></p></rich><ser><tx><v>s</v></tx><cat><pt idx="0"><v>a</v></pt></cat>'
+            b'<val><pt idx="0"><v>1</v></pt></val></ser><pt><p><t>b</t></p></pt></c>',
+        ),
+        ("<pt>", "<v>", "<ser>", "<AlternateContent>", "</", '<pt idx="0">'),
     ),
     "compressed-text": Target(
         compressed_text,

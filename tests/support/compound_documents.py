@@ -1,6 +1,7 @@
 """Small documents in compound files, made when a test needs them."""
 
 import struct
+import zlib
 from collections.abc import Mapping
 
 _SECTOR = 512
@@ -113,10 +114,42 @@ def footer(text: str, instance: int, *, shown: bool = True) -> bytes:
     return record(4057, flags + record(4026, text.encode("utf-16-le"), 2), instance, holds=True)
 
 
-def powerpoint(title: str, text: str, notes: str, *, common: bytes = b"", own: bytes = b"") -> bytes:
-    """Return a PowerPoint file with one slide, saved twice: the first save had another slide.
+def comment(author: str, text: str) -> bytes:
+    """Return a comment on a slide, in the records that hold it."""
+    said = b"".join(record(4026, each.encode("utf-16-le"), number) for number, each in enumerate((author, text)))
+    return record(5000, record(5002, record(5003, record(12000, said, holds=True)), holds=True), holds=True)
 
-    common, own: footers of all slides, and of this one.
+
+def drawn_text(*strings: tuple[str, int]) -> bytes:
+    """Return a metafile (EMF) that draws strings in one line: each with its place, and ten units for a character."""
+    records = b""
+    for text, x in strings:
+        data = text.encode("utf-16-le")
+        steps = struct.pack(f"<{len(text)}i", *[10] * len(text))
+        placed = struct.pack("<iiIII16xI", x, 0, len(text), 76, 0, 76 + len(data))
+        records += struct.pack("<II28x", 84, 76 + len(data) + len(steps)) + placed + data + steps
+    return struct.pack("<II32x4s", 1, 44, b" EMF") + records
+
+
+def picture_of(metafile: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the list of pictures of a file, what names it in a shape, and the stream that has it."""
+    listed = record(1035, record(0xF000, record(0xF001, record(0xF007, bytes(36)), holds=True), holds=True), holds=True)
+    named = record(0xF00B, struct.pack("<HI", 0x4104, 1), 1)
+    return listed, named, record(0xF01A, bytes(16 + 34) + zlib.compress(metafile), 0x3D4)
+
+
+def powerpoint(title: str, text: str, notes: str, **records: bytes) -> bytes:
+    """Return a PowerPoint file with the streams that `powerpoint_streams` makes."""
+    return compound(powerpoint_streams(title, text, notes, **records))
+
+
+def powerpoint_streams(
+    title: str, text: str, notes: str, *, common: bytes = b"", own: bytes = b"", master: bytes = b"", drawn: bytes = b""
+) -> dict[str, bytes]:
+    """Return the streams of a PowerPoint file with one slide, saved twice: the first save had another slide.
+
+    common, own: records of the document, such as footers of all slides, and of this slide. master: those of its master.
+    drawn: the stream with its pictures.
     """
 
     def shown(said: str) -> bytes:
@@ -128,15 +161,17 @@ def powerpoint(title: str, text: str, notes: str, *, common: bytes = b"", own: b
     outline = record(3999, bytes(4)) + record(4008, title.encode("latin-1"))
     slides = record(4080, persisted(2, 256) + outline, 0, holds=True)
     listed = record(4080, persisted(3, 7), 2, holds=True)
+    masters = record(4080, persisted(4, 9), 1, holds=True)
     parts = [
         record(1006, shown("an old slide"), holds=True),
-        record(1000, common + slides + listed, holds=True),
+        record(1000, common + masters + slides + listed, holds=True),
         record(
             1006,
-            record(1007, bytes(16) + struct.pack("<II", 7, 0)) + record(3998, bytes(4)) + shown(text) + own,
+            record(1007, bytes(12) + struct.pack("<III", 9, 7, 1)) + record(3998, bytes(4)) + shown(text) + own,
             holds=True,
         ),
         record(1008, shown(notes), holds=True),
+        record(1016, master, holds=True),
     ]
     places = [sum(map(len, parts[:number])) for number in range(len(parts))]
     old, new = places[0], places[1:]
@@ -146,11 +181,11 @@ def powerpoint(title: str, text: str, notes: str, *, common: bytes = b"", own: b
     before = len(data)
     data += record(4085, struct.pack("<IIIIIII", 0, 0, 0, first, 1, 0, 0))
     second = len(data)
-    data += record(6002, struct.pack("<IIII", 3 << 20 | 1, *new))
+    data += record(6002, struct.pack("<IIIII", 4 << 20 | 1, *new))
     last = len(data)
     data += record(4085, struct.pack("<IIIIIII", 0, 0, before, second, 1, 0, 0))
     user = record(4086, struct.pack("<III", 20, 0xE391C05F, last))
-    return compound({"PowerPoint Document": data, "Current User": user})
+    return {"PowerPoint Document": data, "Current User": user, "Pictures": drawn}
 
 
 def excel(sheet: str, *rows: tuple[str | float | None, ...]) -> bytes:

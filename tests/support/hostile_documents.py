@@ -101,14 +101,27 @@ def understated(document: bytes) -> bytes:
 
 def sheet() -> bytes:
     """Return an Excel file with one sheet of 100 MB, which has cells in the last column and the last row."""
-    small = made.excel("a", ("x",))
-    with zipfile.ZipFile(BytesIO(small)) as opened:
-        members: dict[str, str | bytes] = {name: opened.read(name) for name in opened.namelist()}
     row = '<row r="{0}"><c r="XFD{0}" t="inlineStr"><is><t>{1}</t></is></c></row>'
     rows = "".join(row.format(number, "x" * 100_000) for number in (*range(1, 1000), 1_048_576))
     beginning = '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
-    members["xl/worksheets/sheet1.xml"] = f"{beginning}{rows}</sheetData></worksheet>"
-    return made.archive(members)
+    whole = f"{beginning}{rows}</sheetData></worksheet>".encode()
+    return changed(made.excel("a", ("x",)), "xl/worksheets/sheet1.xml", lambda _sheet: whole)
+
+
+def deep_groups() -> bytes:
+    """Return a PowerPoint file with 200 groups of shapes inside each other, which its library reads."""
+    return changed(
+        made.powerpoint("a", "b"),
+        "ppt/slides/slide1.xml",
+        lambda slide: slide.replace(b"</p:spTree>", b"<p:grpSp>" * 200 + b"</p:grpSp>" * 200 + b"</p:spTree>"),
+    )
+
+
+def changed(document: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
+    """Return an archive with another member."""
+    with zipfile.ZipFile(BytesIO(document)) as opened:
+        members = {each: opened.read(each) for each in opened.namelist()}
+    return made.archive({**members, name: change(members[name])})
 
 
 def nested_mail(depth: int) -> bytes:
@@ -144,6 +157,7 @@ HOSTILE_FILES: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "no archive": ("excel", lambda: b"PK\3\4" + os.urandom(1000)),
     "garbage": ("pdf", lambda: b"%PDF-1.7\n" + bytes(range(256)) * 1000),
     "an empty file": ("powerpoint", lambda: b""),
+    "groups in groups": ("powerpoint", deep_groups),
     "an archive of another kind": ("powerpoint", lambda: made.word("a")),
     "repeated cells": ("opendocument", repeated_cells),
     "many parts": ("mail", lambda: many_parts_mail(5_000)),

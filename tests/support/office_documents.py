@@ -3,6 +3,7 @@
 import zipfile
 from collections.abc import Mapping
 from io import BytesIO
+from typing import Any
 
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _OFFICE = "application/vnd.openxmlformats-officedocument"
@@ -97,6 +98,42 @@ def powerpoint(title: str, text: str, notes: str = "") -> bytes:
         frame = slide.notes_slide.notes_text_frame
         assert frame is not None
         frame.text = notes
+    out = BytesIO()
+    made.save(out)
+    return out.getvalue()
+
+
+def drawn_powerpoint() -> bytes:
+    """Return a PowerPoint file with a slide that has a chart, a diagram, a comment, and text on its master."""
+    from pptx import Presentation
+    from pptx.chart.data import CategoryChartData
+    from pptx.enum.chart import XL_CHART_TYPE
+    from pptx.opc.package import Part
+    from pptx.opc.packuri import PackURI
+    from pptx.oxml import parse_xml
+
+    made = Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    data = CategoryChartData()
+    data.categories = ["North", "South"]
+    data.add_series("Sales", (1.5, 2))
+    shapes: Any = slide.shapes
+    shapes.add_chart(XL_CHART_TYPE.BAR_CLUSTERED, 0, 0, 9, 9, data)
+
+    def related(to: Part, name: str, kind: str, xml: str) -> str:
+        part = Part(PackURI(f"/ppt/{name}.xml"), "application/xml", to.package, xml.encode())
+        return to.relate_to(part, f"{_RELATIONSHIPS}/{kind}")
+
+    nodes = "".join(f"<d:pt><d:t><a:p><a:r><a:t>{each}</a:t></a:r></a:p></d:t></d:pt>" for each in ("plan", "build"))
+    spaces = f'xmlns:a="{_DRAWING}/main" xmlns:d="{_DRAWING}/diagram"'
+    diagram = related(slide.part, "diagram", "diagramData", f"<d:dataModel {spaces}>{nodes}</d:dataModel>")
+    shapes.element.append(parse_xml(f'<d:relIds {spaces} xmlns:r="{_RELATIONSHIPS}" r:dm="{diagram}"/>'))
+    related(slide.part, "comment", "comments", '<l><cm authorId="0"><text>check this</text></cm></l>')
+    related(made.part, "authors", "commentAuthors", '<l><a id="0" name="Ann"/></l>')
+    more: Any = made.slides.add_slide(made.slide_layouts[6]).shapes
+    sample = more.add_textbox(0, 0, 9, 9)
+    sample.text_frame.text = "confidential"
+    made.slide_master.shapes.element.append(sample.element)
     out = BytesIO()
     made.save(out)
     return out.getvalue()

@@ -9,7 +9,7 @@ import importlib
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
@@ -115,28 +115,6 @@ def _word(document: bytes) -> Iterator[str]:
     yield _of_html(page.encode("utf-8", "replace"))
 
 
-def _powerpoint(document: bytes) -> Iterator[str]:
-    """Yield each slide below a heading with its number, and the notes of its speaker."""
-    from pptx import Presentation  # noqa: PLC0415 - as above
-
-    for number, slide in enumerate(Presentation(BytesIO(document)).slides, 1):
-        yield f"## Slide {number}\n\n"
-        yield from _of_shapes(slide.shapes)
-        if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) is not None and frame.text.strip():
-            yield f"### Notes of slide {number}\n\n{frame.text}\n\n"
-
-
-def _of_shapes(shapes: Iterable[Any]) -> Iterator[str]:
-    """Yield the texts of shapes in their order, also of shapes in groups."""
-    for shape in shapes:
-        if hasattr(shape, "shapes"):
-            yield from _of_shapes(shape.shapes)
-        elif shape.has_text_frame:
-            yield f"{shape.text_frame.text}\n\n"
-        elif getattr(shape, "has_table", False):
-            yield from table([cell.text for cell in row.cells] for row in shape.table.rows)
-
-
 def _excel(document: bytes) -> Iterator[str]:
     """Yield each sheet below a heading with its name: the values of its cells as a table, without empty rows."""
     from openpyxl import load_workbook  # noqa: PLC0415 - as above
@@ -182,7 +160,6 @@ def _plain(document: bytes) -> Iterator[str]:
 READERS: Mapping[str, Callable[[bytes], Iterator[str]]] = {
     "pdf": _pdf,
     "word": _word,
-    "powerpoint": _powerpoint,
     "excel": _excel,
     "epub": _epub,
     "html": _html,
@@ -197,6 +174,7 @@ MODULES: Mapping[str, str] = {
     "mail": "mail",
     "word 97": "compound.word",
     "excel 97": "compound.excel",
+    "powerpoint": "office_open.powerpoint",
     "powerpoint 97": "compound.powerpoint",
     "outlook": "compound.outlook",
     "picture": "pictures.reader",

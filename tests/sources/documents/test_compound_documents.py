@@ -44,6 +44,28 @@ def test_a_slide_has_its_own_footer_or_that_of_all(own: bytes, footer: str) -> N
     assert text("powerpoint 97", document) == f"## Slide 1\n\nPlan\n\nfirst\n{footer}"
 
 
+def test_a_slide_has_what_its_master_and_its_objects_show_and_its_comments() -> None:
+    def shape(text: str, *, is_placeholder: bool) -> bytes:
+        kind = made.record(0xF011, made.record(3011, bytes(8)) if is_placeholder else b"", holds=True)
+        return made.record(0xF004, kind + made.record(4008, text.encode()), holds=True)
+
+    listed, named, drawn = made.picture_of(made.drawn_text(("Sal", 0), ("es", 30), ("2031", 90)))
+    own = named + made.comment("Ann", "check\rthis")
+    master = shape("Click to edit", is_placeholder=True) + shape("confidential", is_placeholder=False)
+    document = made.powerpoint("Plan", "first", "", common=listed, own=own, master=master, drawn=drawn)
+    assert text("powerpoint 97", document) == (
+        "## Slide 1\n\nPlan\n\nfirst\n\nSales 2031\n\nconfidential\n\n> Ann: check this\n"
+    )
+
+
+@pytest.mark.parametrize("place", [(), ("PP97_DUALSTORAGE",)])
+def test_a_file_that_powerpoint_95_reads_has_its_text_beside_or_a_newer_file_in_it(place: tuple[str, ...]) -> None:
+    inside = dict.fromkeys(place, made.powerpoint_streams("Plan", "first", ""))
+    tree: made.Tree = {"Text_Content": b"Plan\rfirst", **inside}
+    expected = "## Slide 1\n\nPlan\n\nfirst\n" if place else "Plan\nfirst\n"
+    assert text("powerpoint 97", made.compound(tree)) == expected
+
+
 def test_a_mail_of_outlook_says_where_answers_go() -> None:
     came = {"__substg1.0_007D001F": "Reply-To: Ann <ann@x>\r\n\r\n".encode("utf-16-le")}
     assert "\n- Reply-To: Ann <ann@x>\n- Date: " in text("outlook", made.outlook("Plan", "Hello", attached={**came}))
@@ -77,7 +99,8 @@ def test_a_mail_of_outlook_has_what_is_attached() -> None:
 
 
 def test_the_headers_with_which_a_mail_came_have_what_it_lacks() -> None:
-    headers = "From: =?utf-8?q?J=C3=BCrgen?= <j@x>\r\nTo: Bob <bob@x>\r\nDate: today\r\n\r\n"
+    headers = "Microsoft Mail Internet Headers Version 2.0\r\n"
+    headers += "From: =?utf-8?q?J=C3=BCrgen?= <j@x>\r\nTo: Bob <bob@x>\r\nDate: today\r\n\r\n"
     streams = {name: data for name, data in made.message("Plan", "x", 32).items() if "5D01" not in name}
     mail = made.compound({**streams, "__substg1.0_007D001F": headers.encode("utf-16-le")})
     assert text("outlook", mail) == (
@@ -130,13 +153,26 @@ HOSTILE: Mapping[str, tuple[str, Callable[[], bytes]]] = {
             struct.pack("<HHI", 0xF, 1036, 10), struct.pack("<HHI", 0xF, 1036, 0x7FFFFFFF)
         ),
     ),
+    "a picture that unpacks to much": ("powerpoint 97", lambda: with_picture(bytes(1 << 28))),
+    "strings of the same bytes": ("powerpoint 97", lambda: with_picture(many_strings())),
     "no sheets": ("excel 97", lambda: b"\x09\x08\x10\x00\x00\x06" + bytes(100)),
     "mails in mails": ("outlook", lambda: made.outlook("x", "y", attached=nested(30))),
 }
 
 
-READ = ("records in records", "a sector that follows itself")
+READ = ("records in records", "a sector that follows itself", "a picture that unpacks to much")
 """Those that are read as far as they go."""
+
+
+def with_picture(metafile: bytes) -> bytes:
+    listed, named, drawn = made.picture_of(made.drawn_text() + metafile)
+    return made.powerpoint("x", "x", "", common=listed, own=100 * named, drawn=drawn)
+
+
+def many_strings() -> bytes:
+    """Return a record of a metafile whose strings are all of its bytes, each."""
+    placed = struct.pack("<iiIII16xI", 0, 0, 1000, 40, 0, 0)
+    return struct.pack("<II28xI", 96, 40 + 40 * 1000, 1000) + 1000 * placed
 
 
 def looping(document: bytes) -> bytes:

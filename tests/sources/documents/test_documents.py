@@ -33,6 +33,10 @@ async def test_each_kind_becomes_markdown() -> None:
     assert await text(made.powerpoint("Plan", "first", "say so"), "powerpoint", reader) == (
         "## Slide 1\n\nPlan\n\nfirst\n\n### Notes of slide 1\n\nsay so\n"
     )
+    table = "Sales\n\n|  | Sales |\n| --- | --- |\n| North | 1.5 |\n| South | 2 |"
+    assert await text(made.drawn_powerpoint(), "powerpoint", reader) == (
+        f"## Slide 1\n\n{table}\n\n- plan\n- build\n\nconfidential\n\n> Ann: check this\n\n## Slide 2\n\nconfidential\n"
+    )
     table = made.excel("Costs", ("what", "sum"), (), ("a|b", 1.5, None), (None, "x\ny"))
     assert await text(table, "excel", reader) == (
         "## Costs\n\n| what | sum |\n| --- | --- |\n| a\\|b | 1.5 |\n|  | x y |\n"

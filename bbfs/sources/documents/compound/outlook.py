@@ -1,6 +1,7 @@
 """Mails of Outlook ([MS-OXMSG]): who wrote what to whom, and what is attached."""
 
 import email
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ _REPLY_TO = 0x0050
 _SENDER, _ADDRESSES = 0x0C1A, (0x5D01, 0x5D02, 0x0C1F, 0x0065)
 _LONGEST_HEADERS = 1 << 16
 """Characters of the headers with which the mail came. They have what its properties lack."""
+_TITLE = re.compile(r"\A[^:\r\n]*\r?\n")
+"""The line with which Exchange begins them, which is no header."""
 _RECIPIENT, _RECIPIENT_TYPE, _NAME = "__recip_version1.0_", 0x0C15, 0x3001
 _RECIPIENTS = {"To": (1, 0x0E04), "Cc": (2, 0x0E03), "Bcc": (3, 0x0E02)}
 """The type of a recipient, and where the mail has the names of all of that type."""
@@ -68,7 +71,7 @@ class _Mail:
             "Date": "" if sent is None else _moment(sent),
         }
         if transported := self._text(_HEADERS):
-            carried = email.message_from_string(transported[:_LONGEST_HEADERS])
+            carried = email.message_from_string(_TITLE.sub("", transported[:_LONGEST_HEADERS]))
             for name, shown in headers.items():
                 if (value := str(carried.get(name, ""))) and ("@" not in shown if name != "Date" else not shown):
                     headers[name] = mail.decoded_words(value)
