@@ -1,11 +1,14 @@
 """Search on a real mount: `bbfs search` through its daemon."""
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, SourceTable, folder, mcp
+from office_documents import pdf
 from programs import run
 from repository import SERVERS
 
@@ -38,6 +41,18 @@ def test_a_search_asks_the_daemon_of_the_mount(mount: Mount) -> None:
     assert done.text == "lunch\n"
     assert b"cannot be searched: notes" in done.err
     assert mount.bbfs("search", "nothing", status=1).out == b""
+
+
+@pytest.mark.semantics("S36")
+def test_the_command_that_a_search_names_makes_the_rest_searchable(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "lease of 2031.txt").touch()
+    (tmp_path / "invoice.pdf").write_bytes(pdf(""))
+    mount = mounted(knowledge(), folder("notes", tmp_path, index=True))
+    [command] = re.findall("'bbfs (.*?)'", mount.bbfs("search", "2031", status=1).err.decode())
+    assert mount.bbfs(*shlex.split(command)).text == "notes: 2 documents indexed, 0 unchanged\n"
+    for word, name in (("2031", "lease of 2031.txt"), ("invoice", "invoice.pdf")):
+        done = mount.bbfs("search", word)
+        assert (done.text, done.err) == (f"{mount / 'bb-filesystem+notes+file' / name}\n", b"")
 
 
 @pytest.mark.semantics("S36.2", "S37.3")

@@ -70,6 +70,10 @@ class Searcher(Protocol):
         """Return whether a source that the index covers has no document in it yet."""
         ...
 
+    async def look(self) -> None:
+        """Take in which sources other processes have indexed meanwhile."""
+        ...
+
     async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Answer:
         """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first."""
         ...
@@ -169,6 +173,9 @@ class Search:
                 asked.rankings[source.data.id] = []
                 nursery.start_soon(self._of_source, asked, source)
             for index in self.searchers:
+                if any(not index.covers(source.data.id) or index.has_none_of(source.data.id) for source in sources):
+                    with trio.move_on_at(asked.deadline):
+                        await index.look()
                 covered = {source.data.id: source for source in sources if index.covers(source.data.id)}
                 for way in self._ways(asked, index, covered):
                     asked.rankings[index, way] = []
@@ -216,14 +223,22 @@ class Search:
         is_able = {
             source.data.id: source.may_search is not None and source.data.id not in asked.unable for source in left
         }
-        none = ", ".join(name for name, able in is_able.items() if not able)
+        forbidden = {source.data.id for source in left if source.data.index is False}
+        unable = [name for name, able in is_able.items() if not able]
         other = ", ".join(name for name, able in is_able.items() if able)
-        said = [f"cannot be searched: {none} (no search of their own, not indexed)"] if none else []
+        said: list[str] = []
+        if none := ", ".join(name for name in unable if name not in forbidden):
+            said.append(f"cannot be searched: {none} (no search of their own, not indexed)")
+        if none := ", ".join(name for name in unable if name in forbidden):
+            said.append(f"cannot be searched: {none} (no search of their own, their option index forbids an index)")
         by = {"words": "meaning", "meaning": "words"}.get(asked.mode)
         if other:
             said.append(f"not searched: {other} (by {by} only)")
-        if empty := ", ".join(self._empty(asked, sources)):
-            said.append(f"nothing is indexed yet of: {empty} ('bbfs index' reads all of it)")
+        if empty := [*self._empty(asked, sources)]:
+            all_of = "it" if len(empty) == 1 else "them"
+            said.append(
+                f"nothing is indexed yet of: {', '.join(empty)}; 'bbfs index {shlex.join(empty)}' reads all of {all_of}"
+            )
         if late := [
             source.data.id for source in sources if source.data.id in asked.lags and self._needs_index(asked, source)
         ]:

@@ -104,6 +104,12 @@ def test_a_long_document_of_one_word_hides_no_other(store: IndexStore) -> None:
 def test_a_title_weighs_more_than_a_text(store: IndexStore) -> None:
     store.write([document("a", "about the backup"), document("b", "about the plan", title="backup")], 1.0)
     assert found(store, "backup") == ["b", "a"]
+    store.write([document("scans/lease%202031.pdf", "", title="signed", name="lease 2031.pdf.md")], 2.0)
+    [hit] = [hit for _, hit in store.search("lease 2031", 5, ("one",), 30.0).hits]
+    assert (hit.title, hit.snippet, hit.where) == ("signed", "", "")
+    assert found(store, "signed") == found(store, "lease") == ["scans/lease%202031.pdf"]
+    store.write([Remove("one", "scans/lease%202031.pdf")], 3.0)
+    assert found(store, "signed") == []
 
 
 def test_documents_with_all_words_come_first(store: IndexStore) -> None:
@@ -321,6 +327,7 @@ def as_of_version_4(path: Path) -> None:
         for table in ("words", "grams", "termgrams", "term", "analysed", "rules", "unfit"):
             db.execute(f"DROP TABLE {table}")
         db.execute("ALTER TABLE source DROP COLUMN walked")
+        db.execute("DELETE FROM chunk WHERE text = ''")
         db.execute("CREATE VIEW passage AS SELECT id, text FROM chunk")
         db.execute("CREATE VIRTUAL TABLE words USING fts5(text, content = 'passage', content_rowid = 'id')")
         db.execute("PRAGMA user_version = 4")
@@ -330,17 +337,19 @@ def test_an_index_of_an_earlier_version_is_made_of_its_texts(tmp_path: Path, cap
     path = tmp_path / "index.sqlite"
     store = IndexStore(path, BUDGET)
     store.write([document("a", "Die Schlüssel"), document("b", "<p>certificates", name="b.html")], 1.0)
+    store.write([document("c", "", title="lease")], 1.0)
     store.close()
     as_of_version_4(path)
     store = IndexStore(path, BUDGET)
     assert found(store, "schlussel") == ["a"]
     assert found(store, "certificate") == ["b"]
-    assert excluded(store, "ertif") == {"a"}
+    assert found(store, "lease") == ["c"]
+    assert excluded(store, "ertif") == {"a", "c"}
     store.write([Remove("one", "a")], 2.0)
     assert found(store, "schlussel") == []
     store.close()
     assert [record.message for record in caplog.records] == [
-        "this version finds more in texts: the index makes its words again, of 2 documents"
+        "this version finds more in texts: the index makes its words again, of 3 documents"
     ]
 
 

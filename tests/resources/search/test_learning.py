@@ -75,6 +75,16 @@ async def test_what_was_learnt_stays_for_the_next_process(tmp_path: Path) -> Non
         assert await docs.search("renew") == ["docs://a"]
 
 
+async def test_what_another_process_indexes_is_found_by_the_next_search(tmp_path: Path) -> None:
+    path, texts = tmp_path / "index.sqlite", {"a": "renew"}
+    async with indexed(path, texts, index=None) as docs, indexed(path, texts, index=None) as other:
+        search = docs.manager.searches.search
+        assert (await search("renew")).problems == ("cannot be searched: docs (no search of their own, not indexed)",)
+        await walk(other.manager, other.manager.tree.place(("mcp-server+docs",))[0], lambda _counts: None)
+        answer = await search("renew")
+        assert ([hit.native_uri for hit in answer.hits], answer.problems) == (["docs://a"], ())
+
+
 async def test_an_announced_change_is_out_at_once_and_found_by_its_new_words(tmp_path: Path) -> None:
     async with indexed(tmp_path / "index.sqlite", {"a": "oldword", "b": "oldword"}) as docs:
         await docs.read("docs://a")

@@ -37,6 +37,7 @@ class Index:
         self.asked: list[tuple[set[str], Way]] = []
         self.limits: list[int] = []
         self.said: tuple[str, ...] = ()
+        self.looks = 0
         self.without_meaning: str | None = "it has words only"
 
     def covers(self, source_id: str) -> bool:
@@ -44,6 +45,9 @@ class Index:
 
     def has_none_of(self, source_id: str) -> bool:
         return source_id in self._empty
+
+    async def look(self) -> None:
+        self.looks += 1
 
     async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Answer:
         self.asked.append((set(sources), mode))
@@ -188,7 +192,7 @@ async def test_a_source_of_which_nothing_is_indexed_yet_is_named(nursery: trio.N
     async with World(nursery, a, b, c) as world:
         world.manager.searches.searchers.append(Index(("a", "b", "c"), ("a", Hit("x://1")), empty=("b", "c")))
         answer = await world.manager.searches.search("word")
-        assert answer.problems == ("nothing is indexed yet of: b ('bbfs index' reads all of it)",)
+        assert answer.problems == ("nothing is indexed yet of: b; 'bbfs index b' reads all of it",)
 
 
 @pytest.mark.semantics("S36")
@@ -218,6 +222,15 @@ async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.N
         answer = await world.manager.searches.search("word")
         assert (answer.hits, a.searched) == ((), [])
         assert answer.problems == ("cannot be searched: a (no search of their own, not indexed)",)
+
+
+async def test_no_index_is_proposed_for_a_source_that_forbids_it(nursery: trio.Nursery) -> None:
+    a = searching("a", "1", searches=False)
+    a.source = replace(a.source, index=False)
+    async with World(nursery, a) as world:
+        answer = await world.manager.searches.search("word")
+        reason = "no search of their own, their option index forbids an index"
+        assert answer.problems == (f"cannot be searched: a ({reason})",)
 
 
 @pytest.mark.semantics("S27", "S36.4")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LIMIT, _MOST, _WITHIN = 20, 200, 5.0
 _NOT_INDEXED = re.compile(r"cannot be searched: (.+) \(no search of their own, not indexed\)")
-_INDEX_COMMAND = re.compile(r"'bbfs index [^;]+'(?= reads what)")
+_INDEX_COMMAND = re.compile(r"'bbfs index [^;]+'(?= reads )")
 _EXAMPLES = """\b
 Examples:
   bbfs search renew the certificate              in all sources

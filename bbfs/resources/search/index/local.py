@@ -10,6 +10,7 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -438,10 +439,18 @@ class LocalIndex:
         if self._store is not None:
             if self._store.unread:
                 await self._writer(partial(self._store.read_again, BEHIND))
-            found = await self._read(self._store.fingerprints)
-            self._having = frozenset(found)
-            if not self._having.isdisjoint(self._ids):
-                self._follow()
+            await self._note_sources(self._store)
+
+    async def _note_sources(self, store: "IndexStore") -> None:
+        self._having = frozenset(await self._read(store.fingerprints))
+        if not self._having.isdisjoint(self._ids):
+            self._follow()
+
+    async def look(self) -> None:
+        """Take in which sources other processes have indexed meanwhile. The search itself says what fails."""
+        with suppress(BbfsError):
+            if (store := await self.open()) is not None:
+                await self._note_sources(store)
 
     async def search(
         self, query: str, limit: int, *, sources: Collection[str], mode: Literal["words", "meaning"] = "words"

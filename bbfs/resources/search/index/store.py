@@ -68,6 +68,10 @@ class IndexStore(IndexReader):
                     self._db.execute(statement)
                 self._db.execute("UPDATE generation SET number = number + 1")
             self._db.execute("INSERT INTO rules VALUES (?)", (self._rules,))
+            self._db.execute(  # earlier rules had no chunk for a document without text
+                "INSERT INTO chunk (document, place, text) SELECT id, '', '' FROM document"
+                " WHERE id NOT IN (SELECT document FROM chunk)"
+            )
         (count,) = self._db.execute(f"SELECT count(*) FROM document WHERE {UNREAD}").fetchone()
         if count:
             log.warning("this version finds more in texts: the index makes its words again, of %d documents", count)

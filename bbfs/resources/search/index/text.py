@@ -1,9 +1,10 @@
 """Cut documents into chunks and terms. Pure functions.
 
-The chunks of a document are its text, cut: joined they are the text again. Those of HTML have the words without the
-markup beside it. A term is a run of letters and digits in which A to Z are lower case; every other character that is
-not ASCII belongs to a term. So a literal without separators is a substring of a term wherever it occurs. Of scripts
-without spaces, whose terms would be whole sentences, each two characters that follow each other are a term.
+The chunks of a document are its text, cut: joined they are the text again. A text without a character is one chunk, by
+which its title is found. Chunks of HTML have the words without the markup beside it. A term is a run of letters and
+digits in which A to Z are lower case; every other character that is not ASCII belongs to a term. So a literal without
+separators is a substring of a term wherever it occurs. Of scripts without spaces, whose terms would be whole sentences,
+each two characters that follow each other are a term.
 """
 
 import re
@@ -62,6 +63,8 @@ def chunks(text: str, name: str) -> list[Chunk]:
         for piece in _pieces(section, boundary):
             found.append(Chunk(heading or f"line {line}", piece))
             line += piece.count("\n")
+    if not found:
+        return [Chunk("", "")]
     if extension not in html.EXTENSIONS:
         return found
     words = html.shown([chunk.text for chunk in found])

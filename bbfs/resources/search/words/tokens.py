@@ -16,8 +16,8 @@ from bbfs.resources.search.words import languages
 from bbfs.resources.search.words.folding import MARKED, PAIRED, SYMBOLS, UNSPACED, folded
 from bbfs.resources.search.words.languages import SHORTEST, stem, stemmer
 
-_RULES = 1
-"""Version of the words that a text has: another one has the index make its words again."""
+_RULES = 2
+"""Version of the words that a document has: another one has the index make its words again."""
 LONGEST = 64
 """Characters of a word that count."""
 _MOST_KNOWN = 200_000
