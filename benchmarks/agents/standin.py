@@ -14,7 +14,10 @@ from typing import Any
 READ = 3
 """Things of a search that are read."""
 URI = re.compile(r"^\d+\. (\S+)", re.MULTILINE)
-FILE = re.compile(r"^(?:\./|(?=/))([^:\n]+)", re.MULTILINE)
+FILE = re.compile(r"^(?:\./|(?=/))([^:\n]+)(?:\n    .*?\bline (\d+):)?", re.MULTILINE)
+"""A path of a search or of grep, and the line that a hit names."""
+AROUND = 10
+"""Lines before and behind that line that are read."""
 
 
 def asked(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,6 +35,11 @@ def call(name: str, **arguments: Any) -> str:
     return given(asked({"call": name, "arguments": arguments}))
 
 
+def part(line: str) -> str:
+    """Return the command that reads around a line, or the beginning where no line is named."""
+    return f"sed -n {max(1, int(line) - AROUND)},{int(line) + AROUND}p" if line else "head -c 8000"
+
+
 def read(question: str, tools: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return what the tools have given."""
     words = [word for word in re.findall(r"[\w-]+", question) if len(word) > 3]
@@ -41,8 +49,8 @@ def read(question: str, tools: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if "shell" in tools:
         pattern = "|".join(map(re.escape, words))
         found = call("shell", command=f"bbfs search {shlex.join(words)} || grep -rliE {shlex.quote(pattern)} . | head")
-        paths = FILE.findall(found)[:READ]
-        return [found, *(call("shell", command=f"head -c 8000 {shlex.quote(path)}") for path in paths)]
+        hits = FILE.findall(found)[:READ]
+        return [found, *(call("shell", command=f"{part(line)} {shlex.quote(path)}") for path, line in hits)]
     first = next((name for name, schema in tools.items() if "query" in schema.get("properties", {})), None)
     return [] if first is None else [call(first, query=" ".join(words))]
 
