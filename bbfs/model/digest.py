@@ -1,10 +1,16 @@
-"""Digests that name contents. Pure."""
+"""Digests that name contents and inodes. Pure."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
 
 DIGEST_BYTES = 16
 """Bytes of the BLAKE2b digest that names a content, the same as the version of a content in memory."""
+ROOT = 1
+"""The inode number of the mount's root, fixed by FUSE (FUSE_ROOT_ID)."""
+PASSED = 1 << 62
+"""The lowest number of a file in a local folder that the mount passes through. Below are the hashes."""
+_FIRST = 2
+_NUMBERS = PASSED - _FIRST
 
 
 def digest_of(data: bytes) -> str:
@@ -16,3 +22,17 @@ def version_of(digests: Sequence[str]) -> str:
     """Return the version of a resource with these contents: the digest of the only content, or a digest of all
     digests."""
     return digests[0] if len(digests) == 1 else digest_of("".join(digests).encode())
+
+
+def inode_number(path: tuple[str, ...], version: str = "") -> int:
+    """Return the number of the inode at `path` (names below the mount's root) in the version `version`.
+
+    1 for the root; otherwise from 2 up to 2**62 - 1, never 0. Names are legal file names (not empty, no NUL); equal
+    arguments give equal numbers on every machine and in every release.
+    """
+    if not path:
+        return ROOT
+    # Names are neither empty nor hold NUL: the first pair of NULs ends the path, so no two keys hash the same text.
+    text = "\0".join(path) + "\0\0" + version
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return _FIRST + int.from_bytes(digest, "big") % _NUMBERS

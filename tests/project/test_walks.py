@@ -26,8 +26,8 @@ BOUNDS = {
     "cold": (37, 310, 4),
     "warm": (7, 23, 2),
     "ls": (38, 789, 4),
-    "overwrite": (36, 369, 2),
-    "save by rename": (47, 757, 2),
+    "overwrite": (35, 369, 2),
+    "save by rename": (45, 751, 2),
     "remove": (29, 197, 2),
 }
 """Modules that a walk may touch, calls of functions that it may make, and how often one request in it may ask one thing

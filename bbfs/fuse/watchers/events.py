@@ -18,8 +18,8 @@ import trio
 from cachetools import LRUCache, TTLCache
 
 from bbfs.fuse.watchers.toucher import Call, Kind, Status
+from bbfs.model.digest import PASSED, ROOT
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
-from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
 from bbfs.resources.tree import Tree

@@ -195,11 +195,12 @@ class FlatCatalog(Catalog):
 
     def _unlisted_node(self, path: Path) -> Node:
         """Return the node at a path that is not in the listing. Raise NotFound."""
-        if (mentioned := self._mentioned.at_or_above(path)) is not None:
-            uri, above = mentioned
-            return part_node(self._templated.mentioned(uri, above), path[len(above) :])
-        if self._mentioned.leads(path):
-            return DIRECTORY
+        if self._mentioned.uris:
+            if (mentioned := self._mentioned.at_or_above(path)) is not None:
+                uri, above = mentioned
+                return part_node(self._templated.mentioned(uri, above), path[len(above) :])
+            if self._mentioned.leads(path):
+                return DIRECTORY
         if not self._templates:
             raise NotFound(f"no such resource: {'/'.join(path)}")
         owner = self._templated.above(path) if len(path) > 2 and any("?" in name for name in path[:-1]) else None

@@ -189,12 +189,12 @@ class Mentioned:
     """Resources that no listing has and that an answer of the source has named, such as a link in the result of a tool.
 
     Each has the path that the rule gives its URI (S2). The directories above it exist, and list nothing of it.
-    appeared: called with new paths, of which programs may have heard that they are absent.
+    appeared: called with new paths, of which programs may have heard that they are absent. uris: by path.
     """
 
     def __init__(self, appeared: Callable[[list[Path]], None]) -> None:
         self._appeared = appeared
-        self._uris: OrderedDict[Path, str] = OrderedDict()
+        self.uris: OrderedDict[Path, str] = OrderedDict()
         self._below: dict[Path, int] = {}
         """How many mentioned resources are below each directory."""
 
@@ -206,21 +206,21 @@ class Mentioned:
         path = uri_paths.plain_path(native_uri).path
         if len(path) < 2 or uri_paths.native_of(path) != native_uri:
             return None
-        if path not in self._uris:
+        if path not in self.uris:
             if path in self._below or self.at_or_above(path) is not None:  # a file has nothing below it
                 return None
-            self._forget(len(self._uris) + 1 - MENTIONED_KEPT)
+            self._forget(len(self.uris) + 1 - MENTIONED_KEPT)
             above = [path[:depth] for depth in range(1, len(path))]
             self._appeared([*(each for each in above if each not in self._below), path])
             for each in above:
                 self._below[each] = self._below.get(each, 0) + 1
-            self._uris[path] = native_uri
-        self._uris.move_to_end(path)
+            self.uris[path] = native_uri
+        self.uris.move_to_end(path)
         return path
 
     def _forget(self, count: int) -> None:
         for _ in range(count):
-            path, _ = self._uris.popitem(last=False)
+            path, _ = self.uris.popitem(last=False)
             for depth in range(1, len(path)):
                 self._below[path[:depth]] -= 1
                 if not self._below[path[:depth]]:
@@ -228,8 +228,8 @@ class Mentioned:
 
     def at_or_above(self, path: Path) -> tuple[str, Path] | None:
         """Return the URI and the path of the mentioned resource at a path, or above it; None if there is none."""
-        for depth in range(len(path), 1, -1) if self._uris else ():
-            uri = self._uris.get(path[:depth])
+        for depth in range(len(path), 1, -1):
+            uri = self.uris.get(path[:depth])
             if uri is not None:
                 return uri, path[:depth]
         return None
