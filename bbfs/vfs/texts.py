@@ -11,7 +11,6 @@ from functools import partial
 import trio
 from cachetools import LRUCache, TTLCache
 
-from bbfs.model.digest import version_of
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import (
@@ -31,6 +30,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.views import SourceView
 from bbfs.sources import MemoryContent
+from bbfs.sources.content.memory import version_of
 from bbfs.sources.documents.converter import PICTURE, TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
 MARKDOWN = "text/markdown"

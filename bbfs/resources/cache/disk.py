@@ -25,17 +25,15 @@ from typing import TypeVar
 import trio
 from cachetools import LRUCache
 
-from bbfs.model.digest import DIGEST_BYTES, digest_of
 from bbfs.model.values import Content, Part
 from bbfs.resources.cache import reserve
 from bbfs.resources.cache.disk_index import DiskIndex, SourceUsage, charge
-from bbfs.resources.cache.presence import Presence
 from bbfs.resources.cache.sqlite import is_damage, set_aside
 from bbfs.resources.cache.tier import Cached
 from bbfs.serving.private_files import own_directory
 from bbfs.sources.content.fd import Descriptor, of_program, read_at
 from bbfs.sources.content.file import StoredContent
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import DIGEST_BYTES, MemoryContent, digest_of
 from bbfs.sources.content.spool import Spools, name_file
 
 log = logging.getLogger(__name__)
@@ -86,7 +84,6 @@ class DiskCache:
         self._complained = 0.0
         self._used: dict[str, float] = {}
         self._verified: LRUCache[str, tuple[int, int, int]] = LRUCache(10_000)
-        self._presence = Presence()
         self._make_directories()
         self._index = reserve.opened(directory, self._open)
 
@@ -119,12 +116,12 @@ class DiskCache:
 
         Never blocks. May miss what another process has put in the last second.
         """
-        return self._presence.absent(source, uri)
+        return self._index.absent(source, uri)
 
     def look(self, source: str) -> None:
         """Read from the index which resources of a source are cached, for `absent`."""
         with self._guarded():
-            self._presence.look(source, self._index)
+            self._index.look(source)
 
     def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
         """Return what is cached of a resource, verified, or None.
@@ -269,7 +266,6 @@ class DiskCache:
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 new.replace(path)
         self._index.put(*key, cached, self._clock(), rows)
-        self._presence.added(*key)
         after = {part.content.version for part in cached.parts}
         self._unlink_if_possible(self._index.collect(before - after))
 
@@ -317,7 +313,6 @@ class DiskCache:
                     if not self._index.has_later(*key, at, now):
                         before = self._index.digests(*key)
                         self._index.put(*key, Cached((), at, 0.0), at)
-                        self._presence.added(*key)
                         gone += self._index.collect(before)
                 self._unlink_if_possible(gone)
             return True
@@ -331,7 +326,6 @@ class DiskCache:
         if any(source in (None, usage.source) for usage in self.usage()[1]):  # a full disk takes no change of the index
             with self._lock:
                 self._index, gone = self._index.replaced() if source is None else self._index.without(source)
-                self._presence.forget()
             self._unlink(gone)
         self._give_back(0)
 
@@ -467,7 +461,6 @@ class DiskCache:
     def _reopening(self) -> Iterator[None]:
         """Close the index, and open it again after the block."""
         self._index.close()
-        self._presence.forget()
         try:
             yield
             self._index = self._open()

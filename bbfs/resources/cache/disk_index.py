@@ -1,12 +1,13 @@
 """The index of the disk cache, in SQLite: the contents of each resource, their last uses, and the bytes of small ones.
 
-It knows rows, not files. Methods block and do not lock: the disk cache calls one at a time. `changing` is a
-transaction.
+It knows rows, not files. Methods but `absent` block and do not lock: the disk cache calls one at a time. `changing` is
+a transaction.
 """
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -29,6 +30,12 @@ COPIED = 256 << 20
 """Largest index, in bytes, that is copied in memory to remove one source on a full disk."""
 JOURNAL_KEPT = 4 << 20
 """Bytes of the journal that stay for later changes."""
+LOOKED_EVERY = 1.0
+"""Seconds between looks for what other processes have put."""
+MOST = 50_000
+"""Largest source, in resources, whose URIs are kept in memory (about 150 bytes each)."""
+SOURCES = 64
+"""Sources whose URIs are kept in memory."""
 _VERSION = 4
 _HAS_NO_PART = "NOT EXISTS (SELECT 1 FROM part WHERE part.source = resource.source AND part.uri = resource.uri)"
 _BLOCK = 4096
@@ -93,11 +100,26 @@ class SourceUsage:
     bytes: int
 
 
-class DiskIndex:
-    """An open index. Raises sqlite3.Error from every method."""
+@dataclass(slots=True)
+class _Known:
+    """The URIs of a source, perhaps with some that are gone; None if they are too many.
 
-    def __init__(self, path: Path) -> None:
+    version: changes with each write by another connection (sqlite.org/pragma.html, data_version). until: when to look
+    again, by the clock of the index.
+    """
+
+    uris: set[str] | None
+    version: int
+    until: float
+
+
+class DiskIndex:
+    """An open index. Raises sqlite3.Error from every method. clock: seconds, monotonic."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
         self._db = connect(str(path), _SCHEMA, _VERSION, shrinks=True)
         self._db.isolation_level = None  # transactions begin where `changing` says so
         self._inode = path.stat().st_ino
@@ -144,7 +166,7 @@ class DiskIndex:
         own_database(self._path)
         copy.execute("VACUUM INTO ?", (str(self._path),))  # which writes no journal
         copy.close()
-        return DiskIndex(self._path), gone
+        return DiskIndex(self._path, self._clock), gone
 
     def replaced(self) -> tuple["DiskIndex", list[str]]:
         """Do the same with all sources. The pins stay."""
@@ -152,7 +174,7 @@ class DiskIndex:
         gone = [row[0] for row in self._db.execute("SELECT digest FROM content")]
         self.close()
         _unlink(self._path)
-        made = DiskIndex(self._path)
+        made = DiskIndex(self._path, self._clock)
         with made.changing():
             for table, rows in pins.items():
                 made._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
@@ -179,14 +201,31 @@ class DiskIndex:
         finally:
             self._db.execute("COMMIT")
 
-    def version(self) -> int:
-        """Return a number that changes with each write by another connection (sqlite.org/pragma.html, data_version)."""
-        return self._db.execute("PRAGMA data_version").fetchone()[0]
+    def absent(self, source: str, uri: str) -> bool | None:
+        """Return whether a resource has no row, or None if the caller has to `look` first. Never blocks.
 
-    def uris(self, source: str, most: int) -> list[str]:
-        """Return the URIs of a source, at most `most`."""
-        rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, most))
-        return [row[0] for row in rows]
+        Most first loads are not on disk, and asking the database in a thread takes a good part of what a load costs
+        here. This misses what another process has put a moment ago, which costs a request.
+        """
+        known = self._known.get(source)
+        if known is None or self._clock() >= known.until:
+            return None
+        return known.uris is not None and (uri if uri.isascii() else as_text(uri)) not in known.uris
+
+    def look(self, source: str) -> None:
+        """Read the URIs of a source, for `absent`, unless they were read just now."""
+        known, now = self._known.get(source), self._clock()
+        if known is not None and now < known.until:
+            return
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        if known is None or known.version != version:
+            rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, MOST + 1))
+            uris = {row[0] for row in rows}
+            known = _Known(uris if len(uris) <= MOST else None, version, 0.0)
+            while len(self._known) >= SOURCES and source not in self._known:
+                del self._known[next(iter(self._known))]
+            self._known[source] = known
+        known.until = now + LOOKED_EVERY
 
     def find(
         self, source: str, uri: str
@@ -236,6 +275,11 @@ class DiskIndex:
     ) -> None:
         """Replace the row of a resource. small: the bytes of its contents, by digest, that have no files."""
         key = (source, as_text(uri))
+        known = self._known.get(source)
+        if known is not None and known.uris is not None:
+            known.uris.add(key[1])
+            if len(known.uris) > MOST:
+                known.uris = None
         self._db.execute(
             "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*key, cached.fetched_at, cached.ttl, cached.stale, _text(cached.etag), cached.asked_at),

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import trio
 
-from bbfs.model.digest import version_of
 from bbfs.model.values import Content, ContentType, Part
+from bbfs.sources.content.memory import version_of
 
 CLOCKS_DIFFER = 5.0
 """Seconds by which the clocks of two machines (or of one, before and after it was set) may differ."""

@@ -12,7 +12,6 @@ from itertools import count
 import trio
 
 from bbfs.model import uri_paths
-from bbfs.model.digest import version_of
 from bbfs.model.errors import (
     BbfsError,
     DeadlineExceeded,
@@ -32,7 +31,7 @@ from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import Path, Record, content_key, publish_description
 from bbfs.resources.loading.tiers import Load
 from bbfs.resources.source import Source
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import MemoryContent, version_of
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +172,8 @@ class Publisher:
 
         now: when the source had the contents. notifies: False if the caller notifies of the resource's path.
         """
-        was_invalidated, before, is_first = record.invalidated, content_key(record), record.digest is None
+        was_invalidated, is_first = record.invalidated, record.digest is None
+        before = None if is_first else content_key(record)
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
         changed: list[Path] = []
@@ -189,7 +189,7 @@ class Publisher:
                 changed.append(record.path)
             record.parts = None
             key = content_key(record)
-            if key != before:
+            if before not in (None, key):
                 self._memory.discard(before)  # an open file pins that version by itself
             if isinstance(content, MemoryContent) and (ttl > 0 or not record.on_open):
                 self._memory.put(key, content)

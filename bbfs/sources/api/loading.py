@@ -9,12 +9,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 import trio
 
-from bbfs.model.digest import digest_of
 from bbfs.model.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import shown
 from bbfs.sources.api.document import DocumentNode, Documents, is_beneath, parse
 from bbfs.sources.bounded.json import DEFAULT, JsonBounds
 from bbfs.sources.bounded.workers import WorkerPool
+from bbfs.sources.content.memory import digest_of
 from bbfs.sources.filesystem.beneath import AtMountPoint, MountPoint, Root, error_of
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import Validators

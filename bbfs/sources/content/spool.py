@@ -16,12 +16,11 @@ from typing import Protocol
 
 import trio
 
-from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, TooLarge
 from bbfs.model.values import Content
 from bbfs.sources.content.fd import Descriptor, of_program, read_at
 from bbfs.sources.content.file import StoredContent
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import DIGEST_BYTES, MemoryContent
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 import trio
 
-from bbfs.model.digest import digest_of
 from bbfs.model.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
+from bbfs.sources.content.memory import digest_of
 from bbfs.sources.content.ranges import BLOCK, Blocks, RangedContent
 from bbfs.sources.content.stall_guard import FAILS_FOR, Crowd
 from bbfs.sources.http.client import WebClient

@@ -7,8 +7,8 @@ ambiguous if another item has it, if it is empty, if it is the name of another f
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote, unquote
 
-from bbfs.model.digest import digest_of
 from bbfs.model.errors import NotFound, NotSupported
+from bbfs.sources.content.memory import digest_of
 from bbfs.sources.notion.values import NotionItem, as_id
 
 SCHEME = "x-notion"

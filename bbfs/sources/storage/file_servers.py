@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol
 
-from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -30,6 +29,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Content, WriteOperation
 from bbfs.model.versions import Expected
+from bbfs.sources.content.memory import DIGEST_BYTES
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem, file_of
 from bbfs.sources.storage.filesystems import PART, FilesystemBackend, described

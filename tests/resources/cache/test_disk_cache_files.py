@@ -15,7 +15,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from bbfs.model.digest import digest_of
 from bbfs.model.errors import NoSpace
 from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
@@ -24,7 +23,7 @@ from bbfs.resources.cache.disk import MARK_KEPT, SMALL, DiskCache, Key
 from bbfs.resources.cache.disk_index import EXPIRED_AT_ONCE, DiskIndex, charge
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import MemoryContent, digest_of
 
 ALL = 1 << 40
 Opens = Callable[..., DiskCache]
@@ -526,7 +525,7 @@ from pathlib import Path
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.model.values import Part
 from bbfs.resources.cache.tier import Cached
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import MemoryContent, digest_of
 
 disk, rng = DiskCache(Path(sys.argv[1]), 40 * 4096, small=int(sys.argv[3])), random.Random(sys.argv[2])
 hits = 0

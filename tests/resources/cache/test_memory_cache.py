@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bbfs.model.digest import digest_of
 from bbfs.resources.cache.memory import AROUND, ContentCache, charge
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import MemoryContent, digest_of
 
 BUDGET = 20
 

@@ -9,12 +9,12 @@ import trio
 from cache_nodes import HOST, PASSWORD, USER, Cluster, Node, incomplete_cluster, short_directory
 from shared_machines import BOUND, OTHER, QUICK, SOURCE, Machine, machines, whole
 
-from bbfs.model.digest import digest_of
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import SharedCache
 from bbfs.resources.cache.shared.connection import probe
 from bbfs.resources.cache.shared.scripts import FORMAT
 from bbfs.resources.cache.tier import EVERYTHING
+from bbfs.sources.content.memory import digest_of
 
 PLAIN = SharedCache(username=USER, password=PASSWORD, timeout=BOUND)
 FOREIGN = "127.0.0.9"

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from programs import descriptors_of
 
-from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, TooLarge
 from bbfs.model.values import Content, Part
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import DIGEST_BYTES, MemoryContent
 from bbfs.sources.content.spool import IN_MEMORY, Spool, Spools
 
 LARGE = os.urandom(3 * IN_MEMORY + 17)

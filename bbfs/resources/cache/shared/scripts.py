@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.values import ContentType
 from bbfs.resources.cache.tier import PartHeader
+from bbfs.sources.content.memory import DIGEST_BYTES
 
 FORMAT = 3
 """Part of every key, so that versions of bbfs with different formats do not see each other's entries."""

@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bbfs.model.digest import digest_of
 from bbfs.model.values import Content, SharedCache
 from bbfs.resources.cache.shared import scripts
 from bbfs.resources.cache.shared.connection import USUAL_WAITS, Valkey, Waits
 from bbfs.resources.cache.shared.together import Together
 from bbfs.resources.cache.tier import EVERYTHING, LISTING, LISTING_BYTES, Cached, PartHeader
-from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.memory import MemoryContent, digest_of
 
 if TYPE_CHECKING:
     from coredis.client import Client

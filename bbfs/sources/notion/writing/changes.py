@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any, TypeAlias
 
-from bbfs.model.digest import digest_of
 from bbfs.model.errors import NotSupported, Rejected
+from bbfs.sources.content.memory import digest_of
 from bbfs.sources.notion.markdown import Block, blocks_text
 from bbfs.sources.notion.writing.blocks import CHILDREN, TEXTS, children_of, is_empty, same
 

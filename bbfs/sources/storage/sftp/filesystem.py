@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
-from bbfs.model.digest import digest_of
 from bbfs.model.errors import BbfsError, ConfigError, Denied, LoginRequired
+from bbfs.sources.content.memory import digest_of
 from bbfs.sources.options import local_path
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.sftp.requests import Attributes, Requests
