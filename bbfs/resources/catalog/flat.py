@@ -45,10 +45,14 @@ def _parts(node: Node) -> Children:
     return {name: record_node(part) for name, part in sorted(node.record.parts.items())}
 
 
-class Named(Protocol):
-    """The directories that a listing names (`Listing.directories`). roots: their native URIs by path."""
+class Named(Catalog, Protocol):
+    """What is below the directories that a listing names (`Listing.directories`). roots: their native URIs by path."""
 
     roots: Mapping[Path, str]
+
+    def covers(self, path: Path) -> bool:
+        """Return whether a path is one of the directories, or below one."""
+        ...
 
     def take(self, named: tuple[str, ...]) -> bool:
         """Take over the directories of a new listing. Return whether they are others."""
@@ -65,6 +69,7 @@ class FlatCatalog(Catalog):
     ) -> None:
         self.source = source
         self._named = named
+        self._named_now: Named | None = None  # `named`, while the listing names directories
         self._problem: str | None = None
         self._handler = handler
         self._context = context
@@ -128,6 +133,12 @@ class FlatCatalog(Catalog):
 
     def cached(self, path: Path) -> Node | None:
         """Return the node at `path`, or None if the source must be asked. Raise NotFound if the listing is fresh."""
+        if self._named_now is not None and self._named_now.covers(path[:-1]):
+            try:
+                return self._named_now.cached(path)
+            except NotFound:
+                if not self._templates:  # which may make a name that is not listed
+                    raise
         node = self._cached(self._node, path)
         return DIRECTORY if node is None and not path else node
 
@@ -145,12 +156,16 @@ class FlatCatalog(Catalog):
             return None
 
     def last_cached(self, path: Path) -> Node | None:
+        if self._named_now is not None and self._named_now.covers(path[:-1]):
+            return self._named_now.last_cached(path)
         return None if self._held.tree is None else self._node(self._held.tree, path)
 
     def failure(self, path: Path) -> BbfsError | None:
         return self._templated.failure(path)
 
     def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
+        if self._named_now is not None and self._named_now.covers(path):
+            return self._named_now.cached_view(path, completed=completed)
         place = self._cached(self._place, path)
         if place is None:
             return None
@@ -158,24 +173,34 @@ class FlatCatalog(Catalog):
         return None if beyond is None and completed else self._held.view(place, path, beyond or {})
 
     def large(self, path: Path) -> LargeEntries | None:
+        if self._named_now is not None and self._named_now.covers(path):
+            return self._named_now.large(path)
         place = self._held.tree.lookup(path) if self._held.tree is not None else None
         if isinstance(place, Directory) and isinstance(place.children, Buckets):
             return LargeEntries(place.children, lambda child: isinstance(child, Directory))
         return None
 
     def listed_at(self, path: Path) -> float:
+        if self._named_now is not None and self._named_now.covers(path):
+            return self._named_now.listed_at(path)
         return self._began_at
 
     def validity(self, path: Path) -> float:
         """Return the seconds for which names and their absence hold."""
+        if self._named_now is not None and self._named_now.covers(path[:-1]):
+            return self._named_now.validity(path)
         if self._held.tree is None:
             return 0.0
         return max(0.0, self._held.fetched_at + self._ttl - self._context.clock())
 
     def lease(self, record: Record) -> Lease | None:
+        if self._named_now is not None and self._named_now.covers(record.path[:-1]):
+            return self._named_now.lease(record)
         return self._lease if self._held.holds(record) else None
 
     def names_lease(self, path: Path) -> Lease | None:
+        if self._named_now is not None and self._named_now.covers(path):
+            return self._named_now.names_lease(path)
         place = self._held.tree.lookup(path) if self._held.tree is not None else None
         completes = bool(self._templates) and self._templated.completes(path)
         return self._lease if isinstance(place, Directory) and not completes else None
@@ -390,6 +415,7 @@ class FlatCatalog(Catalog):
         directories = self._templated.directories if listing.templates else None
         if self._named is not None:
             refold = self._named.take(listing.directories) or refold
+            self._named_now = self._named if self._named.roots else None
             directories = _with(self._named.roots, directories)
         told, changes = await self._held.update(listing.resources, at, directories, refold=refold)
         self._confirmed = confirmed

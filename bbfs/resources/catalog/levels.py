@@ -13,12 +13,12 @@ from typing import cast
 from bbfs.model import uri_paths
 from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.model.values import DataSource, Listing, ResourceMetadata
-from bbfs.resources.catalog.base import CatalogContext, LargeEntries, Stored, View
+from bbfs.resources.catalog.base import CatalogContext, Stored, View
 from bbfs.resources.catalog.directory import DirectoryCatalog
 from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.lookups import last_segment, own_segment
-from bbfs.resources.catalog.record import Lease, Node, Path, Record
+from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.sources import CanListDirectory, CanReadDirectory
 
 TOLD_APART = 10_000
@@ -34,6 +34,10 @@ class _Levels(DirectoryCatalog):
         self.roots: Mapping[Path, str] = {}
         self._reader = handler
         self._taken: tuple[str, ...] = ()
+
+    def covers(self, path: Path) -> bool:
+        roots = self.roots
+        return bool(roots) and any(path[:depth] in roots for depth in range(1, len(path) + 1))
 
     def take(self, named: tuple[str, ...]) -> bool:
         """Take over the directories of a new listing. Return whether they are others."""
@@ -107,25 +111,6 @@ class MixedCatalog(FlatCatalog):
     def lists_all(self) -> bool:
         return not self._levels.roots
 
-    # -- which part answers ------------------------------------------------------------------------------------------
-
-    def _is_level(self, path: Path) -> bool:
-        """Return whether a path is one of the named directories, or below one."""
-        roots = self._levels.roots
-        return bool(roots) and any(path[:depth] in roots for depth in range(1, len(path) + 1))
-
-    def _is_below(self, path: Path) -> bool:
-        return bool(self._levels.roots) and self._is_level(path[:-1])
-
-    def _or_templates(self, path: Path, look: Callable[[Path], Node | None]) -> Node | None:
-        """Return the node at a path below a named directory; a template may make a name that is not listed."""
-        try:
-            return look(path)
-        except NotFound:
-            if not self._templates:
-                raise
-            return super().cached(path)
-
     # -- without waiting ---------------------------------------------------------------------------------------------
 
     @property
@@ -142,42 +127,17 @@ class MixedCatalog(FlatCatalog):
     def count(self) -> int:
         return super().count() + self._levels.count()
 
-    def cached(self, path: Path) -> Node | None:
-        return self._or_templates(path, self._levels.cached) if self._is_below(path) else super().cached(path)
-
-    def last_cached(self, path: Path) -> Node | None:
-        return self._levels.last_cached(path) if self._is_below(path) else super().last_cached(path)
-
-    def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
-        part = self._levels if self._is_level(path) else super()
-        return part.cached_view(path, completed=completed)
-
-    def large(self, path: Path) -> LargeEntries | None:
-        return self._levels.large(path) if self._is_level(path) else super().large(path)
-
-    def listed_at(self, path: Path) -> float:
-        return self._levels.listed_at(path) if self._is_level(path) else super().listed_at(path)
-
-    def validity(self, path: Path) -> float:
-        return self._levels.validity(path) if self._is_below(path) else super().validity(path)
-
-    def lease(self, record: Record) -> Lease | None:
-        return self._levels.lease(record) if self._is_below(record.path) else super().lease(record)
-
-    def names_lease(self, path: Path) -> Lease | None:
-        return self._levels.names_lease(path) if self._is_level(path) else super().names_lease(path)
-
     # -- after a listing if necessary --------------------------------------------------------------------------------
 
     async def find(self, path: Path) -> Node:
-        if not self._is_below(path):
+        if not self._levels.covers(path[:-1]):
             try:
                 node = await super().find(path)
             except NotFound:
-                if not self._is_below(path):  # which the listing has told by now
+                if not self._levels.covers(path[:-1]):  # which the listing has told by now
                     raise
             else:
-                if not self._is_below(path):
+                if not self._levels.covers(path[:-1]):
                     return node
         try:
             return await self._levels.find(path)
@@ -187,14 +147,14 @@ class MixedCatalog(FlatCatalog):
             return await super().find(path)
 
     async def view(self, path: Path, *, completed: bool = True) -> View:
-        if not self._is_level(path):
+        if not self._levels.covers(path):
             try:
                 view = await super().view(path, completed=completed)
             except NotFound:
-                if not self._is_level(path):
+                if not self._levels.covers(path):
                     raise
             else:
-                if not self._is_level(path):
+                if not self._levels.covers(path):
                     return view
         return await self._levels.view(path, completed=completed)
 
@@ -207,7 +167,7 @@ class MixedCatalog(FlatCatalog):
         return [*super().all_records(), *self._levels.all_records()]
 
     def record_of(self, uri: str, native_uri: str) -> Record:
-        if self._is_below(uri_paths.plain_path(native_uri).path):
+        if self._levels.covers(uri_paths.plain_path(native_uri).path[:-1]):
             return self._levels.record_of(uri, native_uri)
         return super().record_of(uri, native_uri)
 
@@ -226,7 +186,7 @@ class MixedCatalog(FlatCatalog):
 
     def announced(self, native_uri: str) -> None:
         path = uri_paths.plain_path(native_uri).path
-        if self._is_level(path):
+        if self._levels.covers(path):
             self._levels.announce(path)
 
     @property
