@@ -229,7 +229,7 @@ class ContentLoader:
                         return self._publisher.take(load, found)
                 if source.watches is not None and not record.provisional:
                     source.watches.interested(record.metadata.native_uri)
-                slot.counts = not source.holds(record.metadata.native_uri)
+                slot.counts = source.holder is None or not source.holder.holds(record.metadata.native_uri)
                 self.loads += slot.counts
                 source.loads_from["source"] += slot.counts
                 load.asks = "source"

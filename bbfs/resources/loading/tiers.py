@@ -56,7 +56,7 @@ class Load:
         self.source = source
         self.record = record
         self.key: Key = (source.fingerprint, record.metadata.native_uri)
-        self.on_disk = source.data.policy.disk and not record.on_open
+        self.on_disk = source.data.policy.disk and not record.metadata.on_open
         """True if the disk cache may keep the content."""
         self.asks = "disk"
         """The tier that is asked at the moment; `slot` while the load waits for its turn."""
@@ -68,7 +68,10 @@ class Load:
         self._invalidated = False
         self._invalidations = self.record.invalidations
         self._writes = self.record.writes
-        self._written_at = self.source.written_at(self.key[1])
+        self._written_at = self._written_now()
+
+    def _written_now(self) -> float:
+        return self.source.written_at(self.key[1]) if self.source.was_written else 0.0
 
     def invalidate(self) -> None:
         self._invalidated = True
@@ -85,7 +88,7 @@ class Load:
     @property
     def may_be_kept(self) -> bool:
         """Return whether a tier may keep what comes: the mount has changed neither the resource nor what makes it."""
-        return not self.is_overwritten and self._written_at == self.source.written_at(self.key[1])
+        return not self.is_overwritten and self._written_at == self._written_now()
 
 
 class Tier(Protocol):

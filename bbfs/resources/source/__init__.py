@@ -73,7 +73,8 @@ class Source:
     misstates_sizes: a content did not have its stated size.
     error: the fault of the last request that failed, if none has succeeded since.
     was_unsized: the log has the option that avoids a failing `stat`.
-    loads, revalidates, logs_in, watches: the handler, if it has the ability. Checking each time would slow a load.
+    loads, revalidates, logs_in, watches, holder: the handler, if it has the ability. To check each time would slow a
+        load.
     loads_from: the number of loads by what has answered them.
     refreshed: when a user refreshed a path of the catalog (seconds since the epoch). No tier serves what was fetched
         before.
@@ -97,6 +98,8 @@ class Source:
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
     changes_under_way: int = 0
     """The number of changes by the mount itself that the source is making."""
+    was_written: bool = False
+    """Whether the mount has changed anything of the source itself: else `written_at` is 0 for all."""
     _written: dict[str, float] = field(default_factory=dict)
     _written_below: dict[str, float] = field(default_factory=dict)
     _written_before: float = 0.0
@@ -120,7 +123,7 @@ class Source:
     """The handler, if it writes and the configuration grants it."""
     looks: DetectsExisting | None = field(init=False)
     loads_while_wanted: bool = field(init=False)
-    _holder: HoldsContents | None = field(init=False)
+    holder: HoldsContents | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.place = place(self.data)
@@ -131,7 +134,7 @@ class Source:
         self.logs_in = self.handler if isinstance(self.handler, CanLogIn) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
-        self._holder = self.handler if isinstance(self.handler, HoldsContents) else None
+        self.holder = self.handler if isinstance(self.handler, HoldsContents) else None
         self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
@@ -153,10 +156,6 @@ class Source:
     def stale_for(self, path: tuple[str, ...]) -> float:
         """Return the seconds after its expiry in which a content is served while the source is down."""
         return inf if self.is_pinned(path) else self.data.policy.max_stale
-
-    def holds(self, native_uri: str) -> bool:
-        """Return whether a load of a resource asks the source nothing."""
-        return self._holder is not None and self._holder.holds(native_uri)
 
     def require_there(self) -> None:
         """Raise Outdated if the source was removed."""
@@ -193,6 +192,7 @@ class Source:
 
     def note_written(self, native_uri: str, now: float) -> None:
         """Serve no content of a resource from now on that was fetched before: the mount has changed it itself."""
+        self.was_written = True
         self._written.pop(native_uri, None)
         self._written[native_uri] = now
         if len(self._written) > WRITES_KEPT:
@@ -200,6 +200,7 @@ class Source:
 
     def note_written_below(self, start: str, now: float) -> None:
         """As `note_written`, of all resources whose URIs begin so."""
+        self.was_written = True
         self._written_below.pop(start, None)
         self._written_below[start] = now
         if len(self._written_below) > MOVES_KEPT:

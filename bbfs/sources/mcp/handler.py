@@ -449,8 +449,8 @@ class McpHandler:
         self._connection.changes.subscribe(sink)
 
     def interested(self, native_uri: str) -> None:
-        if not self._is_call(native_uri):
-            self._connection.interests.add(native_uri)
+        if (interests := self._connection.interests).takes_uris and not self._is_call(native_uri):
+            interests.add(native_uri)
 
     def announces(self, native_uri: str | None) -> bool:
         if native_uri is not None and self._offer is not None and native_uri in self._offer.documents:

@@ -260,10 +260,11 @@ class MCPManager:
         connection = self.connection(server_id)
         if not encodable(native_uri):
             raise NotFound("a URI that cannot be written in UTF-8")
-        if connection.interests.is_asked_for(native_uri):
-            with trio.move_on_after(_SUBSCRIBED_FIRST):  # else the answer may miss a change, and is asked for again
-                await connection.interests.answered_for(native_uri)
-        connection.interests.requested(native_uri)
+        if (interests := connection.interests).takes_uris:
+            if interests.is_asked_for(native_uri):
+                with trio.move_on_after(_SUBSCRIBED_FIRST):  # else the answer may miss a change, and is asked for again
+                    await interests.answered_for(native_uri)
+            interests.requested(native_uri)
         session, result = await connection.request("resources/read", {"uri": native_uri}, kind="read")
         ttl = ttl_seconds(result) if session.modern else None
         if loaded_size(result) >= _THREAD_FROM_CHARACTERS:

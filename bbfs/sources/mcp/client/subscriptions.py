@@ -46,6 +46,8 @@ class Interests:
         self._begun = begun
         self._listing_unreported = False
         self._unreported: OrderedDict[str, None] = OrderedDict()
+        self.takes_uris = True
+        """False while a server is connected that takes no subscriptions to resources: then no load need add its URI."""
         self.lists: frozenset[str] = frozenset(("resources",))
         self._uris: OrderedDict[str, None] = OrderedDict()
         self.changed = trio.Event()
@@ -87,6 +89,7 @@ class Interests:
         """Note what the server agreed to report. asked: the URIs asked for so far; None: no URI will be asked for."""
         self.listing_told, self.told, self._connected = listing, frozenset(told), True
         self._asked = None if asked is None else frozenset(asked)
+        self.takes_uris = asked is not None
         self._answered.set()
         self._answered = trio.Event()
         if listing and self._listing_unreported:
@@ -125,7 +128,7 @@ class Interests:
 
     def disconnected(self) -> None:
         """Note that the server reports nothing until it is connected again."""
-        self.listing_told, self.told, self._connected = False, frozenset(), False
+        self.listing_told, self.told, self._connected, self.takes_uris = False, frozenset(), False, True
         self._asking, self._due, self._every = frozenset(), -inf, _ASKED_EVERY
 
     async def confirmed(self) -> None:
