@@ -84,7 +84,7 @@ class Contents:
 
     def lazy(self, record: Record) -> bool:
         """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""
-        return record.on_open or self._roots.of(record).data.policy.sizes == "lazy"
+        return record.on_open or record.source_key in self._roots.lazy
 
     def fresh_for(self, record: Record) -> float:
         """Return the seconds for which the cached content is served without a request."""
@@ -286,9 +286,8 @@ class Contents:
         Call this if the content is not cached (`wanted`: it is loaded next), or was loaded ahead (`Record.ahead`).
         """
         record.ahead = False
-        source, below = self._tree.place(path)
         if record.source_key != TEXT:
-            self._ahead.accessed(source, below, record, wanted=wanted)
+            self._ahead.accessed(record.path or self._tree.place(path)[1], record, wanted=wanted)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 

@@ -26,10 +26,12 @@ class Roots:
     """All sources of a configuration.
 
     sources: by base prefix, without the hidden ones. These are there for programs that ask for them by name.
+    lazy: the keys of those with `sizes = "lazy"`; no key is used again.
     """
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
+        self.lazy: set[str] = set()
         self._by_key: dict[str, Source] = {}
         self._ended: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
@@ -42,6 +44,8 @@ class Roots:
 
     def add(self, source: Source, *, hidden: bool) -> None:
         self._by_key[source.key] = self._by_prefix[source.data.uri_prefix] = source
+        if source.data.policy.sizes == "lazy":
+            self.lazy.add(source.key)
         if not hidden:
             self.sources[source.data.base_prefix] = source
 

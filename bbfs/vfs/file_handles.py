@@ -53,7 +53,7 @@ class NewAttributes:
 
 @dataclass(slots=True)
 class Opening:
-    """The last open of a file's inode. The next open needs neither a walk nor a look at the record.
+    """What the inode of a file was last found to be. The next request needs neither a walk nor a look at the record.
 
     version: of the record, for which the inode stands. lease: how long its path leads to the record. key: what the
     content is kept under. All of it holds until `until` (seconds since the epoch) while nothing at all has changed
@@ -74,6 +74,11 @@ class Opening:
         if now >= self.lease.until:
             return False
         return (self.holds_for == changes and now < self.until) or self._confirmed(now, changes)
+
+    def size(self, now: float, changes: int) -> tuple[int, float] | None:
+        """Return the size in bytes and its validity in seconds; None if not all of it `holds`."""
+        size = self.record.size
+        return (size, self.record.fresh_for(now)) if size is not None and self.holds(now, changes) else None
 
     def _confirmed(self, now: float, changes: int) -> bool:
         """Return whether the record is still what was opened, and fresh; note until when."""

@@ -19,7 +19,7 @@ from bbfs.model.values import Change
 from bbfs.resources.catalog.record import LARGEST, Node, Path, Record, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager, SourceChange
 from bbfs.vfs.directory_handles import DirectoryLocks, OpenDirectories
-from bbfs.vfs.file_handles import Attributes, FileHandles
+from bbfs.vfs.file_handles import Attributes, FileHandles, Opening
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import (
@@ -173,6 +173,9 @@ class FileSystem:
         pinned = self.handles.latest(ino)
         if pinned is not None:
             return pinned.attributes
+        found = ended[-1].value if ended else self.inodes.note(ino)
+        if isinstance(found, Opening) and (size := found.size(self._manager.clock(), self._kernel.changes)) is not None:
+            return self.names.attributes(ino, found.path, Node("file", found.record), size)
         path, version = self.inodes.get(ino)
         if version == CREATED_VERSION:
             return self.names.decide_created(path, ended)
@@ -191,15 +194,14 @@ class FileSystem:
             size = self._contents.size_now(record)
             if record.ahead or size is None:
                 is_known = size is not None
-                learning = self._learn(path, node, record, asker, ended, is_known=is_known, is_copied=is_copied)
+                learning = self._learn(ino, path, node, record, asker, ended, is_known=is_known, is_copied=is_copied)
                 if learning is not None:
                     return learning
             self.names.require_version(path, version, record)
             return self.names.attributes(ino, path, node, size)
         if path and inode_version(node) != version:
             raise Outdated("/".join(path))
-        deciding = None if node.candidate is None else self._deciding(node, ended)
-        return self.names.attributes(ino, path, node) if deciding is None else deciding
+        return (node.candidate and self._deciding(node, ended)) or self.names.attributes(ino, path, node)
 
     def _deciding(self, node: Node, ended: Ended) -> Wait | None:
         """Return the wait for what a name is that only a template makes; None if that is known. Raise BbfsError.
@@ -216,6 +218,7 @@ class FileSystem:
 
     def _learn(
         self,
+        ino: int,
         path: Path,
         node: Node,
         record: Record,
@@ -238,19 +241,23 @@ class FileSystem:
             if record.ahead:
                 self._contents.accessed(path, record, wanted=False)
             return None
-        return after(ended, self._learn_if_wanted, path, record, node.completed, asker)
+        learnt = after(ended, self._learn_if_wanted, ino, path, record, node.completed, asker)
+        return learnt if isinstance(learnt, Wait) else None
 
-    async def _learn_if_wanted(self, path: Path, record: Record, completed: bool, asker: Asker | None) -> None:
-        """Learn the size if it is wanted. Raise BbfsError.
+    async def _learn_if_wanted(
+        self, ino: int, path: Path, record: Record, completed: bool, asker: Asker | None
+    ) -> Opening | None:
+        """Learn the size if it is wanted. Return what the inode is, for the requests that follow. Raise BbfsError.
 
         Only a load tells whether a provisional resource exists. So that is loaded unless the source has completed its
         name.
         """
+        lease = self._tree.lease(record)
         wanted = Wanted.ALL if asker is None else await asker()
         if wanted in (Wanted.EXISTENCE, Wanted.XATTRS) and (completed or not record.provisional):
-            return
+            return None
         if self._contents.size_now(record) is not None:
-            return  # another request has learnt it meanwhile
+            return None  # another request has learnt it meanwhile
         try:
             await self._load(path, record)
         except BbfsError as error:
@@ -260,6 +267,10 @@ class FileSystem:
                 raise Outdated(str(error)) from None
             if wanted is not Wanted.XATTRS or isinstance(error, NotFound):
                 raise
+            return None
+        if record.metadata.on_open or ino in self.inodes.retold:  # whose open must drop pages of the kernel
+            return None
+        return self.open_files.note(ino, path, record, lease)
 
     @staticmethod
     async def _refuse_change(record: Record, asker: Asker) -> None:
@@ -314,8 +325,8 @@ class FileSystem:
 
     def getxattr(self, ino: int, name: bytes, ended: Ended = ()) -> bytes | Wait:
         """Return the value of an extended attribute. Raise NoAttribute. Never waits for content (S12)."""
-        if name in COPIED and (record := self.open_files.known(ino)) is not None:
-            return self._attributes.copied(record, name)
+        if name in COPIED and (noted := self.open_files.noted(ino)) is not None:
+            return self._attributes.copied(noted.record, name)
         path = self.names.path(ino)
         if not path:
             return value_of(self.root_attributes, name.decode("utf-8", "replace"))
@@ -328,8 +339,8 @@ class FileSystem:
 
     def listxattr(self, ino: int, ended: Ended = ()) -> list[bytes] | Wait:
         """Return the names of the attributes to keep with a copy; all others answer by name as well (S11)."""
-        if (record := self.open_files.known(ino)) is not None:
-            return self._attributes.listed_of(record)
+        if (noted := self.open_files.noted(ino)) is not None:
+            return self._attributes.listed_of(noted.record)
         path = self.names.path(ino)
         if not path:
             return [name.encode() for name in self.root_attributes]

@@ -256,6 +256,11 @@ class InodeTable:
             return held.key
         return InodeKey(*held) if held is not None else self.inode(ino).key
 
+    def note(self, ino: int) -> Any:
+        """Return the note of an inode, or None."""
+        held = self._held[ino % _TABLES].get(ino)
+        return held.note if isinstance(held, Inode) else None
+
     def inode(self, ino: int) -> Inode:
         """Return the inode with this number. Raise Outdated when it is not held. The caller may count lookups on it."""
         table = self._held[ino % _TABLES]

@@ -16,13 +16,13 @@ import trio
 from bbfs.model.errors import BbfsError, IsADirectory, NotFound, NotSupported, Outdated, ReadOnly
 from bbfs.model.values import WAITS_FOR_SOURCE, Content
 from bbfs.resources.catalog.overlay import Draft
-from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record, loads_each_open
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Lease, Node, Path, Record, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import EndedContent
 from bbfs.vfs.file_handles import WRITING, Attributes, FileHandles, NewAttributes, OpenFile, Opening
-from bbfs.vfs.inode_table import Inode, InodeTable
+from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Ended, Names, Wait, after, of_draft
 from bbfs.vfs.writing.hand_over import Drafts
@@ -79,11 +79,10 @@ class OpenFiles:
         pinned = self._handles.latest(ino) if self._grants.is_lower else None
         if pinned is not None and not pinned.shares_inode:
             return self._add(replace(pinned, wake=None))
-        inode = self._inodes.inode(ino)
-        again = None if inode.note is None else self._open_again(ino, inode.note)
+        again = self._open_again(ino)
         if again is not None:
             return again
-        path, version = inode.key
+        path, version = self._inodes.get(ino)
         node = self._names.find(path, ended)
         if type(node) is Wait:
             return node
@@ -110,26 +109,33 @@ class OpenFiles:
             self._contents.accessed(path, record, wanted=False)
         self._names.require_version(path, version, record)
         if not on_open and version == certain:
-            self._note(inode, path, record)
+            self.note(ino, path, record, self._tree.lease(record))
         return self._open(ino, path, record, certain, content)
 
-    def _open_again(self, ino: int, opening: Opening) -> int | None:
-        """Return a handle as the last open of an inode got it; None if that may not be the present content."""
-        if not opening.holds(self._manager.clock(), self._kernel.changes):
+    def _open_again(self, ino: int) -> int | None:
+        """Return a handle of what an inode was found to be; None if that may not be the present content."""
+        opening: Opening | None = self._inodes.note(ino)
+        if opening is None or not opening.holds(self._manager.clock(), self._kernel.changes):
             return None
         content = self._manager.memory.get(opening.key)
         if content is None:
             return None
         record, version = opening.record, opening.version
-        record.awaited_until = 0.0
+        record.changed_at = record.awaited_until = 0.0
         return self._handles.add(
             OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False)
         )
 
-    def known(self, ino: int) -> Record | None:
-        """Return the fresh record of a file as the last open has found it; None where that needs a walk."""
-        note = self._inodes.inode(ino).note
-        return note.record if note is not None and note.holds(self._manager.clock(), self._kernel.changes) else None
+    def noted(self, ino: int) -> Opening | None:
+        """Return what an inode was found to be, if its record is fresh; None where that needs a walk."""
+        note: Opening | None = self._inodes.note(ino)
+        return note if note is not None and note.holds(self._manager.clock(), self._kernel.changes) else None
+
+    def note(self, ino: int, path: Path, record: Record, lease: Lease | None) -> Opening | None:
+        """Keep what an inode was found to be with it, while a lease lasts, and return that."""
+        inode = self._inodes.inode(ino)
+        inode.note = note = None if lease is None else Opening(path, record, inode.key.version, lease)
+        return note
 
     def _loading(self, path: Path, record: Record, ended: Ended) -> Wait | None:
         """Load what has a name now. Return the wait for that, if any; an error is one of the retry."""
@@ -141,11 +147,6 @@ class OpenFiles:
             return None
         self._contents.accessed(path, record, wanted=True)
         return loading
-
-    def _note(self, inode: Inode, path: Path, record: Record) -> None:
-        """Keep what an inode was opened as with it, while a lease lasts."""
-        lease = self._tree.lease(record)
-        inode.note = None if lease is None else Opening(path, record, inode.key.version, lease)
 
     def _open(self, ino: int, path: Path, record: Record, version: str, content: Content) -> int:
         record.changed_at = record.awaited_until = 0.0  # the program that was sent here by ESTALE has arrived

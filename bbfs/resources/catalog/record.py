@@ -298,7 +298,7 @@ class Record:
 
     def is_of_size(self, size: int) -> bool:
         """Return whether the kernel can have no other size of the inode than that of its first content."""
-        return not self.resized and all(each in (None, size) for each in (self.metadata.size, self.declared[0]))
+        return not self.resized and {self.metadata.size, self.declared[0]} <= {None, size}
 
     def is_shown_otherwise(self, size: int | None) -> bool:
         """Return whether the kernel may have another size of the inode than this one, which the source states now."""

@@ -61,6 +61,7 @@ class _Ahead:
     time, that no other one has followed yet. latest: the time of the last access.
     """
 
+    source: Source
     streams: Streams
     orders: tuple[TreeOrder, TreeOrder]
     queues: dict[Stream, deque[tuple[Path, Record]]] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class LoadAhead:
             TreeOrder(partial(_entries, source)),
             TreeOrder(partial(self._by_number, source), opens_at=IN_ODD_ORDER),
         )
-        ahead = _Ahead(Streams(2 * policy.concurrency, policy.timeout), orders)
+        ahead = _Ahead(source, Streams(2 * policy.concurrency, policy.timeout), orders)
         self.sources[source.key] = ahead
         source.slots.freed = partial(self._begin_next, source, ahead)
 
@@ -121,11 +122,14 @@ class LoadAhead:
         if self.sources.pop(source.key, None) is not None:
             source.slots.freed = lambda: None
 
-    def accessed(self, source: Source, path: Path, record: Record, *, wanted: bool) -> None:
-        """Take note of an access to a content that is not cached (`wanted`: it is loaded next), or was loaded ahead."""
-        ahead = self.sources.get(source.key)
-        if ahead is None:
+    def accessed(self, path: Path, record: Record, *, wanted: bool) -> None:
+        """Take note of an access to a content that is not cached (`wanted`: it is loaded next), or was loaded ahead.
+
+        path: in the catalog of its source.
+        """
+        if (ahead := self.sources.get(record.source_key)) is None:
             return
+        source = ahead.source
         self._forget_unused(ahead, path)
         now = self._clock()
         ttl = source.data.policy.content_ttl if ahead.ttl is None else ahead.ttl
@@ -192,7 +196,7 @@ class LoadAhead:
         if size is not None:
             ahead.mean += (size - ahead.mean) / 8
             ahead.ttl = record.ttl
-        stream = ahead.waits.pop(record.key, None)
+        stream = ahead.waits.pop(record.key, None) if ahead.waits else None
         if stream is not None:
             stream.waiting -= 1
             stream.last = self._clock()
@@ -213,7 +217,7 @@ class LoadAhead:
 
     @staticmethod
     def _now_wanted(ahead: _Ahead, record: Record, stream: Stream | None) -> None:
-        request = ahead.flying.get(record.key)
+        request = ahead.flying.get(record.key) if ahead.flying else None
         if request is not None and not request.wanted:
             request.wanted = True
             ahead.unwanted -= 1
