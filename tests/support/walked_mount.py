@@ -1,7 +1,8 @@
 """`python walked_mount.py FILE -m bbfs mount …`: the daemon, which writes to FILE what it walks through when asked.
 
-SIGUSR1 begins a walk: from then on each call of a function of bbfs counts that a request of the kernel makes, or the
-requests to sources that it begins (`flights`), in their tasks and threads. What else the daemon does meanwhile does
+SIGUSR1 begins a walk: from then on each call of a function of bbfs counts that a request of the kernel makes, a
+command's connection to the control socket (the request `command`), or the requests to sources that these begin
+(`flights`), in their tasks and threads. What else the daemon does meanwhile does
 not: tasks that write caches behind the requests, or look at the clock; what tells others of a change on the bus; and
 FORGET, which the kernel sends when it likes. SIGUSR2 ends the walk once the kernel has released what was opened and all
 of that has ended, and writes a line for each request and function, `request module function calls`. So a walk is the
@@ -26,12 +27,15 @@ import trio
 import bbfs
 from bbfs.cli import main
 from bbfs.fuse import adapter
+from bbfs.fuse.control import server
 from bbfs.serving.changes import Bus
 from bbfs.vfs.kernel_cache import KernelCache
 
 HOME = str(Path(bbfs.__file__).parent)
 ANSWER = adapter.Operations.getattr.__code__
 """The function that answers each request of the kernel but FORGET. A cell of it has the request's name."""
+SERVE = vars(server)["_Client"].serve.__code__
+"""The function that serves one connection of a command."""
 NOTIFY, KERNEL = Bus.notify.__code__, KernelCache.changed.__code__
 OPENS, RELEASES = {"open", "create", "opendir"}, {"release", "releasedir"}
 FLIGHT = "flight"
@@ -65,12 +69,21 @@ class Walk(trio.abc.Instrument):
         code = frame.f_code
         if code is ANSWER:
             self._answer(frame.f_locals["method"].__name__, frame.f_locals["args"][0], event, value)
+        elif code is SERVE and event == "call" and self._begin_request("command"):
+            self._tasks.add(trio.lowlevel.current_task())
         elif frame.f_back is not None and frame.f_back.f_code is NOTIFY and code is not KERNEL:
             self._tell(event)
         if event == "call" and code.co_filename.startswith(HOME) and frame.f_lasti <= _beginning(code):
             of = _of.get()
             if of is not None and of[0] is self._walk:
                 self._called[of[1], code] += 1
+
+    def _begin_request(self, request: str) -> bool:
+        if _of.get() is not None or self._walk is None:
+            return False
+        self._requests += 1
+        _of.set((self._walk, f"{self._requests}.{request}"))
+        return True
 
     def _answer(self, request: str, handle: int, event: str, value: Any) -> None:
         """handle: the first argument of the request; of a release, an open file."""
@@ -79,9 +92,8 @@ class Walk(trio.abc.Instrument):
             trio.lowlevel.add_instrument(self)
         released = request in RELEASES and (request == "releasedir", handle)
         if event == "call":
-            if _of.get() is None and self._walk is not None and (not released or released in self._open):
-                self._requests += 1
-                _of.set((self._walk, f"{self._requests}.{request}"))
+            if not released or released in self._open:
+                self._begin_request(request)
         elif event == "return" and not getattr(value, "__module__", "").startswith("trio."):  # it does not wait
             _of.set(None)
             self._open.discard(released)
