@@ -95,8 +95,7 @@ class Walks:
     def search(self, place: Path, word: str) -> Walk:
         """Index a directory, search there twice, and return what the daemon went through for the second search."""
         run(sys.executable, "-m", "bbfs", "index", place)
-        for _ in range(2):
-            walk = self.walk(sys.executable, "-m", "bbfs", "search", "--in", place, word)
+        _, walk = (self.walk(sys.executable, "-m", "bbfs", "search", "--in", place, word) for _ in range(2))
         return Walk({key: count for key, count in walk.items() if key[0].endswith(".command")})
 
     def all(self) -> dict[str, Walk]:
