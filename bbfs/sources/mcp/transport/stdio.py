@@ -199,10 +199,11 @@ class Stdio:
                 self._said_at = trio.current_time()
                 *lines, pending = (pending + chunk).split(b"\n")
                 pending = pending[: self._longest_line]
-                if trio.current_time() - refilled >= 1:
+                if (passed := int(trio.current_time() - refilled)) > 0:
                     if dropped:
                         self._log.info("%d more lines on stderr", dropped)
-                    budget, refilled, dropped = _STDERR_BURST, trio.current_time(), 0
+                    budget = min(_STDERR_BURST, budget + passed * _STDERR_LINES_PER_SECOND)
+                    refilled, dropped = refilled + passed, 0
                 shown = lines[:budget]
                 for line in shown:
                     self._log.info("%s", self._line(line))
