@@ -75,10 +75,6 @@ def text(description: str | None = None) -> Schema:
     return value("string", description)
 
 
-def one_of(*words: str) -> Schema:
-    return {"type": "string", "enum": [*words]}
-
-
 def array(items: Schema, description: str | None = None) -> Schema:
     return {**value("array", description), "items": items}
 

@@ -68,7 +68,8 @@ def see(scratch: Scratch) -> None:
         if file.is_file() and not file.is_symlink():
             if not os.listxattr(file):
                 origin_at(scratch.lower, path, f"first {path}")
-            trio.run(shown.note, path, "file", {"etag": json.loads(os.getxattr(file, ORIGIN))["etag"]})
+            version = {"etag": json.loads(os.getxattr(file, ORIGIN))["etag"]}
+            trio.run(shown.note_all, [(path, Base("file", version))])
         else:
             trio.run(shown.note_status, path, found)
 
@@ -487,10 +488,10 @@ async def test_the_note_of_a_name_ends_when_the_scratch_hides_it(scratch: Scratc
     whiteout(scratch.upper, "old")
     opaque(scratch.upper, "directory")
     for path in ("file", "old", "directory/one", "directory/deep/three"):
-        await shown.note(path, "file", {"etag": "later"})
-    await shown.note("seen", "file", {"etag": "1"})
+        await shown.note_all([(path, Base("file", {"etag": "later"}))])
+    await shown.note_all([("seen", Base("file", {"etag": "1"}))])
     shown.opened("seen")
-    await shown.note("seen", "file", {"etag": "2"})
+    await shown.note_all([("seen", Base("file", {"etag": "2"}))])
     bases = Notes.of(scratch).bases
     versions = [bases[path].version for path in ("file", "old", "directory/one", "directory/deep/three", "seen")]
     assert {"etag": "later"} not in versions
@@ -505,15 +506,15 @@ async def test_the_version_that_an_open_has_is_noted_until_its_close(scratch: Sc
     shown = Shown(scratch)
     write(scratch.upper, "file", "mine")
     hidden = Notes.of(scratch).bases["file"]
-    await shown.note("seen", "file", {"modified_ns": 1, "size": 2})
+    await shown.note_all([("seen", Base("file", {"modified_ns": 1, "size": 2}))])
     for path, version in (("seen", "1"), ("seen", "2"), ("file", "later")):
         await shown.note_open(path, Base("file", {"etag": version}))
-    await shown.note("seen", "file", {"etag": "3"})
+    await shown.note_all([("seen", Base("file", {"etag": "3"}))])
     bases = Notes.of(scratch).bases
     assert (bases["seen"].version, bases["file"]) == ({"etag": "1"}, hidden)
     shown.closed("seen")
     shown.closed("seen")
-    await shown.note("seen", "file", {"etag": "3"})
+    await shown.note_all([("seen", Base("file", {"etag": "3"}))])
     await shown.note_open("seen", None)
     assert Notes.of(scratch).bases["seen"].version == {"etag": "3"}
 
@@ -526,13 +527,13 @@ async def test_a_locked_directory_of_the_upper_layer_holds_no_other_request_up(
     monkeypatch.setattr(shown_layer, "is_hidden", lambda *_: not unlocked.wait(30))
     scratch.note(kind="overlay")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(noted.note, "file", "file", {"etag": "1"})
+        nursery.start_soon(noted.note_all, [("file", Base("file", {"etag": "1"}))])
         await trio.testing.wait_all_tasks_blocked()  # other requests are answered, also that of the kernel
         unlocked.set()
     assert Notes.of(scratch).bases["file"].version == {"etag": "1"}
     unlocked.clear()
     monkeypatch.setattr(shown_layer, "_WAITS", 0.01)
-    await noted.note("old", "file", {"etag": "1"})  # it is answered all the same
+    await noted.note_all([("old", Base("file", {"etag": "1"}))])  # it is answered all the same
     assert Notes.of(scratch).bases["old"].version == {"etag": "first old"}
     unlocked.set()
 

@@ -8,7 +8,6 @@ The notes are lines of JSON in one file, appended by the daemon and by `bbfs app
 
 import errno
 import json
-import logging
 import os
 import stat
 from collections.abc import Mapping
@@ -18,8 +17,6 @@ from typing import Any, TypeAlias
 
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.entries import Identity, Type, origin_of
-
-log = logging.getLogger(__name__)
 
 Version: TypeAlias = Mapping[str, Any]
 """The version of an entry as its source states it: etag, or times and size."""

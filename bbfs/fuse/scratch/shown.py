@@ -13,7 +13,7 @@ import trio
 from bbfs.fuse.scratch import bases
 from bbfs.fuse.scratch.bases import Base, Notes, Version
 from bbfs.fuse.scratch.directory import Scratch
-from bbfs.fuse.scratch.entries import Marks, Type, directory, type_of
+from bbfs.fuse.scratch.entries import Marks, directory, type_of
 from bbfs.fuse.scratch.origin import version
 from bbfs.resources.writing.temporary import KEEPING
 from bbfs.sources.filesystem.content import etag_of
@@ -50,14 +50,11 @@ class Shown:
             self.below.remove(noted)
             noted.close()
 
-    async def note(self, path: str, kind: Type, version: Version | None) -> None:
-        """Note a version that is shown. It must have been read before, so it is older than what hides the name."""
-        await self.note_all([(path, Base(kind, version))])
-
     async def note_all(self, shown: Sequence[tuple[str, Base | None]]) -> None:
         """Note the versions of names that are shown together; None: a name is not there.
 
-        While a program has a file open it is not noted: an overlay copies the open version.
+        They must have been read before, so they are older than what hides the names. While a program has a file open it
+        is not noted: an overlay copies the open version.
         """
         noted = [(path, base) for path, base in shown if base is None or self._is_noted(path)]
         for each in list(self.below):

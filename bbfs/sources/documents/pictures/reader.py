@@ -8,7 +8,6 @@ from bbfs.sources.documents.pictures.containers import Found, metadata_of
 
 _FIRST = ("Title", "Headline", "Description", "Keywords", "Comment", "User comment", "Author", "Artist", "Copyright")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ESCAPED = re.compile(r"([*_`\[\]<>\\])")
 
 
 def read(document: bytes) -> Iterator[str]:
