@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import pyfuse3
 from pyfuse3 import FileHandleT, FUSEError, InodeT, RequestContext, StatvfsData
 
-from bbfs.fuse.backings.attributes import Ownership
+from bbfs.fuse.backings.attributes import ACLS, PREFIX, Ownership
 from bbfs.fuse.backings.passed import PassedRequests
 from bbfs.fuse.backings.stored import StoredRequests
 from bbfs.fuse.scratch.shown import Shown
@@ -76,6 +76,7 @@ class Operations(pyfuse3.Operations):
     def __init__(self, files: FileSystem, owner: Ownership, interrupts: Interrupts, shown: Shown | None = None) -> None:
         super().__init__()
         self._files = files
+        self._owner = owner
         shown = Shown() if shown is None else shown
         self._stored = StoredRequests(files, owner, interrupts, shown)
         self.passed = PassedRequests(files, owner, interrupts, shown, self._stored)
@@ -102,7 +103,7 @@ class Operations(pyfuse3.Operations):
     unlink = chosen(pyfuse3.Operations.unlink)
     rmdir = chosen(pyfuse3.Operations.rmdir)
     rename = chosen(pyfuse3.Operations.rename, other=2)
-    getxattr = chosen(pyfuse3.Operations.getxattr)
+    _getxattr = chosen(pyfuse3.Operations.getxattr)
     listxattr = chosen(pyfuse3.Operations.listxattr)
     setxattr = chosen(pyfuse3.Operations.setxattr)
     removexattr = chosen(pyfuse3.Operations.removexattr)
@@ -113,6 +114,14 @@ class Operations(pyfuse3.Operations):
             self._files.is_unflushed = True
             raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
         await (self.passed if fh >= PASSED else self._stored).flush(fh)
+
+    @answers
+    async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
+        # The kernel asks for `security.capability` before each write, and judges other users by access control lists.
+        # `ls -l` asks for `security.*` and `system.*` of every entry, but only once if the file system has none.
+        if not name.startswith(PREFIX) and not (self._owner.lets_others_in and name in ACLS):
+            raise FUSEError(errno.EOPNOTSUPP)
+        return await self._getxattr(inode, name, ctx)
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, references in inode_list:

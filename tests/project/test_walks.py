@@ -26,8 +26,8 @@ BOUNDS = {
     "cold": (32, 260, 2),
     "warm": (7, 25, 2),
     "ls": (38, 800, 4),
-    "overwrite": (35, 380, 2),
-    "save by rename": (45, 780, 2),
+    "overwrite": (34, 380, 2),
+    "save by rename": (44, 780, 2),
     "remove": (29, 210, 2),
     "search": (36, 400, 2),
 }

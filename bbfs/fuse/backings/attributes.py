@@ -1,12 +1,11 @@
 """What both backings answer: owners, attributes that programs may set, extended attributes, and free room."""
 
-import errno
 import select
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyfuse3 import EntryAttributes, FUSEError, SetattrFields
+from pyfuse3 import EntryAttributes, SetattrFields
 
 from bbfs.fuse.scratch import origin
 from bbfs.model.errors import NotSupported
@@ -17,10 +16,10 @@ READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
 CHANGED = select.POLLPRI | select.POLLERR
 """Added for an open file whose content is outdated, as for /proc/self/mounts (proc_pid_mounts(5)) and sysfs."""
 ORIGIN, BASE = origin.ATTRIBUTE.encode(), origin.BASE.encode()
-_PREFIX, _OWN_PREFIX = b"user.", b"user.bbfs."
+PREFIX, _OWN_PREFIX = b"user.", b"user.bbfs."
 _DESCRIBING = (b"user.mime_type", b"user.xdg.origin.url")
 """Attributes beside those of bbfs that describe a resource."""
-_ACLS = frozenset((b"system.posix_acl_access", b"system.posix_acl_default"))
+ACLS = frozenset((b"system.posix_acl_access", b"system.posix_acl_default"))
 """The attributes with the access control lists of a file (acl(5)). The kernel asks for them where others get in."""
 
 
@@ -39,21 +38,9 @@ class Ownership:
     is_lower: bool = False
     lets_others_in: bool = False
 
-    def asks_for_acl(self, name: bytes) -> bool:
-        """Return whether an attribute is an access control list that the kernel judges other users by.
-
-        Raise FUSEError (EOPNOTSUPP) for any other attribute that no file has. `ls -l` asks for `security.*` and
-        `system.*` of every entry, but only once if the file system has none.
-        """
-        if self.lets_others_in and name in _ACLS:
-            return True
-        if not name.startswith(_PREFIX):
-            raise FUSEError(errno.EOPNOTSUPP)
-        return False
-
     def readable(self, names: Iterable[bytes]) -> list[bytes]:
         """Return the attributes of a file of a folder that a program may read, of all that the file has."""
-        return [name for name in names if name.startswith(_PREFIX) or (self.lets_others_in and name in _ACLS)]
+        return [name for name in names if name.startswith(PREFIX) or (self.lets_others_in and name in ACLS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +69,7 @@ def require_settable(name: bytes) -> None:
 
 def is_own(name: bytes) -> bool:
     """Return whether an attribute is one that a program sets on a file of a folder."""
-    return name.startswith(_PREFIX) and not name.startswith(_OWN_PREFIX)
+    return name.startswith(PREFIX) and not name.startswith(_OWN_PREFIX)
 
 
 def new_attributes(attr: EntryAttributes, fields: SetattrFields) -> NewAttributes:

@@ -24,6 +24,7 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.backings.attributes import (
+    ACLS,
     ORIGIN,
     READY,
     Ownership,
@@ -403,10 +404,9 @@ class PassedRequests(pyfuse3.Operations):
 
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
         """Return an attribute that a file has, or else one that describes it."""
-        is_acl = self._owner.asks_for_acl(name)
         passed, held = self._inode(inode)
         read = partial(self._calls.call, passed, ctx.pid, passed.folder.getxattr, held, name)
-        if is_acl:
+        if name in ACLS:
             return await read()
         if name == ORIGIN:  # for `bbfs apply`, also where a scratch lies over another mount than its own
             return await self._origin(passed, held, ctx)

@@ -33,6 +33,7 @@ from bbfs.fuse.backings.attributes import (
     BASE,
     CHANGED,
     ORIGIN,
+    PREFIX,
     READY,
     Ownership,
     new_attributes,
@@ -394,7 +395,7 @@ class StoredRequests(pyfuse3.Operations):
     # -- extended attributes -----------------------------------------------------------------------------------------
 
     async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
-        if self._owner.asks_for_acl(name):
+        if not name.startswith(PREFIX):
             raise FUSEError(errno.ENODATA)
         if name == ORIGIN:  # for `bbfs apply`, also where a scratch lies over another mount than its own
             return self._origin(inode)

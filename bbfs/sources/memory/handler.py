@@ -187,8 +187,9 @@ class MemoryHandler:
             raise TooLarge(
                 f"a content of {content.size} bytes, more than the limit of {self.largest} bytes (max_bytes)"
             )
-        data = await content.read_waiting(0, content.size)
-        stored = MemoryContent(data)
+        stored = content
+        if not isinstance(stored, MemoryContent):
+            stored = MemoryContent(await content.read_waiting(0, content.size))
         _ = stored.version  # hash it once, here
         now = time.time_ns()
 
