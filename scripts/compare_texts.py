@@ -45,8 +45,6 @@ _MAIL = f"""echo 'text/html: pandoc --quiet --wrap=none -f html -t plain' >filte
 %s | awk '{_HEADERS}'"""
 _PANDOC = ("pandoc", "--quiet", "--wrap=none", "-t", "plain", "FILE")
 _OFFICE = 'soffice -env:UserInstallation=file://$PWD/office --headless --convert-to pdf "$0" >/dev/null 2>&1'
-_SHEETS = "'csv:Text - txt - csv (StarCalc):9,34,76,1,,0,false,true,false,false,false,-1'"
-"""Each sheet as a file of its own, with the values as they are shown."""
 _SUBTITLES = """tr -d '\\r' <"$0" | awk 'BEGIN{RS=""} /-->/' | sed -E '/-->/d; s/<[^>]*>|[{][^}]*[}]//g'"""
 _PICTURE = (
     *(
@@ -71,7 +69,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ods", "odp"), ("odt2txt", "--width=-1", "--encoding=UTF-8", "FILE")),
     "doc": ("antiword", "-w", "0", "-m", "UTF-8.txt", "FILE"),
     "xls": ("xls2csv", "-d", "utf-8", "FILE"),
-    "xlsx": ("sh", "-c", f"{_OFFICE.replace('pdf', _SHEETS)} && cat *.csv", "FILE"),
+    "xlsx": ("xlsx2csv", "-a", "FILE"),
     **dict.fromkeys(("ppt", "pptx"), ("sh", "-c", f"{_OFFICE} && pdftotext -q *.pdf -", "FILE")),
     "eml": ("sh", "-c", _MAIL % 'mshow -n "$0"', "FILE"),
     "mbox": ("sh", "-c", _MAIL % 'mmkdir m && mdeliver -M m <"$0" && mlist m | xargs -d "\\n" mshow -n', "FILE"),

@@ -188,8 +188,11 @@ def powerpoint_streams(
     return {"PowerPoint Document": data, "Current User": user, "Pictures": drawn}
 
 
-def excel(sheet: str, *rows: tuple[str | float | None, ...]) -> bytes:
-    """Return an Excel file with one sheet, without a compound file around it, as the oldest are."""
+def excel(sheet: str, *rows: tuple[str | float | None, ...], formula: bytes = b"") -> bytes:
+    """Return an Excel file with one sheet, without a compound file around it, as the oldest are.
+
+    formula: that of the name of a range.
+    """
 
     def cell(row: int, column: int, value: str | float) -> bytes:
         place = struct.pack("<HHH", row, column, 0)
@@ -199,6 +202,7 @@ def excel(sheet: str, *rows: tuple[str | float | None, ...]) -> bytes:
 
     name = struct.pack("<BB", len(sheet), 0) + sheet.encode("latin-1")
     begin = _biff(0x0809, struct.pack("<HHHHII", 0x0600, 5, 0, 0, 0, 6))
+    begin += _biff(0x0018, struct.pack("<HBBHHH4xBc", 0, 0, 1, len(formula), 0, 0, 0, b"x") + formula)
     size = len(begin) + 4 + 6 + len(name) + 4
     book = begin + _biff(0x0085, struct.pack("<IH", size, 0) + name) + _biff(0x000A, b"")
     cells = (

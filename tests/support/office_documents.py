@@ -170,9 +170,10 @@ def epub(*chapters: str, container: str | None = None) -> bytes:
 
 def open_content(body: str) -> str:
     """Return the XML of an OpenDocument. body: what its body holds."""
-    names = ("office", "text", "table", "draw", "presentation")
+    names = ("office", "text", "table", "presentation")
     spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names)
     link = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
+    spaces += ' xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"'
     spaces += ' xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"'
     return f"<office:document-content {spaces} {link}><office:body>{body}</office:body></office:document-content>"
 

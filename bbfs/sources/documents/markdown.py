@@ -122,6 +122,7 @@ def _excel(document: bytes) -> Iterator[str]:
     workbook = load_workbook(BytesIO(document), read_only=True, data_only=True, keep_links=False)
     for sheet in workbook.worksheets:
         yield f"## {sheet.title}\n\n"
+        sheet.reset_dimensions()  # some programs state one cell, whatever there is
         yield from table(sheet.iter_rows(values_only=True))
 
 

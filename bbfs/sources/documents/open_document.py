@@ -21,27 +21,33 @@ MOST_COLUMNS = 1 << 14
 """Columns of a row, as LibreOffice has them, and spaces that one element may stand for."""
 MOST_ROWS = 1 << 20
 """Rows that one element may repeat, as LibreOffice has them."""
+LONGEST_FOOT = 1000
+"""Characters at the foot of a slide: any number of slides may have the same."""
 _PORTION = 1 << 16
 _CONTENT, _MANIFEST, _ENCRYPTED = "content.xml", "META-INF/manifest.xml", b"encryption-data"
 _NAMESPACE = re.compile(
-    r"(?:urn:oasis:names:tc:opendocument:xmlns:([a-z-]+):1\.0|http://purl\.org/(dc)/elements/1\.1/) (.*)", re.DOTALL
+    r"(?:urn:oasis:names:tc:opendocument:xmlns:([a-z-]+):1\.0|http://purl\.org/(dc)/elements/1\.1/"
+    r"|urn:org:documentfoundation:names:experimental:office:xmlns:(loext):1\.0) (.*)",
+    re.DOTALL,
 )
 _HREF = "http://www.w3.org/1999/xlink href"
 _SPACES = re.compile(r"[ \t\r\n]+")
 _LEFT_OUT = frozenset(
     (
         *("text:tracked-changes", "table:tracked-changes", "text:note-citation", "text:ruby-text"),
-        *("dc:creator", "dc:date", "meta:creator-initials", "meta:date-string"),
+        *("dc:creator", "dc:date", "meta:creator-initials", "loext:sender-initials", "meta:date-string"),
         *("text:table-of-content-source", "text:bibliography-source", "text:illustration-index-source"),
         *("text:alphabetical-index-source", "text:table-index-source", "text:object-index-source"),
         *("office:styles", "office:automatic-styles", "office:master-styles", "office:meta", "office:settings"),
         *("office:scripts", "office:font-face-decls", "office:binary-data", "office:forms", "office:event-listeners"),
-        *("presentation:header-decl", "presentation:footer-decl", "presentation:date-time-decl", "text:page-number"),
+        *("presentation:header-decl", "text:page-number"),
         *("table:shapes", "text:user-index-source"),
     )
 )
 """Elements whose text is none of the document's: what was deleted, styles, descriptions of indexes."""
 _CELLS = ("table:table-cell", "table:covered-table-cell")
+_DECLARED = {"presentation:footer-decl": "footer", "presentation:date-time-decl": "date-time"}
+"""Elements whose texts stand at the foot of the slides that name them."""
 _VALUES = ("office:string-value", "office:date-value", "office:time-value", "office:boolean-value", "office:value")
 """Where a cell has its value if it has no paragraph."""
 
@@ -76,9 +82,9 @@ def _portions(archive: zipfile.ZipFile) -> Iterator[bytes]:
 
 @lru_cache(maxsize=1024)
 def _short(name: str) -> str:
-    """Return the name of an element or attribute with the prefix that its namespace usually has."""
+    """Return the name of an element or attribute with the last word of its namespace."""
     found = _NAMESPACE.fullmatch(name)
-    return f"{found[1] or found[2]}:{found[3]}" if found else name
+    return f"{found[1] or found[2] or found[3]}:{found[4]}" if found else name
 
 
 def _count(attributes: Mapping[str, str], name: str, most: int) -> int:
@@ -146,6 +152,9 @@ class _Text:
         self._list_depth = 0
         self._bullet = ""
         self._slide = 0
+        self._declared: dict[tuple[str, str], str] = {}
+        self._declaring = ""
+        self._foot: list[str] = []
         self._is_spreadsheet = False
         self._heading = ""
         """A heading that waits for the first text below it."""
@@ -186,10 +195,16 @@ class _Text:
                 self._bullet = "- "
             case "office:spreadsheet":
                 self._is_spreadsheet = True
-            case "draw:page":
+            case "drawing:page":
                 self._slide += 1
                 self._made.append(f"## Slide {self._slide}\n\n")
+                named = ((kind, attributes.get(f"presentation:use-{kind}-name", "")) for kind in _DECLARED.values())
+                self._foot = [self._declared[each] for each in named if each in self._declared]
+            case "presentation:footer-decl" | "presentation:date-time-decl":
+                self._open.append([])
+                self._declaring = attributes.get("presentation:name", "")
             case "presentation:notes":
+                self._end_of_slide()
                 self._heading = f"### Notes of slide {self._slide}\n\n"
             case _:
                 self._start_of_table(name, attributes)
@@ -233,6 +248,12 @@ class _Text:
                     self._made.append("\n")
             case "presentation:notes":
                 self._heading = ""
+            case "drawing:frame":
+                self._inline(" ")  # between the words before and behind a picture
+            case "drawing:page":
+                self._end_of_slide()
+            case "presentation:footer-decl" | "presentation:date-time-decl":
+                self._declared[_DECLARED[name], self._declaring] = "".join(self._open.pop())[:LONGEST_FOOT].strip()
             case _:
                 self._end_of_table(name)
 
@@ -280,6 +301,10 @@ class _Text:
             else:
                 self._made.append(f"{'#' * level} {text}\n\n" if level else f"{text}\n\n")
                 self._end_of_block()
+
+    def _end_of_slide(self) -> None:
+        self._made += (f"{text}\n\n" for text in self._foot if text)
+        self._foot = []
 
     def _end_of_block(self) -> None:
         if not self._open and self._table is None:

@@ -42,6 +42,8 @@ _CHARACTERS = {
     "rdblquote": "”", "bullet": "•", "emspace": " ", "enspace": " ", "qmspace": " ", "nestcell": " ", "nestrow": " ",
 }  # fmt: skip
 _SYMBOLS = {b"~": " ", b"_": "-", b"\\": "\\", b"{": "{", b"}": "}"}
+_LINE_ENDS = (b"0a", b"0d")
+"""Bytes of a text that end a line in it."""
 _ENDS = frozenset(("par", "sect", "page", "column"))
 _FONT_CHARSETS = {
     77: "mac_roman", 128: "cp932", 129: "cp949", 130: "johab", 134: "gbk", 136: "big5", 161: "cp1253", 162: "cp1254",
@@ -102,6 +104,10 @@ class _Reader:
         while (token := _TOKEN.match(document, at)) is not None:
             at = token.end()
             kind = token.lastgroup
+            if kind == "hex" and not self._to_skip and token["hex"].lower() in _LINE_ENDS:
+                self._decode()
+                self._add(" ")
+                continue
             if kind in ("text", "hex"):
                 self._take(bytes.fromhex(token["hex"].decode()) if kind == "hex" else token["text"])
                 continue

@@ -114,13 +114,22 @@ def test_an_open_sheet_repeats_cells_and_rows_and_leaves_out_empty_ones() -> Non
 
 def test_open_slides_have_headings_and_notes() -> None:
     frame = "<draw:frame><svg:desc>a map</svg:desc><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
-    slide = f"<draw:page>{frame}{{}}</draw:page>"
+    slide = f"<draw:page presentation:use-footer-name='f'>{frame}{{}}</draw:page>"
+    declared = "<presentation:footer-decl presentation:name='f'>foot</presentation:footer-decl>"
     notes = "<presentation:notes><text:p>{}</text:p></presentation:notes>"
-    document = made.open_document(slide.format("Plan", notes.format("say so")) + slide.format("End", notes.format("")))
+    pages = slide.format("Plan", notes.format("say so")) + slide.format("End", notes.format(""))
+    document = made.open_document(declared + pages)
     assert text("opendocument", document) == (
-        "## Slide 1\n\na map\n\nPlan\n\n### Notes of slide 1\n\nsay so\n\n## Slide 2\n\na map\n\nEnd\n"
+        "## Slide 1\n\na map\n\nPlan\n\nfoot\n\n### Notes of slide 1\n\nsay so\n\n## Slide 2\n\na map\n\nEnd\n\nfoot\n"
     )
     assert text("opendocument", made.open_content("<text:p>flat</text:p>").encode("utf-16")) == "flat\n"
+
+
+def test_a_picture_between_words_and_the_initials_of_a_comment_join_none() -> None:
+    initials = "<l:sender-initials xmlns:l='urn:org:documentfoundation:names:experimental:office:xmlns:loext:1.0'>AB"
+    comment = f"<office:annotation>{initials}</l:sender-initials><text:p>why</text:p></office:annotation>"
+    document = made.open_document(f"<text:p>before<draw:frame/>after{comment}</text:p>")
+    assert text("opendocument", document) == "before after[^1]\n\n[^1]: why\n"
 
 
 def test_an_encrypted_open_document_is_said_to_be_so() -> None:
@@ -157,6 +166,10 @@ def test_a_mail_in_html_alone_becomes_markdown() -> None:
 def test_a_mailbox_has_each_mail() -> None:
     box = b"From a\nSubject: one\n\nx\n>From y\nFrom z\n\nFrom b\nSubject: two\n\nlast\n"
     assert text("mail", box) == "# one\n\nx\nFrom y\nFrom z\n\n# two\n\nlast\n"
+
+
+def test_the_bytes_of_line_ends_part_words_of_rich_text() -> None:
+    assert text("rich text", rb"{\rtf1 foo\'0d\'0abar ma\u269\'0dek}") == "foo  bar maček\n"
 
 
 def test_rich_text_has_headings_lists_tables_and_notes() -> None:

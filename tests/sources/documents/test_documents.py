@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import office_documents as made
 import pytest
-from hostile_documents import HOSTILE_FILES
+from hostile_documents import HOSTILE_FILES, changed
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.values import DocumentBounds, ResourceMetadata
@@ -41,6 +41,9 @@ async def test_each_kind_becomes_markdown() -> None:
     assert await text(table, "excel", reader) == (
         "## Costs\n\n| what | sum |\n| --- | --- |\n| a\\|b | 1.5 |\n|  | x y |\n"
     )
+    small = changed(table, "xl/worksheets/sheet1.xml", lambda sheet: sheet.replace(b'ref="A1:C4"', b'ref="A1"'))
+    assert small != table
+    assert await text(small, "excel", reader) == await text(table, "excel", reader)
     book = made.epub("<h1>One</h1><p>first</p>", "<h1>Two</h1>")
     assert await text(book, "epub", reader) == "# One\n\nfirst\n\n# Two\n"
     assert await text(b"<h1>a</h1><script>b</script>", "html", reader) == "# a\n"

@@ -7,12 +7,16 @@ from typing import Literal
 import xlrd
 from xlrd import xldate
 from xlrd.biffh import XLRDError
+from xlrd.book import Book
 from xlrd.sheet import Cell
 
 from bbfs.model.errors import ProtocolViolation
 from bbfs.sources.documents.compound import MAGIC
 from bbfs.sources.documents.compound.streams import Streams
 from bbfs.sources.documents.tables import table
+
+# No value needs the names of ranges, and xlrd fails on some files where it evaluates them.
+Book.names_epilogue = lambda self: None
 
 
 def read(document: bytes) -> Iterator[str]:
