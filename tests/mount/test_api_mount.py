@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Mount, Mounts
+from harness import Mounts
 from pets_server import AUTH, PetsServer
 from programs import errno_of, run, shell
 
@@ -14,35 +14,19 @@ ODD_LISTS = ["/zero", "/one", "/limited", "/deaf", "/circle", "/echo", "/broken"
 LEFT_OUT = "bbfs.resources.catalog.base: pets: GET /needs-header"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PetsServer]:
-    server = PetsServer(tmp_path_factory.mktemp("pets"))
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PetsServer]:
+    """To be asked for before `mounted`, so that the mount ends first."""
+    server = PetsServer(tmp_path / "pets")
     yield server
     server.stop()
-
-
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[PetsServer]:
-    """A server of which a test spoils the answers. To be asked for before `mounted`, so that the mount ends first."""
-    server = PetsServer(tmp_path / "own")
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def mount(module_mounted: Mounts, server: PetsServer) -> Mount:
-    without = ["/hang", "/status/*", *ODD_LISTS]
-    source = server.source(auth=AUTH, config={"exclude": without})
-    return module_mounted(source, expected=[LEFT_OUT, "example.com"])
-
-
-@pytest.fixture
-def root(mount: Mount, server: PetsServer) -> Path:
-    return mount / server.root()
 
 
 @pytest.mark.semantics("S11.3", "S30")
-def test_every_scheme_gets_its_secret_and_nobody_sees_it(root: Path, mount: Mount, server: PetsServer) -> None:
+def test_every_scheme_gets_its_secret_and_nobody_sees_it(server: PetsServer, mounted: Mounts) -> None:
+    source = server.source(auth=AUTH, config={"exclude": ["/hang", "/status/*", *ODD_LISTS]})
+    mount = mounted(source, expected=[LEFT_OUT, "example.com"])
+    root = mount / server.root()
     run("cat", root / "pets/3/index.json")
     for scheme in ("bearer", "basic", "header", "cookie"):
         assert run("cat", root / "secure" / scheme).text == f'"{scheme}"'
@@ -66,8 +50,8 @@ def test_every_scheme_gets_its_secret_and_nobody_sees_it(root: Path, mount: Moun
 
 
 @pytest.mark.semantics("S12")
-def test_listing_costs_a_request_for_the_list_and_none_for_its_items(own_server: PetsServer, mounted: Mounts) -> None:
-    mount = mounted(own_server.source(config={"include": ["/orders/**"]}))
-    assert "o7" in run("ls", mount / own_server.root() / "orders").text
-    assert {each["path"] for each in own_server.requests()} == {"/openapi.json", "/orders/"}
-    assert len(own_server.requests("/orders/")) == 3
+def test_listing_costs_a_request_for_the_list_and_none_for_its_items(server: PetsServer, mounted: Mounts) -> None:
+    mount = mounted(server.source(config={"include": ["/orders/**"]}))
+    assert "o7" in run("ls", mount / server.root() / "orders").text
+    assert {each["path"] for each in server.requests()} == {"/openapi.json", "/orders/"}
+    assert len(server.requests("/orders/")) == 3

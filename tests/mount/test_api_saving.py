@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import Mount, Mounts
+from harness import Mounts
 from pets_server import PetsServer
 from programs import run, shell
 
@@ -28,15 +28,10 @@ def server(tmp_path: Path) -> Iterator[PetsServer]:
 
 
 @pytest.fixture
-def mount(mounted: Mounts, server: PetsServer) -> Mount:
+def root(mounted: Mounts, server: PetsServer) -> Path:
     granted = {"capabilities": ["read", "list", "write"], "auth": {"token": "t0ken-of-bearer"}}
     source = server.source("notes", config={"write": WRITE, "headers": {"X-Token": "t0ken-of-bearer"}}, **granted)
-    return mounted(source, expected=["not written", "no security scheme", "HTTP [45]"])
-
-
-@pytest.fixture
-def root(mount: Mount, server: PetsServer) -> Path:
-    return mount / server.root("notes")
+    return mounted(source, expected=["not written", "no security scheme", "HTTP [45]"]) / server.root("notes")
 
 
 def stored(server: PetsServer, path: str) -> Any:

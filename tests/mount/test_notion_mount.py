@@ -13,17 +13,6 @@ DIRECTORY = "bb-notion+work+x-notion"
 RULES = "# Rules\n\ntext of rules\n"
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[NotionServer]:
-    with notion_server() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def tree(shared: NotionServer, module_mounted: Mounts) -> Path:
-    return module_mounted(work(shared)) / DIRECTORY
-
-
 @pytest.fixture
 def server() -> Iterator[NotionServer]:
     with notion_server() as running:
@@ -40,7 +29,8 @@ def requests(server: NotionServer) -> list[str]:
 
 
 @pytest.mark.semantics("S2", "S5", "S9")
-def test_the_tree_reads_as_a_folder_does(tree: Path, tmp_path: Path) -> None:
+def test_the_tree_reads_as_a_folder_does(server: NotionServer, mounted: Mounts, tmp_path: Path) -> None:
+    tree = mounted(work(server)) / DIRECTORY
     assert run("ls", tree).text.split("\n")[:-1] == ["Handbook", "Lone.md", "Two sources"]
     assert run("cat", tree / "Handbook" / "a%2Fb.md").text == "# a/b\n\ntext of slash\n"
     run("cp", "-r", tree, tmp_path / "copy", timeout=40)

@@ -52,27 +52,6 @@ def started(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         server.close()
 
 
-@pytest.fixture(scope="module")
-def server(started: Callable[..., FileServer]) -> FileServer:
-    return started()
-
-
-@pytest.fixture(scope="module")
-def mount(server: FileServer, module_mounted: Mounts) -> Mount:
-    mount = module_mounted(server.source())
-    run(
-        "ls", server.folder(mount)
-    )  # before it is listed, a lookup may give up and say that a name is a directory (S22)
-    return mount
-
-
-@pytest.fixture
-def here(mount: Mount, server: FileServer) -> Iterator[Path]:
-    yield server.folder(mount)
-    shell("rm -rf -- *", directory=server.folder(mount))
-    assert not os.listdir(server.root)
-
-
 def pending(mount: Mount) -> list[dict[str, object]]:
     return json.loads(mount.bbfs("pending", "list", "--json").text)
 
@@ -85,9 +64,14 @@ def data(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_rename_moves_the_bytes_that_the_close_has_staged(here: Path, server: FileServer, data: Path) -> None:
+def test_a_rename_moves_the_bytes_that_the_close_has_staged(
+    mounted: Mounts, started: Callable[..., FileServer], data: Path
+) -> None:
+    server = started()
     if server.scheme == "webdav":
         pytest.skip(NOT_STAGED)
+    here = server.folder(mounted(server.source()))
+    run("ls", here)  # before it is listed, a lookup may give up and say that a name is a directory (S22)
     shell("echo old > big", directory=here)
     for name in ("new", "big"):
         shell(f"cat {data} > {BESIDE}", directory=here)

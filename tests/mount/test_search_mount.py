@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Mount, Mounts, SourceTable, folder, mcp
+from harness import Mounts, SourceTable, folder, mcp
 from office_documents import pdf
 from programs import run
 from repository import SERVERS
@@ -24,15 +24,10 @@ def knowledge(**resources: str) -> SourceTable:
     return {"name": "kb", "type": "memory", "config": {"resources": resources or RESOURCES}}
 
 
-@pytest.fixture
-def mount(mounted: Mounts, tmp_path: Path) -> Mount:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "x").write_text("a certificate")
-    return mounted(knowledge(), folder("notes", tmp_path / "folder"))
-
-
 @pytest.mark.semantics("S36")
-def test_a_search_asks_the_daemon_of_the_mount(mount: Mount) -> None:
+def test_a_search_asks_the_daemon_of_the_mount(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("a certificate")
+    mount = mounted(knowledge(), folder("notes", tmp_path))
     done = mount.bbfs("search", "--json", "issued certificate", mount / HERE / "tls")
     hits = json.loads(done.out)
     assert [hit["path"] for hit in hits] == [str(mount / HERE / "tls" / name) for name in ("issue.md", "renew.md")]
