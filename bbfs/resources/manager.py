@@ -7,7 +7,6 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 (the catalog's tree). `cache.metadata` keeps both on disk. Between two awaits a task is alone; nothing here locks.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +50,6 @@ from bbfs.serving.changes import Bus
 from bbfs.sources import CanList, CanListDirectory, CanReadDirectory, CanWatch, Handler
 from bbfs.sources.documents.converter import DocumentReader
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AHEAD_SHARE = 16

@@ -9,7 +9,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
@@ -432,6 +432,3 @@ class Events:
         with suppress(NotFound, NotADirectory):
             return self._tree.last_cached(path)
         return None
-
-
-Heard = Callable[[Path, Happened], None]
