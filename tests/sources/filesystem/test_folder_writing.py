@@ -11,7 +11,6 @@ from test_filesystem import load_bytes, make
 
 from bbfs.model.errors import (
     BbfsError,
-    Conflict,
     Denied,
     Exists,
     IsADirectory,
@@ -69,25 +68,6 @@ async def test_a_file_is_made_and_replaced_with_mode_and_attributes(handler: Fil
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert os.getxattr(path, "user.note") == b"kept"
     assert os.listdir(tmp_path / "root") == ["a b.txt"]
-
-
-@pytest.mark.semantics("S32.8")
-async def test_another_version_is_a_conflict_and_stays(handler: FilesystemHandler, tmp_path: Path) -> None:
-    path = tmp_path / "root" / "a"
-    etag = await write(handler, "file:./a", b"one", NEW)
-    path.write_bytes(b"of somebody else")
-    expected = Expected(True, etag)
-    with pytest.raises(Conflict):
-        await write(handler, "file:./a", b"two", expected)
-    with pytest.raises(Conflict):
-        await handler.remove("file:./a", expected)
-    with pytest.raises(Exists):
-        await write(handler, "file:./a", b"two", NEW)
-    assert path.read_bytes() == b"of somebody else"
-    path.unlink()
-    with pytest.raises(Conflict):
-        await write(handler, "file:./a", b"two", expected)
-    assert os.listdir(tmp_path / "root") == []
 
 
 @pytest.mark.semantics("S29")

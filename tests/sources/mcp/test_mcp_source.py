@@ -3,36 +3,17 @@
 from collections.abc import Callable
 
 import pytest
-from odd_servers import Odd, until
+from odd_servers import Odd
 
 from bbfs.model.errors import ConfigError
-from bbfs.model.uri import parse_data_source_uri
-from bbfs.model.values import Change, DataSource, Policy
-from bbfs.sources import CanList, CanLoad, CanWatch, Services
+from bbfs.model.values import DataSource, Policy
+from bbfs.sources import CanList, Services
 from bbfs.sources.factory import build
 from bbfs.sources.mcp.client.manager import MCPManager
 
 
 def make(odd: Odd) -> DataSource:
     return DataSource("o", "odd", "server", "mcp", "mcp-server+odd", policy=Policy(timeout=20), mcp=odd.server)
-
-
-async def test_listing_load_and_watch(manager: MCPManager, odd: Callable[..., Odd]) -> None:
-    handler = build(make(odd("changing")), Services(mcp=manager))
-    assert isinstance(handler, CanList)
-    assert isinstance(handler, CanLoad)
-    assert isinstance(handler, CanWatch)
-    assert handler.state.state == "idle"
-    events: list[Change] = []
-    handler.watch(events.append)
-    handler.interested("odd://a")
-    listing = await handler.list()
-    assert listing.resources[0].uri == "mcp-server+odd+odd://a"
-    assert parse_data_source_uri(listing.resources[0].uri).original_uri == listing.resources[0].native_uri
-    loaded = await handler.load("odd://b")
-    assert loaded.parts[0].content.read(0, 100) == b"content of odd://b\n"
-    await until(lambda: len(events) == 2)
-    assert handler.state.state == "up"
 
 
 async def test_metadata_of_entries(manager: MCPManager, odd: Callable[..., Odd]) -> None:

@@ -333,14 +333,5 @@ async def test_the_knowledge_base_is_written(manager: MCPManager, tmp_path: Path
         await granted.list()
         assert {*tomllib.loads("\n".join(granted.proposed_write))} == {"write", "remove"}
         assert made.writes("resource://knowledge/docs/documents") == ("remove",)
-        found = await made.write(NEW, MemoryContent(b"new\xff"), of(b"old"))
-        assert (found.native_uri, found.size, found.etag) == (NEW, 4, None)
-        with pytest.raises(Conflict):
-            await made.write(NEW, MemoryContent(b"newer"), of(b"old"))
-        with pytest.raises(Conflict):
-            await made.write(NEW, MemoryContent(b"newer"), Expected(exists=False))
         odd = await made.write("resource://knowledge/docs/document/a!b", MemoryContent(b"x"), Expected(exists=False))
         assert odd.native_uri == "resource://knowledge/docs/document/a%21b"
-        await made.remove(NEW, of(b"new\xff"))
-        with pytest.raises(NotFound):
-            await made.remove(NEW, Expected())
