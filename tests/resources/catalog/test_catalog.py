@@ -185,12 +185,6 @@ async def test_the_names_of_a_folder_are_what_they_are(nursery: trio.Nursery) ->
             await world.manager.tree.find(("bb-scripted+tree+file", "c%20d"))
 
 
-async def test_a_listing_too_long_for_the_event_loop_is_folded_in_a_thread(nursery: trio.Nursery) -> None:
-    source = flat(*(f"x://{number}" for number in range(2500)))
-    async with World(nursery, source) as world:
-        assert len(await names(world)) == 2500
-
-
 async def test_a_hierarchical_source_lists_only_what_is_looked_at(nursery: trio.Nursery) -> None:
     source = TreeSource(contents={"file:./a/b/c": b"1", "file:./a/d": b"2", "file:./e/f": b"3"})
     async with World(nursery, source) as world:

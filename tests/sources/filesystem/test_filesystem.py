@@ -113,16 +113,6 @@ async def test_metadata_of_a_file(tmp_path: Path) -> None:
     assert handler.state.state == "up"
 
 
-async def test_the_etag_changes_with_the_content(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"one")
-    handler = make(tmp_path)
-    before = (await handler.stat("file:./a")).etag
-    assert (await handler.stat("file:./a")).etag == before
-    (tmp_path / "b").write_bytes(b"two")
-    os.replace(tmp_path / "b", tmp_path / "a")
-    assert (await handler.stat("file:./a")).etag != before
-
-
 async def test_every_way_to_write_a_uri_names_the_same(tmp_path: Path) -> None:
     root = tmp_path / "with space"
     (root / "sub").mkdir(parents=True)
