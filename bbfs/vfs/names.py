@@ -166,7 +166,7 @@ class Names:
             if node is None:
                 node = after(ended, self._find_soon, path)
         except (NotFound, NotADirectory):
-            return self._no_entry(path, raw_name)
+            return self._absence(path[:-1], raw_name, self._tree.absence(path) if len(path) > 1 else ABSENT_FOR)
         if type(node) is Wait:
             return node
         new = None if node is None else self._grants.may_be_new(path, node)
@@ -325,9 +325,6 @@ class Names:
         ):
             self._contents.send_on(record)
             raise Outdated("/".join(path))
-
-    def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
-        return self._absence(path[:-1], raw_name, self._tree.absence(path) if len(path) > 1 else ABSENT_FOR)
 
     def _absence(self, directory: Path, raw_name: bytes, seconds: float) -> Attributes:
         """Return the answer for an absent name, with the seconds for which the kernel may cache it."""

@@ -27,7 +27,7 @@ BOUNDS = {
     "warm": (7, 25, 2),
     "ls": (38, 800, 4),
     "overwrite": (34, 380, 2),
-    "save by rename": (44, 780, 2),
+    "save by rename": (43, 780, 2),
     "remove": (29, 210, 2),
     "search": (36, 400, 2),
 }

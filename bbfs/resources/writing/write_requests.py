@@ -220,10 +220,6 @@ class WriteRequests:
             source.catalog.outdate(path)
         self._changed(source, paths)
 
-    async def settle(self, source: Source, also: Callable[[], None] | None) -> None:
-        """Have no mount serve what a source had before the changes so far. also: see `DiskTier.settle`."""
-        await self._loader.settle(source, also)
-
     # -- afterwards --------------------------------------------------------------------------------------------------
 
     def stored(

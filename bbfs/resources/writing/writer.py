@@ -168,6 +168,7 @@ class Writer:
         clock: Callable[[], float],
     ) -> None:
         self._changes = WriteRequests(loader, publisher, changed=changed, wrote=wrote, clock=clock)
+        self._settle = loader.settle
         self.names = SourceNames(self._changes)
         self.staging = Staging(self._changes.do)
         self.pending = pending
@@ -241,7 +242,7 @@ class Writer:
             log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
             record = self._changes.stored(source, metadata, given.content, given.path)
             record.shown = state.version if metadata.etag is None else None
-            await self._changes.settle(source, partial(self.pending.drop, item.id) if keep else None)
+            await self._settle(source, partial(self.pending.drop, item.id) if keep else None)
             return HandedOver(record, state)
 
     def _end_if_dropped(self, given: HandOver) -> None:

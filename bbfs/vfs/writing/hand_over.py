@@ -272,13 +272,12 @@ class Drafts:
         source = self._roots.of(draft.record)
         path = self._roots.mounted(source, below)
         if self.aside.get(path) is draft:
-            overlay = draft.overlay
-            if overlay.draft(below) is None:
+            if draft.overlay.draft(below) is None:
                 try:
                     await self._writer.names.remove(source, record.metadata.native_uri, expected, below)
                 except Conflict:  # the name leads to a later resource of another program
                     record.invalidate()
-                    overlay.drop(below)
+                    draft.overlay.drop(below)
             self.aside.pop(path, None)
         draft.hides = None
 

@@ -139,11 +139,10 @@ class Renames:
 
     def _move(self, draft: Draft, to: Path, to_below: Path, replaced: Draft | None) -> None:
         """Give a draft that lives in the mount another name there."""
-        overlay = draft.overlay
         if replaced is not None:
             self._drafts.give_up(replaced)
-        if overlay.draft(draft.below) is draft:
-            overlay.unshow(draft.below)
+        if draft.overlay.draft(draft.below) is draft:
+            draft.overlay.unshow(draft.below)
         if to[:-1] != draft.path[:-1]:
             self._drafts.staged.forget(draft)  # the directory that has it may be removed
         draft.path, draft.below = to, to_below
