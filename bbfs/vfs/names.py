@@ -169,7 +169,8 @@ class Names:
             return self._absence(path[:-1], raw_name, self._tree.absence(path) if len(path) > 1 else ABSENT_FOR)
         if type(node) is Wait:
             return node
-        new = None if node is None else self._grants.may_be_new(path, node)
+        record = None if node is None else node.record or node.candidate
+        new = self._grants.may_be_new(path, node) if node is not None and record is not None else None
         if node is not None and new is None:
             return self.counted(path, node)
         if node is not None and new is not None:

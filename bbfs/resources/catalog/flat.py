@@ -54,8 +54,8 @@ class Named(Catalog, Protocol):
         """Return whether a path is one of the directories, or below one."""
         ...
 
-    def take(self, named: tuple[str, ...]) -> bool:
-        """Take over the directories of a new listing. Return whether they are others."""
+    def take(self, named: tuple[str, ...]) -> None:
+        """Take over the directories of a new listing, which are others."""
         ...
 
 
@@ -70,6 +70,7 @@ class FlatCatalog(Catalog):
         self.source = source
         self._named = named
         self._named_now: Named | None = None  # `named`, while the listing names directories
+        self._taken: tuple[str, ...] = ()
         self._problem: str | None = None
         self._handler = handler
         self._context = context
@@ -287,7 +288,23 @@ class FlatCatalog(Catalog):
     async def find(self, path: Path) -> Node:
         await self._is_recalled()
         node = self.cached(path)
-        return await self._asked(self._node, path) if node is None else node
+        if node is not None:
+            return node
+        if (named := self._named_now) is None or not named.covers(path[:-1]):
+            try:
+                node = await self._asked(self._node, path)
+            except NotFound:
+                if (named := self._named_now) is None or not named.covers(path[:-1]):  # which the listing has told
+                    raise
+            else:
+                if (named := self._named_now) is None or not named.covers(path[:-1]):
+                    return node
+        try:
+            return await named.find(path)
+        except NotFound:
+            if not self._templates:
+                raise
+            return await self._asked(self._node, path)
 
     async def view(self, path: Path, *, completed: bool = True) -> View:
         await self._is_recalled()
@@ -404,7 +421,7 @@ class FlatCatalog(Catalog):
         return self._held.tree is None and not self._unlisted
 
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
-        was, count = self._held.tree, self.count()
+        was, count = self._held.tree, len(self._held.rows)
         first = was is None
         before = self._templates
         self._lease.end()
@@ -413,10 +430,12 @@ class FlatCatalog(Catalog):
         self._templates = listing.templates
         refold = before != listing.templates
         directories = self._templated.directories if listing.templates else None
-        if self._named is not None:
-            refold = self._named.take(listing.directories) or refold
+        if self._named is not None and listing.directories != self._taken:
+            self._taken, refold = listing.directories, True
+            self._named.take(listing.directories)
             self._named_now = self._named if self._named.roots else None
-            directories = _with(self._named.roots, directories)
+        if self._named_now is not None:
+            directories = _with(self._named_now.roots, directories)
         told, changes = await self._held.update(listing.resources, at, directories, refold=refold)
         self._confirmed = confirmed
         self.descriptions = listing.descriptions
@@ -430,7 +449,7 @@ class FlatCatalog(Catalog):
         for uri in [uri for uri in self._unlisted if uri in self._held.rows]:
             self._held.record(uri)  # it has its place in the listing from now on
         if not first:
-            names_differ = changes is not None and (changes.gone or self.count() != count)
+            names_differ = changes is not None and (changes.gone or len(self._held.rows) != count)
             self._context.notify(told, "listed" if names_differ else "changed")
         if confirmed:  # where nothing is new, it is noted that it was so at this time
             whole = replace(listing, resources=self._held.rows)
@@ -438,10 +457,8 @@ class FlatCatalog(Catalog):
             self._context.listed(at, whole, changes)
 
 
-def _with(roots: Collection[Path], directories: Directories | None) -> Directories | None:
+def _with(roots: Collection[Path], directories: Directories | None) -> Directories:
     """Return what tells the directories besides those of URIs: some roots, and what `directories` tells."""
-    if not roots:
-        return directories
     fixed = [*roots]
     return lambda paths: fixed if directories is None else [*fixed, *directories(paths)]
 

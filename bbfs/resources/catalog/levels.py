@@ -18,7 +18,7 @@ from bbfs.resources.catalog.directory import DirectoryCatalog
 from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.lookups import last_segment, own_segment
-from bbfs.resources.catalog.record import Node, Path, Record
+from bbfs.resources.catalog.record import Path, Record
 from bbfs.sources import CanListDirectory, CanReadDirectory
 
 TOLD_APART = 10_000
@@ -33,24 +33,19 @@ class _Levels(DirectoryCatalog):
         self._literal = False
         self.roots: Mapping[Path, str] = {}
         self._reader = handler
-        self._taken: tuple[str, ...] = ()
 
     def covers(self, path: Path) -> bool:
         roots = self.roots
         return bool(roots) and any(path[:depth] in roots for depth in range(1, len(path) + 1))
 
-    def take(self, named: tuple[str, ...]) -> bool:
-        """Take over the directories of a new listing. Return whether they are others."""
-        if named == self._taken:
-            return False
-        was, self._taken = self.roots, named
+    def take(self, named: tuple[str, ...]) -> None:
+        was = self.roots
         self.roots = {uri_paths.plain_path(uri).path: uri for uri in named}
         gone = [path for path, uri in was.items() if self.roots.get(path) != uri]
         for path in gone:
             self.drop(path)
         if gone:
             self._context.notify(ChangedPaths.all_below(gone), "listed")
-        return True
 
     async def _ask(self, path: Path) -> Listing:
         return await self._reader.read_directory(await self._uri(path))
@@ -128,23 +123,6 @@ class MixedCatalog(FlatCatalog):
         return super().count() + self._levels.count()
 
     # -- after a listing if necessary --------------------------------------------------------------------------------
-
-    async def find(self, path: Path) -> Node:
-        if not self._levels.covers(path[:-1]):
-            try:
-                node = await super().find(path)
-            except NotFound:
-                if not self._levels.covers(path[:-1]):  # which the listing has told by now
-                    raise
-            else:
-                if not self._levels.covers(path[:-1]):
-                    return node
-        try:
-            return await self._levels.find(path)
-        except NotFound:
-            if not self._templates:
-                raise
-            return await super().find(path)
 
     async def view(self, path: Path, *, completed: bool = True) -> View:
         if not self._levels.covers(path):
