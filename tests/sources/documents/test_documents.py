@@ -37,6 +37,18 @@ async def test_each_kind_becomes_markdown() -> None:
     assert await text(made.drawn_powerpoint(), "powerpoint", reader) == (
         f"## Slide 1\n\n{table}\n\n- plan\n- build\n\nconfidential\n\n> Ann: check this\n\n## Slide 2\n\nconfidential\n"
     )
+    damaged = made.drawn_powerpoint()
+    for part, piece in (
+        ("comment.xml", b"<l>"),
+        ("diagram.xml", b"<d:pt>"),
+        ("slides/_rels/slide1.xml.rels", b"/slideLayout"),
+    ):
+        was, damaged = (
+            damaged,
+            changed(damaged, f"ppt/{part}", lambda data, piece=piece: data.replace(piece, b"/none", 1)),
+        )
+        assert was != damaged
+    assert await text(damaged, "powerpoint", reader) == f"## Slide 1\n\n{table}\n\n## Slide 2\n\nconfidential\n"
     table = made.excel("Costs", ("what", "sum"), (), ("a|b", 1.5, None), (None, "x\ny"))
     assert await text(table, "excel", reader) == (
         "## Costs\n\n| what | sum |\n| --- | --- |\n| a\\|b | 1.5 |\n|  | x y |\n"

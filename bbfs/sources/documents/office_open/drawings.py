@@ -66,8 +66,11 @@ def _related(element: Any, part: Part, attribute: str) -> Part | None:
 
 
 def root_of(part: Part) -> Any:
-    """Return the root element of a part. Raise lxml.etree.XMLSyntaxError."""
-    return parse_xml(part.blob)
+    """Return the root element of a part; an empty one if it is no XML: the slide says more than this part."""
+    try:
+        return parse_xml(part.blob)
+    except SyntaxError:
+        return parse_xml(b"<none/>")
 
 
 def paragraphs(body: Any) -> str:

@@ -36,11 +36,14 @@ def _shapes(page: Any, wanted: Any) -> Iterator[str]:
 def _behind(slide: Any) -> Iterator[str]:
     """Yield the texts that its layout and its master show on a slide: those that are no placeholders (19.3.1.38)."""
     page = slide
-    for behind in (slide.slide_layout, slide.slide_layout.slide_master):
+    for behind in ("slide_layout", "slide_master"):
         if page.element.get("showMasterSp", "1") in ("0", "false"):
             return
-        yield from _shapes(behind, lambda kind: kind is None)
-        page = behind
+        try:
+            page = getattr(page, behind)
+        except (KeyError, ValueError, AttributeError, RecursionError):  # none, several, another part, itself
+            return
+        yield from _shapes(page, lambda kind: kind is None)
 
 
 def _objects(part: Any) -> Iterator[str]:
