@@ -526,6 +526,22 @@ async def test_nothing_from_before_a_write_comes_back_while_the_source_is_down(t
                     await program.cat(name)
 
 
+@pytest.mark.semantics("S20.1")
+async def test_nothing_from_before_a_write_without_disk_comes_back_with_it(tmp_path: Path) -> None:
+    """`disk = false` is set, a file is written, and the option is taken back."""
+    on_disk = Policy(listing_ttl=1000.0, content_ttl=1000.0)
+    contents = {"test://a.txt": b"old"}
+    with closing(DiskCache(tmp_path / "cache", max_bytes=1 << 20)) as disk:
+        for policy, expected in ((on_disk, b"old"), (replace(on_disk, disk=False), b"new"), (on_disk, b"new")):
+            source = WritableFlat(replace(writable("mcp-server+docs"), policy=policy))
+            source.contents = contents
+            async with program_on(source, disk=disk) as (program, world):
+                if not policy.disk:
+                    await program.save(f"{FLAT}/a.txt", b"new")
+                assert await program.cat(f"{FLAT}/a.txt") == expected
+                await world.manager.flush()
+
+
 @pytest.mark.semantics("S23", "S32")
 async def test_a_rewrite_of_pages_that_the_kernel_has_replaces_no_later_version() -> None:
     """The program reads what the kernel has from before, while the source is down; then it rewrites the file."""

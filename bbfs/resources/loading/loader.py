@@ -335,6 +335,8 @@ class ContentLoader:
             parts = (part,) if part is not None and isinstance(part.content, MemoryContent) else ()
             ttl = source.data.policy.content_ttl if parts else 0.0
             self._disk.overwrite((source.fingerprint, uri), Cached(parts, now, ttl))
+        elif self._disk is not None and source.may_be_on_disk:
+            self._disk.invalidate(source.fingerprint, uri)
 
     def overwrite_below(self, source: Source, uri: str, known: Iterable[str], now: float) -> None:
         """As `overwrite`, of all that is below a directory. known: the resources of which the mount knows.
@@ -385,7 +387,7 @@ class ContentLoader:
         for load in self._under_way:
             if load.key[0] == source.fingerprint and uri in (None, load.key[1]):
                 load.invalidate()
-        if self._disk is not None and source.data.policy.disk:
+        if self._disk is not None and source.may_be_on_disk:
             self._disk.invalidate(source.fingerprint, uri)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.redaction import one_line
+from bbfs.model.source_types import policy
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.overlay import Overlay
@@ -124,6 +125,8 @@ class Source:
     looks: DetectsExisting | None = field(init=False)
     loads_while_wanted: bool = field(init=False)
     holder: HoldsContents | None = field(init=False)
+    may_be_on_disk: bool = field(init=False)
+    """Whether the disk cache may have contents of the source: also those from before it got `disk = false`."""
 
     def __post_init__(self) -> None:
         self.place = place(self.data)
@@ -135,6 +138,7 @@ class Source:
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
         self.holder = self.handler if isinstance(self.handler, HoldsContents) else None
+        self.may_be_on_disk = self.data.policy.disk or policy(self.data.type).disk
         self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
