@@ -77,6 +77,10 @@ class ContentCache(Generic[V]):
         for key in [key for key in self._entries if belongs(key)]:
             self.discard(key)
 
+    def clear(self) -> None:
+        """Remove all entries; the counters go on."""
+        self._entries.clear()
+
     def __contains__(self, key: Hashable) -> bool:
         """Return whether `key` is cached, without counting that as a use."""
         return key in self._entries

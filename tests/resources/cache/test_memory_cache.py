@@ -56,6 +56,8 @@ def test_counters() -> None:
     cache.put("b", MemoryContent(b"45"))
     assert "a" not in cache
     assert (cache.hits, cache.evictions) == (1, 1)
+    cache.clear()
+    assert (len(cache), cache.bytes, cache.evictions) == (0, 0, 1)
 
 
 def test_other_values_bring_their_own_measure() -> None:
@@ -125,6 +127,11 @@ class AgainstAModel(RuleBasedStateMachine):
     @rule(key=st.integers(0, 8))
     def discard(self, key: int) -> None:
         assert self.cache.discard(key) is self.model.pop(key, None)
+
+    @rule()
+    def clear(self) -> None:
+        self.cache.clear()
+        self.model.clear()
 
     @invariant()
     def never_over_budget_and_the_same(self) -> None:
