@@ -223,6 +223,13 @@ def mcp_scheme(config: Mapping[str, Any], map: Mapping[str, Any] | None) -> Any:
     return config.get("scheme") if map is None else MCP_MAP.scheme
 
 
+def is_kept_on_disk(type: str) -> bool:
+    """Return whether the disk cache may keep contents of sources of a type that say nothing else; true if it is not one
+    of bbfs, so that no package is searched for it."""
+    own = _OWN.get(type)
+    return own is None or own.policy.get("disk", True)
+
+
 def policy(type: str, **given: Any) -> Policy:
     """Return the policy of a source: the given fields, then the defaults of its type, then the defaults of all
     types."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.redaction import one_line
-from bbfs.model.source_types import policy
+from bbfs.model.source_types import is_kept_on_disk
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.catalog.overlay import Overlay
@@ -138,7 +138,7 @@ class Source:
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.writes = self.handler if self.data.grants_write and isinstance(self.handler, CanWrite) else None
         self.holder = self.handler if isinstance(self.handler, HoldsContents) else None
-        self.may_be_on_disk = self.data.policy.disk or policy(self.data.type).disk
+        self.may_be_on_disk = self.data.policy.disk or is_kept_on_disk(self.data.type)
         self.looks = self.handler if isinstance(self.handler, DetectsExisting) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
