@@ -149,7 +149,9 @@ def test_an_open_file_wakes_who_polls_it_when_its_source_has_another_content(
         # A level stays until the file is opened anew, an edge is told once.
         rest = {**WOKEN, "edge": []} if way == "edge" else WOKEN
         assert json.loads(program()[0]) == list(rest.values())
-    assert [line for line in knowledge.requests() if line.startswith("resources/read")] == reads
+    loads = [line for line in knowledge.requests() if line.startswith("resources/read")][len(reads) :]
+    assert len(loads) <= 1  # for all that poll
+    assert not any("second" in load for load in loads)
     old, new = "the first one\n", "another one\n"
     for program in polling.values():
         program.program.send(signal.SIGUSR1)
