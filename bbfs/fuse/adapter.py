@@ -18,8 +18,8 @@ from bbfs.fuse.backings.passed import PassedRequests
 from bbfs.fuse.backings.stored import StoredRequests
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.model.digest import PASSED
 from bbfs.model.errors import BbfsError
+from bbfs.model.inode_number import PASSED
 from bbfs.vfs.filesystem import FileSystem
 
 log = logging.getLogger(__name__)

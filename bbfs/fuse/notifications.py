@@ -21,7 +21,7 @@ import trio
 
 from bbfs.fuse import notifier_process
 from bbfs.fuse.helper_process import started
-from bbfs.model.digest import PASSED
+from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.directory_handles import DirectoryLocks
 

@@ -224,8 +224,10 @@ def mcp_scheme(config: Mapping[str, Any], map: Mapping[str, Any] | None) -> Any:
 
 
 def is_kept_on_disk(type: str) -> bool:
-    """Return whether the disk cache may keep contents of sources of a type that say nothing else; true if it is not one
-    of bbfs, so that no package is searched for it."""
+    """Return whether the disk cache keeps contents of sources of a type by default.
+
+    True for every type that is not one of bbfs: no package is searched for it.
+    """
     own = _OWN.get(type)
     return own is None or own.policy.get("disk", True)
 

@@ -344,7 +344,8 @@ class ResourceManager:
         own: bool = False,
     ) -> None:
         """Pass on a change at some paths of a source's catalog. own: this process has made it."""
-        told, paths = paths if isinstance(paths, ChangedPaths) else None, tuple(paths)
+        told = paths if isinstance(paths, ChangedPaths) else None
+        paths = tuple(paths)
         if source.key in self._ahead.sources:
             for path in paths:
                 self._ahead.changed(source, path)

@@ -166,9 +166,8 @@ class FileSystem:
         """
         draft = self._drafts.get(ino)
         if draft is not None:
-            # A program that appends goes by this size.
             unsized = draft.buffer is None and self._contents.size_now(draft.record) is None
-            filled = after(ended, draft.filled) if unsized else None
+            filled = after(ended, draft.filled) if unsized else None  # a program that appends goes by the size
             return filled if isinstance(filled, Wait) else of_draft(ino, draft)
         pinned = self.handles.latest(ino)
         if pinned is not None:
@@ -201,7 +200,8 @@ class FileSystem:
             return self.names.attributes(ino, path, node, size)
         if path and inode_version(node) != version:
             raise Outdated("/".join(path))
-        return (node.candidate and self._deciding(node, ended)) or self.names.attributes(ino, path, node)
+        deciding = None if node.candidate is None else self._deciding(node, ended)
+        return self.names.attributes(ino, path, node) if deciding is None else deciding
 
     def _deciding(self, node: Node, ended: Ended) -> Wait | None:
         """Return the wait for what a name is that only a template makes; None if that is known. Raise BbfsError.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from bbfs.model.digest import _FIRST, _NUMBERS, ROOT, inode_number
 from bbfs.model.errors import Outdated
+from bbfs.model.inode_number import _FIRST, _NUMBERS, ROOT, inode_number
 
 _TABLES = 64
 """Number of dicts: one of a million entries would stop the daemon for a tenth of a second when it grows."""

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from bbfs.fuse.notifications import EMPTIED_WITHIN, LATEST, MOST, Names, Notifications
-from bbfs.model.digest import PASSED
+from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.directory_handles import DirectoryLocks
 

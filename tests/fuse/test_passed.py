@@ -20,8 +20,8 @@ from bbfs.fuse.backings.passed import PassedRequests
 from bbfs.fuse.backings.stored import StoredRequests
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.model.digest import PASSED
 from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated, Unreachable
+from bbfs.model.inode_number import PASSED
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.beneath import Root
 from bbfs.vfs.directory_handles import DirectoryLocks

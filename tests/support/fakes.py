@@ -13,8 +13,8 @@ from uuid import uuid4
 import trio
 import trio.testing
 
-from bbfs.model.digest import ROOT
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound, NotSupported, Outdated
+from bbfs.model.inode_number import ROOT
 from bbfs.model.uri import source_uri
 from bbfs.model.values import (
     Change,

@@ -13,8 +13,8 @@ import trio.testing
 from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, settled
 from writable import Program, WritableFlat, WritableTree
 
-from bbfs.model.digest import ROOT
 from bbfs.model.errors import DeadlineExceeded, Exists, NotADirectory, NotFound, Outdated, Unreachable
+from bbfs.model.inode_number import ROOT
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.names import LOOKUP_WAIT, Ended, Wait, after, answered
 

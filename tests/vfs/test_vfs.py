@@ -7,7 +7,6 @@ import pytest
 import trio
 from fakes import Clock, CompletingSource, FlatSource, TreeSource, World, data_source, settled, several, uris
 
-from bbfs.model.digest import ROOT as ROOT_INODE
 from bbfs.model.errors import (
     BbfsError,
     Denied,
@@ -20,6 +19,7 @@ from bbfs.model.errors import (
     Outdated,
     Unreachable,
 )
+from bbfs.model.inode_number import ROOT as ROOT_INODE
 from bbfs.model.values import Loaded
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.vfs.file_handles import Attributes

@@ -19,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from bbfs.model.digest import ROOT
 from bbfs.model.errors import BbfsError, NotFound, Outdated
+from bbfs.model.inode_number import ROOT
 from bbfs.resources.catalog.record import AWAITED
 from bbfs.vfs.file_handles import Attributes
 

@@ -18,8 +18,8 @@ from bbfs.fuse.audit.auditor import Asked, Auditor, named
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, name_of
-from bbfs.model.digest import PASSED
 from bbfs.model.errors import BbfsError
+from bbfs.model.inode_number import PASSED
 from bbfs.vfs.file_handles import WRITING
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.passthrough.inodes import folder_of

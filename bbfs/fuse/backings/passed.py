@@ -42,8 +42,8 @@ from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown, status_version
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.model.digest import PASSED, ROOT
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NoAttribute, NotSupported, Outdated
+from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.uri import ABOUT, SEARCH
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
 from bbfs.sources.filesystem.beneath import AtMountPoint

@@ -43,8 +43,8 @@ from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
-from bbfs.model.digest import PASSED
 from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported, Outdated
+from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import DIRECTORY, Path
 from bbfs.vfs.file_handles import WRITING, Attributes
 from bbfs.vfs.filesystem import FileSystem

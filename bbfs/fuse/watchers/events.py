@@ -18,8 +18,8 @@ import trio
 from cachetools import LRUCache, TTLCache
 
 from bbfs.fuse.watchers.toucher import Call, Kind, Status
-from bbfs.model.digest import PASSED, ROOT
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
+from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
 from bbfs.resources.tree import Tree
@@ -152,7 +152,7 @@ class Events:
         self._filled = trio.Event()
         self._watched: dict[Path, list[int]] = {}
         self._are_all = True
-        """Whether the last look has read the watches of all programs. If not, each directory counts as watched."""
+        """True if the last look could read the watches of every program. Otherwise each directory counts as watched."""
         self._looked_at = self._look_from = 0.0
         self._is_first_look = False  # after a daemon before
         self._requests, self._idle = 0, FOLLOWED_AGAIN

@@ -126,7 +126,8 @@ def _call(daemon: socket.socket, kind: bytes, token: int, parent: int, name: byt
 def watched(device: int, *, others: bool) -> tuple[set[int], bool]:
     """Return the inodes of a device that programs watch by inotify(7) (proc_pid_fdinfo(5)), and whether these are all.
 
-    others: other users may have the mount. A program of this user that lets nobody look at it does not count.
+    others: whether other users may use the mount. A program of this user that hides its descriptors (prctl(2),
+    PR_SET_DUMPABLE) is left out.
     """
     are_all = all(os.stat(f"/proc/self/ns/{each}").st_ino == number for each, number in _FIRST_NAMESPACES.items())
     if others and os.geteuid() != 0:

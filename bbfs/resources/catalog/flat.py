@@ -46,7 +46,10 @@ def _parts(node: Node) -> Children:
 
 
 class Named(Catalog, Protocol):
-    """What is below the directories that a listing names (`Listing.directories`). roots: their native URIs by path."""
+    """The directories that a listing names (`Listing.directories`), and what is below them.
+
+    roots: the native URIs of these directories by path.
+    """
 
     roots: Mapping[Path, str]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bbfs.model.digest import inode_number
 from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
+from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.base import Shown, is_directory
 from bbfs.resources.catalog.record import Path, Record, inode_version
 from bbfs.resources.flights import RequestSlot

@@ -100,7 +100,7 @@ class Source:
     changes_under_way: int = 0
     """The number of changes by the mount itself that the source is making."""
     was_written: bool = False
-    """Whether the mount has changed anything of the source itself: else `written_at` is 0 for all."""
+    """True once the mount has changed a resource of the source. Before that, `written_at` is 0 for every resource."""
     _written: dict[str, float] = field(default_factory=dict)
     _written_below: dict[str, float] = field(default_factory=dict)
     _written_before: float = 0.0
@@ -126,7 +126,7 @@ class Source:
     loads_while_wanted: bool = field(init=False)
     holder: HoldsContents | None = field(init=False)
     may_be_on_disk: bool = field(init=False)
-    """Whether the disk cache may have contents of the source: also those from before it got `disk = false`."""
+    """True if the disk cache may have contents of the source, also from a time before its `disk = false`."""
 
     def __post_init__(self) -> None:
         self.place = place(self.data)

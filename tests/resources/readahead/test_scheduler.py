@@ -8,8 +8,8 @@ import trio
 from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, settled, uris
 from trio.testing import MockClock
 
-from bbfs.model.digest import inode_number
 from bbfs.model.errors import BbfsError, Unreachable
+from bbfs.model.inode_number import inode_number
 from bbfs.model.values import McpServer
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.readahead.scheduler import FORGOTTEN_AFTER

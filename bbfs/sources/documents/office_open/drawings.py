@@ -80,9 +80,7 @@ def paragraphs(body: Any) -> str:
 
 def _line(paragraph: Any) -> str:
     pieces = (
-        "\n" if name == "br" else each.text or ""
-        for each in paragraph.iter()
-        if (name := name_of(each)) == "t" or name == "br"
+        "\n" if name == "br" else each.text or "" for each in paragraph.iter() if (name := name_of(each)) in ("t", "br")
     )
     return "".join(pieces).replace("\x0b", "\n")
 
