@@ -25,7 +25,7 @@ test: $(TEST)  ## everything that CI runs: the checks beside the tests
 # Every worker and every program that a test starts would compile the sources where bytecode is not kept.
 tests: export PYTHONDONTWRITEBYTECODE :=
 tests: $(TEST)  ## the tests alone
-	.venv/bin/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	scripts/tests $(ARGS)
 
 check: $(TEST)  ## format, lint, types and the direction of imports
 	.venv/bin/ruff format --check . && .venv/bin/ruff check .

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import logging
 import os
 import signal
 import tempfile
@@ -97,6 +98,17 @@ def fuse() -> None:
         if os.environ.get("CI"):
             pytest.fail(lack)
         pytest.skip(lack)
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Take back what a command of the test did to the log of this process: its level, and where it goes."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    for added in set(root.handlers).difference(handlers):
+        root.removeHandler(added)
 
 
 @pytest.fixture
