@@ -3,9 +3,9 @@
 PYTHON is the interpreter of the other one's environment (`../before/.venv/bin/python`), usually of the parent commit.
 Each round runs each program on both, one after the other, and the one that begins changes from case to case and from
 round to round. A row has the medians of the ratios of the rounds, this one to the other: of the seconds that programs
-took, and of the processor time of the daemons meanwhile. The exit status is 1 when one of the latter is above the
-limit: other programs on the machine disturb the seconds much more. It is also 1 when a figure is not there; stderr says
-which, and why.
+took, and of the processor time of the daemons until they rest, since what a daemon writes behind a program belongs to
+it. The exit status is 1 when one of the latter is above the limit: other programs on the machine disturb the seconds
+much more. It is also 1 when a figure is not there; stderr says which, and why.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import places
 import warm_cases
 from figures import Sheet
 from files import Shape, write_list
-from rounds import Measure, Place, processor_time, turn
+from rounds import Measure, Place, at_rest, turn
 from run import TMPFS, sweep
 
 THIS, OTHER = "this", "other"
@@ -36,9 +36,9 @@ def metered(sheet: Sheet, group: str, number: int, measures: dict[str, Measure])
     def meter(case: str, measure: Measure, place: Place) -> float:
         if place.pid is None:
             return measure(place)
-        before = processor_time(place.pid)
+        before = at_rest(place.pid)
         taken = measure(place)
-        sheet.add(number, group + DAEMON, case, place.name, processor_time(place.pid) - before)
+        sheet.add(number, group + DAEMON, case, place.name, at_rest(place.pid) - before)
         return taken
 
     return {case: partial(meter, case, measure) for case, measure in measures.items()}

@@ -21,6 +21,8 @@ HERE = Path(__file__).parent
 TEMPORARY = re.compile(r"/[^ ‘’'\"]*bbfs-bench-[^/ ]+/")
 END_BOUND = 5.0
 """Seconds that a program that was told to end may take."""
+REST, AT_REST, REST_BOUND = 0.2, 0.01, 10.0
+"""A daemon rests that works less than this share of this many seconds; it is given these many to come to rest."""
 
 
 def end(process: subprocess.Popen[Any], *, at_once: bool = False) -> None:
@@ -236,6 +238,18 @@ class Bench:
 def processor_time(pid: int) -> float:
     """Return the seconds for which all threads of a process have run so far, to the nanosecond (clock_getres(2))."""
     return time.clock_gettime(~pid << 3 | 2)  # CPUCLOCK_SCHED of the kernel; Python has no clock_getcpuclockid(3)
+
+
+def at_rest(pid: int) -> float:
+    """Return the processor time of a daemon in seconds, once it rests: it writes some things late."""
+    bound, now = time.monotonic() + REST_BOUND, processor_time(pid)
+    while time.monotonic() < bound:
+        before = now
+        time.sleep(REST)
+        now = processor_time(pid)
+        if now - before < REST * AT_REST:
+            break
+    return now
 
 
 def turn(sheet: Sheet, group: str, round: int, cases: dict[str, Measure], places: Sequence[Place]) -> None:
