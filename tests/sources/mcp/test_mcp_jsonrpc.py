@@ -18,7 +18,8 @@ from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.sources.mcp import require_sdk
 from bbfs.sources.mcp.client.errors import ConnectionClosed
 from bbfs.sources.mcp.client.peer import MAX_ANSWERS, Peer
-from bbfs.sources.mcp.transport.messages import Inbox, Outbox
+from bbfs.sources.mcp.transport.messages import Inbox
+from bbfs.sources.mcp.transport.stdio import Outbox
 
 
 class Wire:
@@ -233,7 +234,7 @@ async def test_pipe_gets_lines_in_order_and_messages_come_without_a_stream(nurse
 
 async def test_what_a_server_leaves_unread_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own requests make the answers, and their ids make the answers long."""
-    monkeypatch.setattr("bbfs.sources.mcp.transport.messages.UNSENT_BYTES", 1 << 20)
+    monkeypatch.setattr("bbfs.sources.mcp.transport.stdio.UNSENT_BYTES", 1 << 20)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     backlog, pieces = trio.open_memory_channel[bytes](math.inf)

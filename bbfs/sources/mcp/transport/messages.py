@@ -6,7 +6,6 @@ and the time until other tasks run. `long_texts` cuts long texts out while the m
 """
 
 import codecs
-import os
 import re
 import secrets
 import time
@@ -18,7 +17,7 @@ from typing import Any, Protocol
 import mcp_types as types
 import trio
 from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.bounded.json import SHORT, JsonBounds, parse_json
@@ -55,11 +54,6 @@ _LENIENT_AT_MOST = 1 << 20
 """Bytes of a message that may be read in spite of mistakes. That reader holds the global lock to its end."""
 _MAX_ERROR = 2000
 """Characters of a long text in an error."""
-
-_UNSENT_MESSAGES = 1024
-"""Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
-UNSENT_BYTES = 16 << 20
-"""Bytes that these messages may have together. A single message may have more."""
 
 _ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
 _ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
@@ -402,49 +396,3 @@ class Transport(Protocol):
         Raises trio's errors of a closed or broken channel.
         """
         ...
-
-
-def encoded(message: Mapping[str, Any]) -> bytes:
-    return to_json(message, inf_nan_mode="null")
-
-
-class Outbox:
-    """The sending end of a pipe to a server. It writes at once as much as the pipe takes.
-
-    The rest waits in `backlog`, in order, and the transport drains that. descriptor: the pipe's, in non-blocking mode.
-    waiting: pieces in the backlog or being written from it.
-    """
-
-    def __init__(self, descriptor: int, backlog: trio.MemorySendChannel[bytes]) -> None:
-        self._descriptor = descriptor
-        self._backlog = backlog
-        self.waiting = 0
-        self._unsent = 0
-        self.closed = False
-
-    async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a message and a line feed. Raises trio's errors of a closed or broken channel, also for a message that
-        would be over the bounds of the backlog."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        data = encoded(message) + b"\n"
-        if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):
-            raise trio.BrokenResourceError
-        if not self.waiting and not self.closed:
-            data = data[self._write(data) :]
-            if not data:
-                return
-        self._backlog.send_nowait(data)
-        self.waiting += 1
-        self._unsent += len(data)
-
-    def sent(self, piece: bytes) -> None:
-        """Note that the transport has written a piece of the backlog."""
-        self.waiting -= 1
-        self._unsent -= len(piece)
-
-    def _write(self, data: bytes) -> int:
-        """Return how many bytes the pipe took. A broken one takes none: draining the backlog finds that out."""
-        try:
-            return os.write(self._descriptor, data)
-        except OSError:
-            return 0

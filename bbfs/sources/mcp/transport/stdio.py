@@ -17,6 +17,7 @@ from subprocess import PIPE
 from typing import Any
 
 import trio
+from pydantic_core import to_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor, shortened
@@ -24,7 +25,7 @@ from bbfs.model.values import McpServer
 from bbfs.sources.bounded.workers import describe_signal
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport import leftovers
-from bbfs.sources.mcp.transport.messages import Inbox, Intake, Outbox, Share, Transport
+from bbfs.sources.mcp.transport.messages import Inbox, Intake, Share, Transport
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -45,6 +46,10 @@ _EXIT_STATUS_WAIT = 0.3
 """Seconds to wait for the exit status after the end of stdout, to make it part of the reason."""
 _WRITE_STALL = 30.0
 """Seconds after which a server that does not read its input is given up."""
+_UNSENT_MESSAGES = 1024
+"""Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
+UNSENT_BYTES = 16 << 20
+"""Bytes that these messages may have together. A single message may have more."""
 _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
 _ERROR_LINE = re.compile(rb"(?:[\w.$]*(?:Error|Exception)|ERROR|error|FATAL|[Ff]atal|panic)(?: \[\w+\])?: *\S")
@@ -55,6 +60,48 @@ _STDERR_BURST, _STDERR_LINES_PER_SECOND = 100, 5
 """Lines on stderr that are logged at once, and a second in the long run: a server must not fill the disk."""
 _FOREIGN_LINES_LOGGED = 5
 _numbers = count(1)
+
+
+class Outbox:
+    """The sending end of a pipe to a server. It writes at once as much as the pipe takes.
+
+    The rest waits in `backlog`, in order, and the transport drains that. descriptor: the pipe's, in non-blocking mode.
+    waiting: pieces in the backlog or being written from it.
+    """
+
+    def __init__(self, descriptor: int, backlog: trio.MemorySendChannel[bytes]) -> None:
+        self._descriptor = descriptor
+        self._backlog = backlog
+        self.waiting = 0
+        self._unsent = 0
+        self.closed = False
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Write a message and a line feed. Raises trio's errors of a closed or broken channel, also for a message that
+        would be over the bounds of the backlog."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        data = to_json(message, inf_nan_mode="null") + b"\n"
+        if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):
+            raise trio.BrokenResourceError
+        if not self.waiting and not self.closed:
+            data = data[self._write(data) :]
+            if not data:
+                return
+        self._backlog.send_nowait(data)
+        self.waiting += 1
+        self._unsent += len(data)
+
+    def sent(self, piece: bytes) -> None:
+        """Note that the transport has written a piece of the backlog."""
+        self.waiting -= 1
+        self._unsent -= len(piece)
+
+    def _write(self, data: bytes) -> int:
+        """Return how many bytes the pipe took. A broken one takes none: draining the backlog finds that out."""
+        try:
+            return os.write(self._descriptor, data)
+        except OSError:
+            return 0
 
 
 class Stdio:
