@@ -35,7 +35,7 @@ from bbfs.vfs.names import (
 )
 from bbfs.vfs.open_files import OpenFiles
 from bbfs.vfs.passthrough.folders import Passed, PassedFolders
-from bbfs.vfs.writing.hand_over import Drafts
+from bbfs.vfs.writing.drafts import Drafts
 from bbfs.vfs.writing.name_changes import NameChanges
 from bbfs.vfs.xattrs import COPIED, ExtendedAttributes, value_of
 

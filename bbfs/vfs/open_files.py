@@ -25,7 +25,7 @@ from bbfs.vfs.file_handles import WRITING, Attributes, FileHandles, NewAttribute
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Ended, Names, Wait, after, of_draft
-from bbfs.vfs.writing.hand_over import Drafts
+from bbfs.vfs.writing.drafts import Drafts
 
 FILLED = 1 << 16
 """Bytes of a content up to which the kernel gets it with the first open: a write of them costs less than a request."""

@@ -10,7 +10,7 @@ from writable import Program, StagingTree, program_on
 
 from bbfs.model.errors import BbfsError, Conflict, NoSpace, Unreachable
 from bbfs.resources.writing.temporary import is_temporary, is_unfinished
-from bbfs.vfs.writing.hand_over import STAGED_FROM
+from bbfs.vfs.writing.drafts import STAGED_FROM
 
 pytestmark = pytest.mark.semantics("S32")
 TREE = "bb-scripted+tree+file"

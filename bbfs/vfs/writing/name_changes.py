@@ -33,7 +33,7 @@ from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import Names, of_draft, stated
 from bbfs.vfs.open_files import OpenFiles
-from bbfs.vfs.writing.hand_over import Drafts, writable
+from bbfs.vfs.writing.drafts import Drafts, writable
 from bbfs.vfs.writing.renames import Rename, Renames
 
 log = logging.getLogger(__name__)

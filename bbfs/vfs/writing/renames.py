@@ -15,7 +15,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.temporary import is_kept
 from bbfs.sources.content.buffer import content_digest
-from bbfs.vfs.writing.hand_over import Drafts, writable
+from bbfs.vfs.writing.drafts import Drafts, writable
 
 
 @dataclass(frozen=True, slots=True)
