@@ -23,7 +23,7 @@ from bbfs.fuse import notifier_process
 from bbfs.fuse.helper_process import started
 from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
-from bbfs.vfs.directory_handles import DirectoryLocks
+from bbfs.vfs.inode_table import DirectoryLocks
 
 log = logging.getLogger(__name__)
 

@@ -251,7 +251,9 @@ class Tree:
 
     def _stand_in(self, path: Path) -> Source | None:
         """Return the source of the view that has what the source of a path does not have, or None."""
-        return next((own for view, own in self._views if view.has_stand_ins and view.stands_in(path)), None)
+        return next(
+            (own for view, own in self._views if path[-1].endswith(view.endings) and view.stands_in(path)), None
+        )
 
     def gives_way(self, path: Path, record: Record) -> bool:
         """Return whether a name leads into a view: its source does not have what a template makes of the name."""

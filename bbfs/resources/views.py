@@ -16,7 +16,7 @@ class SourceView:
 
     root_files: its files at the root. roots: its directories at the root. marks: each path that it `owns` has one of
     these names. depth: of the directories that it adds names to, or None for any. comes_first: before the others.
-    has_stand_ins: whether it ever `stands_in`; absent names are looked up all the time.
+    endings: how the names end for which it ever `stands_in`; absent names are looked up all the time.
     """
 
     source: DataSource
@@ -25,7 +25,7 @@ class SourceView:
     marks: Sequence[str] = ()
     depth: int | None = None
     comes_first = False
-    has_stand_ins = False
+    endings: tuple[str, ...] = ()
 
     @property
     def state(self) -> SourceState:

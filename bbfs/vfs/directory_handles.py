@@ -4,13 +4,10 @@ A program that opens the same directory again gets the same names and answers wh
 a task is alone; nothing here locks.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound, Outdated
@@ -33,9 +30,6 @@ READY_AGAIN = 0.2
 """Seconds between two attempts to hold a directory ready."""
 READY_SHARE = 0.1
 """The part of its remaining validity for which a listing is held ready; the kernel gets the rest as timeouts."""
-IN_USE = 0.1
-"""Seconds after a request in which the program that sent it likely sends another one for the same directory."""
-LOCKS_KEPT = 1000
 
 Ready = tuple[bytes, Any, Inode]
 """A name, the answer of the adapter for it, and its inode."""
@@ -350,48 +344,3 @@ def _stated(size: int | None, modified_ns: int, names_hold: float, sizes_hold: f
     """Return the attributes of a merely listed file, without its number. names_hold, sizes_hold: seconds."""
     validity = 0.0 if size is None else sizes_hold
     return Attributes(0, "file", size or 0, modified_ns, min(names_hold, max(validity, SHORT)), validity)
-
-
-class DirectoryLocks:
-    """The directories, by inode number, that the kernel has locked: for a request that waits, or likely for the next
-    one of a program that creates, renames or removes names.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: Counter[int] = Counter()
-        self._used_until: LRUCache[int, float] = LRUCache(LOCKS_KEPT)
-
-    @contextmanager
-    def held(self, *directories: int) -> Iterator[None]:
-        """Note that the kernel has locked directories for a request, as long as that waits."""
-        self._waiting.update(directories)
-        try:
-            yield
-        finally:
-            self._waiting.subtract(directories)
-            for directory in directories:
-                self.used(directory)
-                if not self._waiting[directory]:
-                    del self._waiting[directory]
-
-    def used(self, directory: int) -> None:
-        """Note that a program changes something in a directory."""
-        self._used_until[directory] = trio.current_time() + IN_USE
-
-    @property
-    def are_free(self) -> bool:
-        """Return whether no request waits that changes a name."""
-        return not self._waiting
-
-    def locked(self, directory: int) -> bool:
-        """Return whether a request for a directory waits."""
-        return directory in self._waiting
-
-    def in_use(self, directory: int) -> bool:
-        """Return whether a request for a directory waits, or has ended just now."""
-        return directory in self._waiting or trio.current_time() < self._used_until.get(directory, 0.0)
-
-    def free_at(self, directory: int) -> float:
-        """Return the time (trio's) at which a directory is in use no longer, at the earliest."""
-        now = trio.current_time()
-        return now + IN_USE if directory in self._waiting else self._used_until.get(directory, now)

@@ -18,9 +18,9 @@ from bbfs.model.errors import BbfsError, NotFound, NotSupported, Outdated
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import LARGEST, Node, Path, Record, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager, SourceChange
-from bbfs.vfs.directory_handles import DirectoryLocks, OpenDirectories
+from bbfs.vfs.directory_handles import OpenDirectories
 from bbfs.vfs.file_handles import Attributes, FileHandles, Opening
-from bbfs.vfs.inode_table import InodeTable
+from bbfs.vfs.inode_table import DirectoryLocks, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import (
     CREATED_VERSION,

@@ -1,12 +1,17 @@
-"""Inode numbers, and the table of the inodes that the kernel holds. Pure.
+"""The inodes that the kernel holds, by number, and the directories that it has locked.
 
 A number is a function of the path and of the content's version (`docs/semantics.md`, S7), so it is the same across
 lookups, listings and remounts while the content is the same, and new content is a new inode.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+
+import trio
+from cachetools import LRUCache
 
 from bbfs.model.errors import Outdated
 from bbfs.model.inode_number import _FIRST, _NUMBERS, ROOT, inode_number
@@ -18,6 +23,9 @@ ENDED = "\0ended"
 """The version of an inode whose source was removed: no resource has it."""
 AT_ONCE = 1000
 """Inodes of a portion."""
+IN_USE = 0.1
+"""Seconds after a request in which the program that sent it likely sends another one for the same directory."""
+LOCKS_KEPT = 1000
 
 
 class InodeKey(NamedTuple):
@@ -285,3 +293,48 @@ class InodeTable:
         while ino in self:
             ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
         return ino
+
+
+class DirectoryLocks:
+    """The directories, by inode number, that the kernel has locked: for a request that waits, or likely for the next
+    one of a program that creates, renames or removes names.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Counter[int] = Counter()
+        self._used_until: LRUCache[int, float] = LRUCache(LOCKS_KEPT)
+
+    @contextmanager
+    def held(self, *directories: int) -> Iterator[None]:
+        """Note that the kernel has locked directories for a request, as long as that waits."""
+        self._waiting.update(directories)
+        try:
+            yield
+        finally:
+            self._waiting.subtract(directories)
+            for directory in directories:
+                self.used(directory)
+                if not self._waiting[directory]:
+                    del self._waiting[directory]
+
+    def used(self, directory: int) -> None:
+        """Note that a program changes something in a directory."""
+        self._used_until[directory] = trio.current_time() + IN_USE
+
+    @property
+    def are_free(self) -> bool:
+        """Return whether no request waits that changes a name."""
+        return not self._waiting
+
+    def locked(self, directory: int) -> bool:
+        """Return whether a request for a directory waits."""
+        return directory in self._waiting
+
+    def in_use(self, directory: int) -> bool:
+        """Return whether a request for a directory waits, or has ended just now."""
+        return directory in self._waiting or trio.current_time() < self._used_until.get(directory, 0.0)
+
+    def free_at(self, directory: int) -> float:
+        """Return the time (trio's) at which a directory is in use no longer, at the earliest."""
+        now = trio.current_time()
+        return now + IN_USE if directory in self._waiting else self._used_until.get(directory, now)

@@ -47,7 +47,8 @@ _REFUSED = 300.0
 class TextHandler(SourceView):
     """The source of the texts. A conversion ends with the last program that waits for it."""
 
-    loads_while_wanted = has_stand_ins = True
+    loads_while_wanted = True
+    endings = (TEXT_SUFFIX,)
 
     def __init__(self, manager: ResourceManager, reader: DocumentReader) -> None:
         timeout = _PATIENCE + 2 * reader.bounds.seconds

@@ -31,8 +31,8 @@ from bbfs.model import errors
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Loaded
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.vfs.directory_handles import DirectoryLocks
 from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.inode_table import DirectoryLocks
 from bbfs.vfs.open_files import FILLED
 
 OWNER = Ownership(uid=1234, gid=5678)

@@ -11,7 +11,7 @@ import trio.testing
 from bbfs.fuse.notifications import EMPTIED_WITHIN, LATEST, MOST, Names, Notifications
 from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
-from bbfs.vfs.directory_handles import DirectoryLocks
+from bbfs.vfs.inode_table import DirectoryLocks
 
 BOUND = 60.0
 

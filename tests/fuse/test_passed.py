@@ -24,8 +24,8 @@ from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated, Unreac
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.beneath import Root
-from bbfs.vfs.directory_handles import DirectoryLocks
 from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.inode_table import DirectoryLocks
 from bbfs.vfs.names import SHORT
 from bbfs.vfs.passthrough.folder import Creator, PassedFolder
 from bbfs.vfs.passthrough.folders import Passed

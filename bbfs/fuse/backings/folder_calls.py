@@ -19,7 +19,7 @@ from pyfuse3 import FUSEError
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import DeadlineExceeded, ReadOnly
 from bbfs.sources.content.fd import most_for_programs
-from bbfs.vfs.directory_handles import DirectoryLocks
+from bbfs.vfs.inode_table import DirectoryLocks
 from bbfs.vfs.passthrough.folder import PassedDirectory
 from bbfs.vfs.passthrough.folders import Passed
 from bbfs.vfs.passthrough.inodes import PassedInode

@@ -214,7 +214,7 @@ class FlatCatalog(Catalog):
         for depth, name in enumerate(path, 1):
             child = directory.children.get(name)
             if child is None:
-                alias = directory.alias(name) if depth == len(path) else None
+                alias = directory.alias(name) if depth == len(path) and not uri_paths.PLAIN.fullmatch(name) else None
                 return self._unlisted_node(path) if alias is None else Node("symlink", target=alias)
             if not isinstance(child, Directory):
                 node = self._held.node(child, path[:depth], directory)

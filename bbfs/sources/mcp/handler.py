@@ -248,7 +248,7 @@ class McpHandler:
         ttls.append(entries.ttl)
 
     async def _make_offer(self, listed: Rows) -> Offer:
-        """Return the offer, in a thread: the files that describe it may be large. Keep the one that still holds."""
+        """Return the offer. Make it in a thread, since its files may be large, and keep the one that still holds."""
         own: set[str] = set()
         turn = Turn()
         for portion in listed.descriptions.portions():
@@ -257,7 +257,7 @@ class McpHandler:
         wanted = (self._tools, self._prompts, frozenset(own))
         if self._offer is None or wanted != self._offered:
             make = partial(mcp_calls.offer, self.source, *wanted)
-            self._offer = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+            self._offer = await trio.to_thread.run_sync(make, abandon_on_cancel=True) if any(wanted) else make()
             self._offered = wanted
         return self._offer
 
