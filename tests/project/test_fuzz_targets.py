@@ -1,5 +1,7 @@
 """The targets of `make fuzz` hold for what they begin with, for texts of their words, and for what was found before."""
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,12 @@ FOUND = [
         + bytes(4)
         + b"\1\0\1\0/"
         + bytes(9),
+    ),
+    # a record without a space behind one with
+    ("tar-headers", bytes(124) + b"00000000033\0".ljust(32, b"\0") + b"x" + bytes(355) + b"14 path=a/b/c\nlinkpath="),
+    (
+        "metafiles",  # a record that says that it has four billion strings
+        struct.pack("<II32x4s64x", 1, 108, b" EMF") + struct.pack("<II28xI", 97, 0xFFFFFFF0, 0xFFFFFFFF) + bytes(400),
     ),
     ("host-files", b'{"mcpServers": {"a": {"command": [], "args": 1}}}'),
     ("host-files", b'{"mcpServers": {"a": {"command": "x", "env_vars": 1, "env_keys": true}}}'),

@@ -156,12 +156,18 @@ HOSTILE: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "a picture that unpacks to much": ("powerpoint 97", lambda: with_picture(bytes(1 << 28))),
     "strings of the same bytes": ("powerpoint 97", lambda: with_picture(many_strings())),
+    "strings of the same zeros": ("powerpoint 97", lambda: with_picture(many_strings(20_000, 500_000, 2_000_000))),
     "no sheets": ("excel 97", lambda: b"\x09\x08\x10\x00\x00\x06" + bytes(100)),
     "mails in mails": ("outlook", lambda: made.outlook("x", "y", attached=nested(30))),
 }
 
 
-READ = ("records in records", "a sector that follows itself", "a picture that unpacks to much")
+READ = (
+    "records in records",
+    "a sector that follows itself",
+    "a picture that unpacks to much",
+    "strings of the same zeros",
+)
 """Those that are read as far as they go."""
 
 
@@ -170,10 +176,11 @@ def with_picture(metafile: bytes) -> bytes:
     return made.powerpoint("x", "x", "", common=listed, own=100 * named, drawn=drawn)
 
 
-def many_strings() -> bytes:
-    """Return a record of a metafile whose strings are all of its bytes, each."""
-    placed = struct.pack("<iiIII16xI", 0, 0, 1000, 40, 0, 0)
-    return struct.pack("<II28xI", 96, 40 + 40 * 1000, 1000) + 1000 * placed
+def many_strings(number: int = 1000, characters: int = 1000, zeros: int = 0) -> bytes:
+    """Return a record of a metafile whose strings are all of its bytes, each, or all of the zeros behind them."""
+    begin = 40 + 40 * number if zeros else 40
+    placed = struct.pack("<iiIII16xI", 0, 0, characters, begin, 0, begin if zeros else 0)
+    return struct.pack("<II28xI", 96, 40 + 40 * number + zeros, number) + number * placed + bytes(zeros)
 
 
 def looping(document: bytes) -> bytes:

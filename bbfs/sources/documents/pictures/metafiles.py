@@ -66,7 +66,7 @@ def _gap(string: _String) -> float:
 
 
 def _of_extended(data: bytes) -> Iterator[_String]:
-    at = 0
+    at, left = 0, len(data)
     while at + 8 <= len(data):
         kind, size = struct.unpack_from("<II", data, at)
         if size < 8 or kind == _EMF_END:
@@ -74,10 +74,13 @@ def _of_extended(data: bytes) -> Iterator[_String]:
         record = data[at : at + size]
         if kind in (_EXTENDED_A, _EXTENDED_W):
             yield from _extended(record, 36, 1 if kind == _EXTENDED_A else 2)
-        elif kind in (_MANY_A, _MANY_W) and size >= 40:
-            count = min(struct.unpack_from("<I", record, 36)[0] if len(record) >= 40 else 0, size // 40)
-            for number in range(count):
-                yield from _extended(record, 40 + 40 * number, 1 if kind == _MANY_A else 2)
+        elif kind in (_MANY_A, _MANY_W) and len(record) >= 40:
+            (count,) = struct.unpack_from("<I", record, 36)
+            for begin in range(40, min(len(record) - 39, 40 + 40 * count), 40):
+                left -= struct.unpack_from("<I", record, begin + 8)[0]
+                if left < 0:  # they have the same bytes
+                    return
+                yield from _extended(record, begin, 1 if kind == _MANY_A else 2)
         elif kind == _SMALL and len(record) >= 36:
             x, y, count, options = struct.unpack_from("<iiII", record, 8)
             begin = 36 if options & _NO_RECTANGLE else 52
@@ -93,7 +96,7 @@ def _extended(record: bytes, at: int, width: int) -> Iterator[_String]:
     x, y, count, begin, options = struct.unpack_from("<iiIII", record, at)
     (steps,) = struct.unpack_from("<I", record, at + 36)
     end = x + sum(struct.unpack_from(f"<{count}i", record, steps)) if 0 < steps <= len(record) - 4 * count else None
-    yield from _string(record[begin:][: count * width], width, x, y, options, end)
+    yield from _string(record[begin : begin + count * width], width, x, y, options, end)
 
 
 def _string(data: bytes, width: int, x: int, y: int, options: int, end: int | None) -> Iterator[_String]:

@@ -134,8 +134,8 @@ class _Member:
         at = 0
         while at < len(data) and data[at]:
             space = data.find(b" ", at, at + 20)
-            length = int(data[at:space]) if space > 0 else 0
-            if length <= space + 1 - at or data[at + length - 1 : at + length] != b"\n":
+            length = int(data[at:space]) if space > at else 0
+            if length <= max(0, space + 1 - at) or data[at + length - 1 : at + length] != b"\n":
                 raise TarError("an extended header with a record that has another length")
             key, _, value = data[space + 1 : at + length - 1].partition(b"=")
             at += length
