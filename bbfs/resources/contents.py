@@ -11,13 +11,12 @@ from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreacha
 from bbfs.model.values import Content, Part, ResourceMetadata
 from bbfs.resources import documents
 from bbfs.resources.cache import pins
-from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog.record import AWAITED, JUST_NOW, Node, Path, Record
 from bbfs.resources.documents import TEXT
 from bbfs.resources.loading.loader import ContentLoader, refuse_repeat
 from bbfs.resources.loading.publish import Publisher, content_key, require_current
-from bbfs.resources.loading.tiers import DiskTier, Load
+from bbfs.resources.loading.tiers import ContentCache, DiskTier, Load
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots, Tree
@@ -38,7 +37,7 @@ class Contents:
         loader: ContentLoader,
         publisher: Publisher,
         ahead: LoadAhead,
-        memory: ContentCache[Content],
+        memory: ContentCache,
         disk: DiskTier | None,
         clock: Callable[[], float],
     ) -> None:

@@ -17,10 +17,9 @@ import trio
 
 from bbfs.model.errors import NotSupported, Outdated
 from bbfs.model.source_types import of_source
-from bbfs.model.values import Change, ChangeEvent, Content, DataSource
+from bbfs.model.values import Change, ChangeEvent, DataSource
 from bbfs.resources.by_uri import ByUri
 from bbfs.resources.cache.disk import DiskCache
-from bbfs.resources.cache.memory import ContentCache, charge
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import Catalog, CatalogContext, DirectoryCatalog, FlatCatalog, MixedCatalog
@@ -33,7 +32,7 @@ from bbfs.resources.loading.invalidation import Invalidation
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.loading.shared_tier import SharedContents
-from bbfs.resources.loading.tiers import DiskTier, Load
+from bbfs.resources.loading.tiers import ContentCache, DiskTier, Load
 from bbfs.resources.persistence import Persistence
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.search.engine import Search
@@ -110,7 +109,7 @@ class ResourceManager:
         self.grants = Grants(self.roots, is_lower=is_lower)
         self.changes: Bus[Change] = Bus()
         self.source_changes: Bus[SourceChange] = Bus()
-        self.memory: ContentCache[Content] = ContentCache(cache_bytes, partial(charge, budget=cache_bytes))
+        self.memory = ContentCache(cache_bytes)
         self.index = index
         self.has_other_users = has_other_users
         self._nursery = nursery

@@ -23,12 +23,12 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Capabilities, Content, DataSource
 from bbfs.resources.by_uri import LoadedResource
-from bbfs.resources.cache.memory import AROUND
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.lookups import MENTIONED_KEPT, Mentioned
 from bbfs.resources.catalog.record import JUST_NOW, Record
 from bbfs.resources.flights import WAITERS_PER_SOURCE
 from bbfs.resources.loading.publish import ERROR_KEPT
+from bbfs.resources.loading.tiers import AROUND
 
 ROOT = "mcp-server+docs/x/"
 

@@ -24,12 +24,11 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import Content, Loaded, Part, ResourceMetadata
-from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog.folding import ChangedPaths
 from bbfs.resources.catalog.lookups import ABSENT_FOR
 from bbfs.resources.catalog.record import Path, Record, content_key, publish_description
-from bbfs.resources.loading.tiers import Load
+from bbfs.resources.loading.tiers import ContentCache, Load
 from bbfs.resources.source import Source
 from bbfs.sources.content.memory import MemoryContent, version_of
 
@@ -63,7 +62,7 @@ class Publisher:
     def __init__(
         self,
         nursery: trio.Nursery,
-        memory: ContentCache[Content],
+        memory: ContentCache,
         *,
         changed: Callable[[Source, Iterable[Path]], None],
         link: Callable[[Source, Record, str], str | None],

@@ -1,4 +1,4 @@
-"""The protocol of the tiers below memory, and the disk tier.
+"""The contents in memory, the protocol of the tiers below, and the disk tier.
 
 A tier raises nothing but cancellation, and bounds every wait: if it does not answer, the source is asked. Between two
 awaits a task is alone.
@@ -7,15 +7,16 @@ awaits a task is alone.
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Protocol, TypeVar
 
 import trio
+from cachetools import LRUCache
 
-from bbfs.model.values import Part
+from bbfs.model.values import Content, Part
 from bbfs.resources.cache import pins
 from bbfs.resources.cache.disk import TIDY_EVERY, DiskCache, Key
 from bbfs.resources.cache.tier import Cached
@@ -26,6 +27,8 @@ from bbfs.sources.content.memory import MemoryContent
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+AROUND = 600
+"""Bytes of memory that a content takes beside its own: its key, its version, and the objects that hold it."""
 BEHIND, LONGEST_BEHIND = 1.0, 5.0
 """Seconds without a load before the loaded contents are written in one go; and seconds after the first load, if loads
 never pause. A program that waits for its source has the processors first."""
@@ -39,6 +42,81 @@ DISK_PATIENCE = 5.0
 """Seconds that a reader waits for the disk before it asks the source."""
 SETTLING_PATIENCE = 1.0
 """Seconds that a program waits for the disk after a change that the source has made."""
+
+
+class _Evicting(LRUCache[Hashable, Content]):
+    """An LRU cache that counts its evictions: contents that made room for others, not the discarded ones."""
+
+    evictions = 0
+
+    def popitem(self) -> tuple[Hashable, Content]:
+        self.evictions += 1
+        return super().popitem()
+
+
+class ContentCache:
+    """The contents in memory: an LRU cache within a budget of bytes. Nothing here waits.
+
+    max_bytes: the budget. around: bytes that a content takes of it beside its own; one that fills the budget by itself
+    may have all of it. An evicted content is dropped, never closed: open files go on reading it.
+    """
+
+    def __init__(self, max_bytes: int, around: int = AROUND) -> None:
+        self.max_bytes = max_bytes
+        self.hits = 0
+        self._around = around
+        self._entries = _Evicting(max_bytes, self._charge)
+
+    def _charge(self, content: Content) -> int:
+        """Return the bytes that a content takes of the budget. An empty one counts, which bounds their number."""
+        return max(1, content.size, min(content.size + self._around, self.max_bytes))
+
+    def get(self, key: Hashable) -> Content | None:
+        """Return the content of `key` and count the use, or return None."""
+        try:
+            content = self._entries[key]
+        except KeyError:
+            return None
+        self.hits += 1
+        return content
+
+    def put(self, key: Hashable, content: Content) -> bool:
+        """Replace the content of `key`. Return False if it is larger than the budget, and keep nothing."""
+        self.discard(key)
+        try:
+            self._entries[key] = content
+        except ValueError:
+            return False
+        return True
+
+    def discard(self, key: Hashable) -> Content | None:
+        """Remove `key` and return its content, or None."""
+        return self._entries.pop(key, None)
+
+    def discard_all(self, belongs: Callable[[Hashable], bool]) -> None:
+        """Remove all contents whose keys belong to something."""
+        for key in [key for key in self._entries if belongs(key)]:
+            self.discard(key)
+
+    def clear(self) -> None:
+        """Remove all contents; the counters go on."""
+        self._entries.clear()
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Return whether `key` is cached, without counting that as a use."""
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def evictions(self) -> int:
+        return self._entries.evictions
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that all contents take of the budget."""
+        return int(self._entries.currsize)
 
 
 class Load:
