@@ -313,9 +313,9 @@ class Tree:
         source = self._roots.of(record)
         return source.catalog.lease(record) if record.parent is None and source.overlay is None else None
 
-    def names_lease(self, path: Path) -> Lease | None:
-        """Return the promise that the names of a directory do not change, or None."""
-        source, below = self.place(path)
+    def names_lease(self, path: Path, place: tuple[Source, Path] | None = None) -> Lease | None:
+        """Return the promise that the names of a directory do not change, or None. place: if the caller has it."""
+        source, below = self.place(path) if place is None else place
         return source.catalog.names_lease(below) if source.overlay is None else None
 
     def stated_validity(self, path: Path) -> float:
@@ -381,9 +381,9 @@ class Tree:
         with source.waiters:
             return await source.catalog.view(path)
 
-    async def view(self, path: Path) -> View:
-        """Return the names of a directory in readdir's order (sorted)."""
-        source, below = self.place(path)
+    async def view(self, path: Path, place: tuple[Source, Path] | None = None) -> View:
+        """Return the names of a directory in readdir's order (sorted). place: if the caller has it."""
+        source, below = self.place(path) if place is None else place
         try:
             made = source.overlay is not None and source.overlay.is_made(below)
             view = View.of({}) if made else source.catalog.cached_view(below)

@@ -228,17 +228,18 @@ class OpenDirectories:
         path, version = self._inodes.get(ino)
         if path == ROOT:
             return self._added(OpenDirectory(path, View.of(self._names.roots()), Lease()))
-        node = self._names.find(path, ended)
+        place = self._tree.place(path)
+        node = self._names.find(path, ended, place)
         if isinstance(node, Wait):
             return node
         if (node.kind == "file" and version == DIRECTORY_VERSION) or self._tree.opened_as_file(path, node):
             raise Outdated("/".join(path))
-        view = self._names.decide(node, ended) or after(ended, self._tree.view, path)
+        view = self._names.decide(node, ended) or after(ended, self._tree.view, path, place)
         if isinstance(view, Wait):
             return view
         if not len(view) and node.candidate is not None and self._tree.absent_until(node.candidate) is not None:
             raise NotFound("/".join(path))
-        lease = self._tree.names_lease(path)
+        lease = self._tree.names_lease(path, place)
         opened = OpenDirectory(path, view, lease or Lease())
         if lease is not None and opened.size() <= KEPT:
             self._kept[ino] = opened

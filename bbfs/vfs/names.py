@@ -32,6 +32,7 @@ from bbfs.resources.catalog.record import (
     loads_each_open,
 )
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.sources import mime_type_of_name
 from bbfs.vfs.file_handles import Attributes, FileHandles
@@ -162,9 +163,10 @@ class Names:
         except UnicodeDecodeError:
             return self._absence(directory, raw_name, self.validity(directory, most=ABSENT_FOR))
         try:
-            node = self._tree.cached(path) if len(path) > 1 else self._root_entry(path[0])
+            place = self._tree.place(path) if len(path) > 1 else None
+            node = self._tree.cached(path, place) if place is not None else self._root_entry(path[0])
             if node is None:
-                node = after(ended, self._find_soon, path)
+                node = after(ended, self._find_soon, path, place)
         except (NotFound, NotADirectory):
             return self._absence(path[:-1], raw_name, self._tree.absence(path) if len(path) > 1 else ABSENT_FOR)
         if type(node) is Wait:
@@ -242,10 +244,10 @@ class Names:
                 return exists
         raise Outdated("/".join(path))
 
-    async def _find_soon(self, path: Path) -> Node | None:
+    async def _find_soon(self, path: Path, place: tuple[Source, Path] | None) -> Node | None:
         """As `Tree.find`; None if the source does not answer within `LOOKUP_WAIT`."""
         with trio.move_on_after(LOOKUP_WAIT):
-            return await self._tree.find(path)
+            return await self._tree.find(path, place)
         return None
 
     async def _exists_soon(self, record: Record) -> bool | None:
@@ -254,10 +256,10 @@ class Names:
             return await self._contents.exists(record)
         return None
 
-    def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
-        """Return the node at a path. Raise NotFound or the source's error."""
+    def find(self, path: Path, ended: Ended = (), place: tuple[Source, Path] | None = None) -> Node | Wait:
+        """Return the node at a path. place: if the caller has it. Raise NotFound or the source's error."""
         if len(path) > 1:
-            node = self._tree.cached(path)
+            node = self._tree.cached(path, place)
             return after(ended, self._tree.find, path) if node is None else node
         return self._root_entry(path[0]) if path else DIRECTORY
 

@@ -108,7 +108,7 @@ async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
             files.release(handle)
         world.clock.advance(101)
         with monkeypatch.context() as patch:
-            patch.setattr(world.manager.tree, "cached", lambda path: None)
+            patch.setattr(world.manager.tree, "cached", lambda path, _: None)
             assert isinstance(world.core.open_files.open(ino), Wait), (
                 "the promise is over, and the source has to say where it is"
             )

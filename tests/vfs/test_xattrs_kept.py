@@ -75,7 +75,7 @@ async def test_what_a_copy_keeps_of_an_opened_file_takes_no_walk_until_something
         await world.kernel.cat(ROOT + "a")
         walks: list[Path] = []
         cached = world.manager.tree.cached
-        monkeypatch.setattr(world.manager.tree, "cached", lambda path: walks.append(path) or cached(path))
+        monkeypatch.setattr(world.manager.tree, "cached", lambda path, _: walks.append(path) or cached(path))
 
         def kept() -> list[bytes | Wait]:
             names = world.core.listxattr(ino)
