@@ -27,6 +27,9 @@ from bbfs.fuse.notifier_process import notification
 
 
 class Hanging(pyfuse3.Operations):
+    def init(self):
+        agreed.set()
+
     async def getattr(self, inode, ctx):
         entry = pyfuse3.EntryAttributes()
         entry.st_ino, entry.st_mode, entry.attr_timeout = inode, stat.S_IFDIR | 0o755, 3600
@@ -45,6 +48,7 @@ async def serve():
         nursery.start_soon(pyfuse3.main)
         notifier = Notifier(device)
         await notifier.send([(4711, b"the kernel has no such directory")])
+        await agreed.wait()  # before that, requests would wait elsewhere in the kernel
         print("serves", flush=True)
         if sys.argv[2] == "unread":  # no request is read any more
             sys.stdin.readline()
@@ -54,6 +58,7 @@ async def serve():
         sys.stdin.readline()
 
 
+agreed = trio.Event()
 others = devices()
 pyfuse3.init(Hanging(), sys.argv[1], {"fsname=bbfs", "subtype=bbfs"})
 (device,) = devices() - others
@@ -101,10 +106,11 @@ def test_a_killed_daemon_frees_the_program_that_its_notification_waits_for(point
         daemon.stdin.write("\n")
         daemon.stdin.flush()
         wait_until(lambda: blocked() - already, "the notification waits for the lock", BOUND)
+        waiting = blocked() - already
         daemon.kill()
         assert daemon.wait(BOUND) == -signal.SIGKILL
         assert program.wait(BOUND) == 1
-        wait_until(lambda: not blocked() - already, "no thread hangs", BOUND)
+        wait_until(lambda: not blocked() & waiting, "no thread hangs", BOUND)
         wait_until(lambda: mounting.is_dead(str(point)), "the connection ends", BOUND)
     finally:
         daemon.kill()

@@ -452,10 +452,9 @@ class World:
 
 async def settled() -> None:
     """Until every task waits and no thread works: requests and writes begun behind the reader's back have ended."""
-    threads = trio.to_thread.current_default_thread_limiter()
     while True:
         await trio.testing.wait_all_tasks_blocked()
-        if not threads.borrowed_tokens:
+        if not trio.testing.active_thread_count():
             return
         await trio.lowlevel.checkpoint()
 

@@ -240,10 +240,9 @@ async def test_a_server_that_hangs_costs_one_wait_and_is_left_alone(
                     for _ in range(50):
                         nursery.start_soon(one.tier.get, SOURCE, "test://a")
             assert one.tier.problem == "no answer within 1 s"
-            started = trio.current_time()
-            for _ in range(100):
-                assert await one.tier.get(SOURCE, "test://a") is None
-            assert trio.current_time() - started < 1.0
+            with trio.fail_after(BOUND):  # a second for each would be too much
+                for _ in range(100):
+                    assert await one.tier.get(SOURCE, "test://a") is None
             with trio.fail_after(BOUND):
                 while not caplog.records:  # noqa: ASYNC110 - it sets no event
                     await trio.sleep(0.01)

@@ -178,7 +178,7 @@ _PATTERN = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(_TEXTS, st.lists(st.tuples(_PATTERN, st.booleans()), min_size=1, max_size=5))
 def test_no_file_that_grep_finds_is_left_out(
     tmp_path_factory: pytest.TempPathFactory, texts: dict[str, bytes], patterns: list[tuple[str, bool]]

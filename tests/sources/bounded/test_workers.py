@@ -57,7 +57,7 @@ def test_no_worker_outlives_the_loop() -> None:
         return children() - before
 
     assert trio.run(main)
-    assert children() == before
+    assert not children() - before
 
 
 async def test_an_idle_worker_ends() -> None:
@@ -148,7 +148,7 @@ async def test_cancelling_ends_the_worker_and_lets_the_next_job_in() -> None:
     with trio.move_on_after(0.3) as scope:
         await markdown(pool, ENDLESS)
     assert scope.cancelled_caught
-    assert children() == before
+    assert not children() - before
     with trio.fail_after(20):
         assert await markdown(pool, b"x") == b"x\n"
 

@@ -221,7 +221,8 @@ async def test_a_connection_that_the_server_ends_is_made_again(postgres: Postgre
     async with handler(over(postgres, filled)) as made:
         assert await text_of(made, "postgres://public/t/count") == "20000\n"
         with postgres.connect("postgres") as connection:
-            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'bbfs'")
+            ended = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'bbfs'"
+            connection.execute(ended)  # waits for the end: a request before it would fail
         assert await text_of(made, "postgres://public/t/count") == "20000\n"
 
 
@@ -248,7 +249,7 @@ async def test_one_load_sees_one_state_of_the_database(postgres: PostgresServer,
 FIELDS = st.none() | st.text(st.sampled_from('ab,"\n\r\\. \t;é'), max_size=4)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(FIELDS, min_size=1, max_size=3))
 def test_lines_of_csv_are_those_of_copy(csv_connection: Any, row: list[str | None]) -> None:
     columns = ", ".join("%s::text" for _ in row)

@@ -136,11 +136,11 @@ async def test_a_process_is_used_again_and_replaced_when_it_died(tmp_path: Path)
             os.kill(int(number), 9)
         assert await text_of(made, "sqlite://main/good/count") == "1\n"
         assert not (children() - before) & mine
-    assert children() == before
+    assert not children() - before
 
 
 @given(data=st.binary(max_size=200), at=st.integers(0, 8191))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_any_damage_is_an_error_of_bbfs(tmp_path: Path, data: bytes, at: int) -> None:
     path = tmp_path / "a.db"
     path.unlink(missing_ok=True)

@@ -239,7 +239,7 @@ async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_the_s
             await trio.sleep(0.01)
             turns += 1
 
-    async with opened(source(endpoint=loopback.url, timeout=0.5)) as handler, trio.open_nursery() as nursery:
+    async with opened(source(endpoint=loopback.url, timeout=2)) as handler, trio.open_nursery() as nursery:
         nursery.start_soon(count)
         with trio.fail_after(30), pytest.raises(DeadlineExceeded):
             await ask(handler)
