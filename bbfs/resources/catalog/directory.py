@@ -344,7 +344,7 @@ class DirectoryCatalog(Catalog):
 
     async def _refresh(self, path: Path) -> _Listed:
         while True:
-            began_at = self._context.clock()
+            began_at, stored = self._context.clock(), self.written.count
             try:
                 listing = await self._ask(path)
             except BbfsError as error:
@@ -355,7 +355,7 @@ class DirectoryCatalog(Catalog):
             if began_at >= self._moved_at:
                 break
         self._failure = None
-        return await self._install(path, self.written.over(listing, began_at), began_at)
+        return await self._install(path, listing, began_at, stored)
 
     async def _ask(self, path: Path) -> Listing:
         """Return the listing of one directory by the source. Raise BbfsError."""
@@ -388,8 +388,11 @@ class DirectoryCatalog(Catalog):
         record = listed.entries.get(path[-1]) if listed is not None else None
         return None if record is None else record.metadata.native_uri.rstrip("/")
 
-    async def _install(self, path: Path, listing: Listing, began_at: float) -> _Listed:
-        """Take over a listing. A large one is gone through in portions, with turns for other tasks in between."""
+    async def _install(self, path: Path, listing: Listing, began_at: float, stored: int) -> _Listed:
+        """Take over a listing. A large one is gone through in portions, with turns for other tasks in between.
+
+        stored: `Written.count` when its request began.
+        """
         now = self._context.clock()
         old = self._directories.get(path)
         before = None if old is None else old.fetched_at
@@ -406,7 +409,7 @@ class DirectoryCatalog(Catalog):
             named = partial(uri_paths.names, list(by_segment), literal=self._literal)
             segments = await trio.to_thread.run_sync(named)
         listed = _Listed(now, segments, listing.open, listing.problem, began_at, now)
-        told, event = await self._fill(listed, path, by_segment, old)
+        told, event = await self._fill(listed, path, by_segment, old, stored)
         if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
             listed.fetched_at = 0.0  # forgotten meanwhile: this is older than that
         listed.lease.until = listed.fetched_at + self.source.policy.listing_ttl
@@ -421,14 +424,14 @@ class DirectoryCatalog(Catalog):
         return listed
 
     async def _fill(
-        self, listed: _Listed, path: Path, by_segment: Mapping[str, ResourceMetadata], old: _Listed | None
+        self, listed: _Listed, path: Path, by_segment: Mapping[str, ResourceMetadata], old: _Listed | None, stored: int
     ) -> tuple[ChangedPaths, ChangeEvent]:
         """Give a new listing its records. Return the paths that differ from the old one, and the event to tell."""
         now, entries = listed.fetched_at, listed.entries
         known: Mapping[str, Record] = {} if old is None else old.entries
         told, added, removed = ChangedPaths(), 0, 0
         async for name, segment in InTurns(listed.segments.items()):
-            metadata, place = by_segment[segment], (*path, name)
+            metadata, place = self.written.over(by_segment[segment], stored), (*path, name)
             record = known.get(name)
             if record is None and old is not None:
                 added += 1
@@ -441,12 +444,8 @@ class DirectoryCatalog(Catalog):
                 if unlisted is not None:
                     self._past.left(unlisted)
                 record = self._past.record(self._context.key, metadata, place, now)
-            elif (
-                self.written.is_later(uri := record.metadata.native_uri, listed.began_at) and self.record(uri) is record
-            ):
-                entries[name] = (
-                    record  # a program has stored it since the request: it has that, and what was learnt since
-                )
+            elif self.written.is_later(uri := record.metadata.native_uri, stored) and self.record(uri) is record:
+                entries[name] = record  # a program has stored it since then: it has that, and what was learnt since
                 continue
             elif record.describe(metadata, place, now):
                 told.update([place])
@@ -478,7 +477,7 @@ class DirectoryCatalog(Catalog):
         assert isinstance(self._handler, CanStat)
         native_uri = record.metadata.native_uri
         while True:
-            version, began = record.inode_version, self._context.clock()
+            version, began, stored = record.inode_version, self._context.clock(), self.written.count
             try:
                 metadata = await self._handler.stat(native_uri)
             except NotFound:
@@ -486,7 +485,7 @@ class DirectoryCatalog(Catalog):
                     record.invalidate()
                     self._context.notify([record.path], "changed")
                 raise
-            if began >= self._moved_at and not self.written.is_later(native_uri, began):
+            if began >= self._moved_at and not self.written.is_later(native_uri, stored):
                 break
         now = self._context.clock()
         hinted = record.describe(metadata, record.path, now)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Protocol, TypeVar
 
@@ -384,10 +385,10 @@ class FlatCatalog(Catalog):
     async def _refresh(self) -> None:
         await self._is_recalled()
         for _ in range(CHASES):
-            expiries, writes, began = self._expiries, self._writes, self._context.clock()
+            expiries, writes, stored, began = self._expiries, self._writes, self.written.count, self._context.clock()
             try:
-                listing = self.written.over(await _listed(self._handler, self._context.exchange()), began)
-                await self._install(listing, self._context.clock(), confirmed=True)
+                listing = await _listed(self._handler, self._context.exchange())
+                await self._install(listing, self._context.clock(), stored, confirmed=True)
                 self._began_at = began
                 if writes != self._writes:  # it may have been made before a name was written that this mount shows
                     self._is_stored_outdated = True
@@ -413,7 +414,7 @@ class FlatCatalog(Catalog):
             rows, listed = await stored()
             if listed is not None and self._held.tree is None:
                 with suppress(TooLarge):  # an earlier version may have had other bounds
-                    await self._install(listed[1], listed[0], confirmed=False)
+                    await self._install(listed[1], listed[0], 0, confirmed=False)
                     self._held.remember(rows)
         finally:
             recalled.set()
@@ -423,7 +424,8 @@ class FlatCatalog(Catalog):
     def is_empty(self) -> bool:
         return self._held.tree is None and not self._unlisted
 
-    async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
+    async def _install(self, listing: Listing, at: float, stored: int, *, confirmed: bool) -> None:
+        """Take over a listing. stored: `Written.count` when its request began."""
         was, count = self._held.tree, len(self._held.rows)
         first = was is None
         before = self._templates
@@ -439,7 +441,8 @@ class FlatCatalog(Catalog):
             self._named_now = self._named if self._named.roots else None
         if self._named_now is not None:
             directories = _with(self._named_now.roots, directories)
-        told, changes = await self._held.update(listing.resources, at, directories, refold=refold)
+        renew = partial(self.written.put_over, began=stored)
+        told, changes = await self._held.update(listing.resources, at, renew, directories, refold=refold)
         self._confirmed = confirmed
         self.descriptions = listing.descriptions
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl

@@ -49,6 +49,8 @@ NAMED_APART = 10_000
 
 Directories = Callable[[list[Path]], list[Path]]
 """Return the directories besides those of URIs, given the plain paths of some resources."""
+Renew = Callable[[Rows], None]
+"""Let rows have the later descriptions of the resources that programs have stored since these were asked for."""
 
 
 class Records(Mapping[str, Record]):
@@ -251,16 +253,24 @@ class Inventory:
         self._remembered.update((row.uri, row) for row in rows if row.uri in self.rows)
 
     async def update(
-        self, listed: Iterable[ResourceMetadata], at: float, directories: Directories | None, *, refold: bool
+        self,
+        listed: Iterable[ResourceMetadata],
+        at: float,
+        renew: Renew,
+        directories: Directories | None,
+        *,
+        refold: bool,
     ) -> tuple[ChangedPaths, Changes | None]:
         """Take over a listing fetched at `at`.
 
-        refold: fold the whole tree again, because `directories` may give other paths than before. Return the changed
-        paths (none for the first listing), and the changes to be remembered (None: all).
+        renew: called again before each step of it, since programs go on to write meanwhile. refold: fold the whole tree
+        again, because `directories` may give other paths than before. Return the changed paths (none for the first
+        listing), and the changes to be remembered (None: all).
         """
         rows = listed if isinstance(listed, Rows) else await _rows(self.rows.base_prefix, listed)
         if self.tree is None:
             folded = await _folded(rows, directories)
+            renew(rows)
             self._first_seen = int(at * NANOSECONDS)
             self.tree, self.rows, self.fetched_at, self.records = folded, rows, at, Records(self)
             await self._add_up()
@@ -269,7 +279,7 @@ class Inventory:
         difference = await self._compare(rows)
         told = ChangedPaths()
         if difference or refold:
-            told = await self._take_over(rows, difference, at, directories, refold=refold)
+            told = await self._take_over(rows, difference, at, renew, directories, refold=refold)
             self.records = Records(self)
         self.fetched_at = at
         for records in _portions(self._touched.values()):
@@ -297,20 +307,29 @@ class Inventory:
         return found
 
     async def _take_over(
-        self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, refold: bool
+        self,
+        rows: Rows,
+        difference: _Difference,
+        at: float,
+        renew: Renew,
+        directories: Directories | None,
+        *,
+        refold: bool,
     ) -> ChangedPaths:
         """Take over a listing that differs. Return the changed paths."""
         told = None
         if not refold and await self._keeps_directories(difference, directories):
+            renew(rows)
             told = self._change_in_place(rows, difference)
         if told is None:
-            told = await self._replace(rows, directories)
+            told = await self._replace(rows, renew, directories)
         self._seen.update(dict.fromkeys(difference.added, int(at * NANOSECONDS)))
         for uris in _portions(difference.removed):
             for uri in uris:
                 self._forget(uri)
             await trio.lowlevel.checkpoint()
         for described in _portions(difference.described):
+            renew(rows)
             paths = (self._describe(uri, before, rows, at) for uri, before in described)
             told.update(path for path in paths if path is not None)
             await trio.lowlevel.checkpoint()
@@ -349,7 +368,7 @@ class Inventory:
                 self.rows.add(uri, rows.descriptions[uri])
         return told
 
-    async def _replace(self, rows: Rows, directories: Directories | None) -> ChangedPaths:
+    async def _replace(self, rows: Rows, renew: Renew, directories: Directories | None) -> ChangedPaths:
         """Fold the listing into a new tree. Return the changed paths."""
         folded = await _folded(rows, directories)
         told = ChangedPaths()
@@ -363,6 +382,7 @@ class Inventory:
             relocated.update(_moved(records, folded))
             await trio.lowlevel.checkpoint()
         # From here on no other task runs until all is consistent.
+        renew(rows)
         relocated.update(_moved(list(self._touched.items())[len(begun) :], folded))
         self.tree, self.rows = folded, rows
         freeze(len(rows))

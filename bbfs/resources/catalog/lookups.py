@@ -148,7 +148,7 @@ class FoundNames:
     async def _ask(self, path: Path, segments: Path) -> Record:
         try:
             while True:
-                began = self._context.clock()
+                began = self._context.written.count
                 metadata = await self._handler.find(segments, path[-1])
                 if not self._context.written.is_later(metadata.native_uri, began):
                     break

@@ -16,7 +16,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound, Outdated
 from bbfs.model.listing import Rows
-from bbfs.model.values import Content, Listing, ResourceMetadata
+from bbfs.model.values import Content, ResourceMetadata
 from bbfs.model.versions import Expected
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, Node, Path, Record
 from bbfs.sources.content.buffer import Buffer, BufferSpace
@@ -242,48 +242,49 @@ class Written:
     """The resources that programs have stored last, as their source described them then.
 
     An answer whose request began before may describe an earlier version. No program may get its bytes or version then.
+    count: how many writes were noted. A request keeps it as `began`; no clock tells the order of two events so surely.
     """
 
     def __init__(self) -> None:
-        self._stored: dict[str, tuple[float, ResourceMetadata]] = {}
+        self.count = 0
+        self._stored: dict[str, tuple[int, ResourceMetadata]] = {}
 
-    def note(self, metadata: ResourceMetadata, at: float) -> None:
-        """Note what was stored. at: when its source had done so (seconds since the epoch)."""
+    def note(self, metadata: ResourceMetadata) -> None:
+        """Note what a source has just stored."""
+        self.count += 1
         self.forget(metadata.native_uri)
-        self._stored[metadata.native_uri] = at, metadata
+        self._stored[metadata.native_uri] = self.count, metadata
         if len(self._stored) > WRITTEN_KEPT:
             self.forget(next(iter(self._stored)))
 
     def forget(self, native_uri: str) -> None:
         self._stored.pop(native_uri, None)
 
-    def is_later(self, native_uri: str, began: float) -> bool:
+    def is_later(self, native_uri: str, began: int) -> bool:
         """Return whether a resource was stored after a request began: the answer tells nothing of it then."""
         stored = self._stored.get(native_uri)
         return stored is not None and stored[0] > began
 
-    def over(self, listing: Listing, began: float) -> Listing:
-        """Return a listing with the resources that were stored since its request began. It may be changed itself."""
-        later = {uri: metadata for uri, (at, metadata) in self._stored.items() if at > began}
-        rows = listing.resources
-        if not later:
-            return listing
-        if not isinstance(rows, Rows):
-            described = tuple(_described(each, later.get(each.native_uri)) for each in rows)
-            return replace(listing, resources=described)
-        for uri, metadata in later.items():
+    def over(self, listed: ResourceMetadata, began: int) -> ResourceMetadata:
+        """Return the description of a listed resource, or the later one if it was stored since the request began."""
+        return _described(listed, self._stored[uri][1]) if self.is_later(uri := listed.native_uri, began) else listed
+
+    def put_over(self, rows: Rows, began: int) -> None:
+        """Change the rows of a listing whose resources were stored since its request began."""
+        for uri, (number, metadata) in reversed(self._stored.items()):
+            if number <= began:
+                return
             if uri in rows:
                 rows.replace_metadata(_described(rows.metadata(uri), metadata))
-        return listing
 
 
-def _described(listed: ResourceMetadata, stored: ResourceMetadata | None) -> ResourceMetadata:
-    """Return the description of a listed resource; stored: as its source described it after a later write, if any.
+def _described(listed: ResourceMetadata, stored: ResourceMetadata) -> ResourceMetadata:
+    """Return the description of a listed resource. stored: as its source described it after a later write.
 
     An answer to a write that states no version often says nothing else either.
     """
-    if stored is None or stored.etag is not None or stored.kind != listed.kind:
-        return stored or listed
+    if stored.etag is not None or stored.kind != listed.kind:
+        return stored
     mime_type = stored.mime_type or listed.mime_type
     return replace(listed, mime_type=mime_type, size=stored.size, modified_ns=stored.modified_ns, etag=None)
 

@@ -263,7 +263,7 @@ class WriteRequests:
     ) -> None:
         """Publish what is known of a stored content, as a load would. is_named: the caller notifies of its path."""
         native_uri, now, ttl = metadata.native_uri, self.clock(), source.data.policy.content_ttl
-        source.catalog.written.note(metadata, now)
+        source.catalog.written.note(metadata)
         part: Part | None = None
         exact = metadata.size is not None and (content is None or metadata.size == content.size)
         if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):

@@ -33,7 +33,7 @@ async def turns(uris: list[str], directories: inventory.Directories | None = Non
         nursery.start_soon(count)
         await trio.lowlevel.checkpoint()
         found = 0
-        await held.update(rows, 0.0, directories, refold=False)
+        await held.update(rows, 0.0, lambda _: None, directories, refold=False)
         nursery.cancel_scope.cancel()
     return found
 
