@@ -242,8 +242,8 @@ class InodeTable:
     def rename(self, path: tuple[str, ...], to: tuple[str, ...]) -> None:
         """Let the held inodes at and below a path be those at and below another one: the kernel has moved its names.
 
-        Lookups find the moved inode then. One that was there before, with the same version, stays what it is to the
-        programs that have it open.
+        Lookups find the moved inode then, unless it was detached. One that was there before, with the same version,
+        stays what it is to the programs that have it open.
         """
         moved = [
             ino
@@ -254,8 +254,10 @@ class InodeTable:
         for ino in moved:
             inode = self.inode(ino)
             key = InodeKey((*to, *inode.key.path[len(path) :]), inode.key.version)
-            self._drop_number(ino, inode.key)
-            self._numbers[self._key(*key)], inode.key, inode.note = ino, key, None
+            if self._numbers.get(self._key(*inode.key)) == ino:
+                self._drop_number(ino, inode.key)
+                self._numbers[self._key(*key)] = ino
+            inode.key, inode.note = key, None
 
     def get(self, ino: int) -> InodeKey:
         """Return the key of an inode number. Raise Outdated when it is not held."""

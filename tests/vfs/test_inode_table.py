@@ -94,6 +94,15 @@ def test_a_renamed_inode_takes_the_place_of_another_one_with_the_same_version() 
     assert table.remember(("a",), "v") == replaced
 
 
+def test_a_detached_inode_is_found_under_no_later_name() -> None:
+    table = InodeTable()
+    replaced = table.remember(("a",), "v")
+    table.detach(replaced)
+    table.rename(("a",), ("b",))
+    assert table.held(("b",), "v") is None
+    assert table.remember(("b",), "v") != replaced
+
+
 class InodeTableMachine(RuleBasedStateMachine):
     """The table against a model that counts; a hash of two bits makes numbers collide all the time."""
 

@@ -1003,6 +1003,20 @@ async def exchanged(source: WritableTree, program: Program, world: World) -> Non
     assert source.contents == {"file:./now/f": b"twotwo", "file:./next/f": b"one"}
 
 
+@pytest.mark.semantics("S13", "S33")
+async def test_a_replaced_file_that_is_open_is_under_no_later_name(tree: Tree) -> None:
+    """The file that replaces it, and is renamed itself, has the bytes that it had when it was opened."""
+    _, program, _ = tree
+    for name in ("a.txt", "b~"):
+        await program.save(f"{TREE}/{name}", b"same")
+    await program.hold(f"{TREE}/a.txt")
+    await program.poke("", 0, b"open")
+    await program.rename(f"{TREE}/b~", f"{TREE}/a.txt")
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/c.txt")
+    assert await program.cat(f"{TREE}/c.txt") == b"same"
+    await program.let()
+
+
 @pytest.mark.semantics("S32.17", "S33")
 async def test_a_listing_from_before_a_directory_was_renamed_is_of_another_one(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
