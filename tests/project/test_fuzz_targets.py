@@ -28,6 +28,8 @@ FOUND = [
         "metafiles",  # a record that says that it has four billion strings
         struct.pack("<II32x4s64x", 1, 108, b" EMF") + struct.pack("<II28xI", 97, 0xFFFFFFF0, 0xFFFFFFFF) + bytes(400),
     ),
+    # the beginnings of templates, none of which ends
+    ("host-files", b'{"mcpServers": {"a": {"command": "' + b"${{" * 250_000 + b'"}}}'),
     ("host-files", b'{"mcpServers": {"a": {"command": [], "args": 1}}}'),
     ("host-files", b'{"mcpServers": {"a": {"command": "x", "env_vars": 1, "env_keys": true}}}'),
     ("host-files", b'{"projects": {"/": {"mcpServers": {}, "disabledMcpServers": 1}}}'),

@@ -1,5 +1,6 @@
 """Documents of sources that mean harm: each function makes one. Small inputs whose parsers would make much of them."""
 
+import json
 import os
 import zipfile
 from collections.abc import Callable, Mapping
@@ -145,6 +146,21 @@ def entities_utf16() -> bytes:
     return f'<?xml version="1.0" encoding="utf-16"?>{entities()}'.encode("utf-16")
 
 
+def notebook_of(source: str) -> bytes:
+    return json.dumps({"cells": [{"cell_type": kind, "source": source} for kind in ("code", "markdown")]}).encode()
+
+
+def long_cues(lines: int) -> bytes:
+    """Return two captions of many lines, of which none is in both."""
+    texts = ("".join(f"{mark}{number}\n" for number in range(lines)) for mark in "ab")
+    return "".join(f"00:00:0{number},0 --> 00:00:09,0\n{text}\n" for number, text in enumerate(texts)).encode()
+
+
+def blank_cells(rows: int) -> bytes:
+    cell = "<table:table-cell table:number-columns-repeated='16384' office:string-value=' '/>"
+    return made.open_document(f"<table:table>{f'<table:table-row>{cell}</table:table-row>' * rows}</table:table>")
+
+
 HOSTILE_FILES: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "a bomb that states a small size": ("word", lambda: understated(made.word(body="<w:p/>" * 500_000))),
     "blank paragraphs": ("word", lambda: made.word(body="<w:p/>" * 500_000)),
@@ -171,6 +187,9 @@ HOSTILE_TEXTS: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "a notebook that is none": ("notebook", lambda: b'{"cells": {"a": 1}, "worksheets": 5, "metadata": []}'),
     "cells of other types": ("notebook", lambda: b'{"cells": [1, {"source": 5, "outputs": [{"data": []}, 7]}]}'),
     "a picture in a text": ("notebook", lambda: b'{"cells": [{"source": "(data:' + b"A" * 1_000_000 + b'"}]}'),
+    "lines without a fence": ("notebook", lambda: notebook_of("a" + "\n" * 100_000 + "b")),
+    "beginnings of pictures": ("notebook", lambda: notebook_of("(data:" * 80_000)),
+    "captions of many lines": ("subtitles", lambda: long_cues(100_000)),
     "many openings": ("subtitles", lambda: b"00:00:01,0 --> 00:00:02,0\n" + b"<v " * 100_000),
     "many times": ("subtitles", lambda: b"00:00:01,0 --> 00:00:02,0\n" * 50_000),
     "entities in UTF-16": ("opendocument", entities_utf16),
@@ -180,16 +199,23 @@ HOSTILE_TEXTS: Mapping[str, tuple[str, Callable[[], bytes]]] = {
         "opendocument",
         lambda: made.open_document("<text:p><text:s text:c='99999999999'/>x</text:p>" * 99),
     ),
+    "blank cells": ("opendocument", lambda: blank_cells(40_000)),
     "an archive of nothing": ("opendocument", lambda: made.archive({})),
     "deep parts": ("mail", lambda: nested_mail(200)),
     "many parts": ("mail", lambda: many_parts_mail(5_000)),
     "encoded words": ("mail", lambda: b"Subject: " + b"=?utf-8?b?" * 20_000 + b"\n\nx"),
     "no end of quotes": ("mail", lambda: b'Content-Type: text/plain; a="' + b'\\"' * 50_000 + b"\n\nx"),
     "an encoding that is none": ("mail", lambda: b"Content-Type: text/plain; charset=idna\n\n" + b"xn--" * 10_000),
+    "many parameters": ("mail", lambda: b'Content-Type: text/plain; a="' + b";" * 250_000 + b"\n\nx"),
+    "words without an end": (
+        "mail",
+        lambda: (b"To: " + b"=?a?q? " * 9_000 + b"\nCc: " + b"=?a?q? " * 9_000 + b"\n") * 9,
+    ),
     "beginnings of mails": ("mail", lambda: b"From a\n\n" * 2_000),
     "deep groups": ("rich text", lambda: b"{\\rtf1" + b"{" * 100_000),
     "ends of groups": ("rich text", lambda: b"{\\rtf1 a" + b"}" * 100_000),
     "notes in notes": ("rich text", lambda: b"{\\rtf1" + b"{\\footnote x" * 900),
+    "notes in one paragraph": ("rich text", lambda: b"{\\rtf1 " + b"a{\\footnote }" * 150_000),
     "bytes without an end": ("rich text", lambda: b"{\\rtf1\\bin9999999999 x}"),
 }
 """Documents of kinds whose readers are bbfs's own: the kind of each, and the document. Each takes milliseconds."""

@@ -17,7 +17,7 @@ from bbfs.config.interpolation import Interpolated, UnresolvedReference, as_path
 
 Form = Literal["braces", "shell", "opencode", "literal"]
 """The form of the variables in a file: `${VAR}`, this and `$VAR`, `{env:VAR}`, or none (Codex)."""
-_BRACES = r"\$\{\{(?P<template>.*?)\}\}|\$\{(?P<body>[^{}]*)\}"
+_BRACES = r"\$\{\{(?P<template>(?:[^$]|\$(?!\{\{))*?)\}\}|\$\{(?P<body>[^{}]*)\}"
 _REFERENCES: Mapping[Form, re.Pattern[str]] = {
     "braces": re.compile(_BRACES, re.DOTALL),
     "shell": re.compile(rf"{_BRACES}|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)", re.DOTALL),

@@ -19,6 +19,8 @@ DEEPEST = 50
 """Parts inside each other; the mails of a mail that was forwarded again and again have some ten."""
 MOST_MESSAGES = 50_000
 """Messages of a mailbox."""
+LONGEST_PARAMETERS = 1 << 12
+"""Characters of a header that describes a part: the parser of its parameters is quadratic."""
 LONGEST_HEADER = 1 << 16
 """Characters of a header that is shown; a mail to many people has some thousands."""
 _SHOWN = ("From", "To", "Cc", "Bcc", "Reply-To", "Date")
@@ -30,6 +32,10 @@ _QUOTED_FROM = re.compile(r"^>(>*From )", re.MULTILINE)
 
 class _RawHeaders(Compat32):
     """Leaves headers as they are: those with bytes that are not ASCII would lose them."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[:LONGEST_PARAMETERS] if name.lower().startswith("content-") else value
 
     def header_fetch_parse(self, name: str, value: str) -> str:
         return value
@@ -95,10 +101,12 @@ def _header(message: Message, name: str) -> str:
 
 def decoded_words(value: str) -> str:
     """Return the value of a header in one line, with its encoded words (RFC 2047) as characters."""
+    value = " ".join(value.split())
+    end = value.rfind("?=") + 2 if "?=" in value else 0  # behind it, the parser looks for an end from each beginning
     try:
-        pieces = decode_header(value)
+        pieces = [*decode_header(value[:end]), (value[end:], None)]
     except (ValueError, MessageError):  # base64 that is none
-        return " ".join(value.split())
+        return value
     words = [decoded(piece, charset) if isinstance(piece, bytes) else piece for piece, charset in pieces]
     # Bytes that are not ASCII come as halves of surrogate pairs.
     return " ".join(decoded("".join(words).encode("utf-8", "surrogateescape")).split())

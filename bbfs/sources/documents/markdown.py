@@ -135,8 +135,9 @@ def _epub(document: bytes) -> Iterator[str]:
         package = rootfile.get("full-path", "")
         described = _xml(archive.read(package))
         places = {item.get("id"): item.get("href", "") for item in described.iterfind("{*}manifest/{*}item")}
-        for reference in described.iterfind("{*}spine/{*}itemref"):
-            href = places.get(reference.get("idref"), "")
+        chapters = (each.get("idref") for each in described.iterfind("{*}spine/{*}itemref"))
+        for reference in dict.fromkeys(chapters):  # none may be there twice
+            href = places.get(reference, "")
             yield _of_html(archive.read(posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(href)))))
 
 

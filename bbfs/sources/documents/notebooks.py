@@ -13,9 +13,9 @@ MOST_CELLS = 20_000
 """Cells of a notebook, and outputs of a cell."""
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 """Sequences that colour the lines of an error."""
-_PICTURE = re.compile(r"\(\s*data:[^)\s]*\)|(?<=[\"'])data:[^\"'\s]*(?=[\"'])")
+_PICTURE = re.compile(r"\(\s*data:[^()\s]*\)|(?<=[\"'])data:[^\"'\s]*(?=[\"'])")
 """A picture whose bytes stand in a text, in Markdown or in HTML."""
-_FENCE = re.compile(r"^\s*(`{3,})", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(`{3,})", re.MULTILINE)
 _LANGUAGE = re.compile(r"[\w+#.-]{1,40}")
 
 

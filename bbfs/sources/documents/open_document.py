@@ -116,7 +116,7 @@ class _Table:
 
     def end_cell(self) -> None:
         text = " ".join(self.cell) or self.value
-        if text:
+        if text and not text.isspace():
             self.cells += [None] * min(self.empty, MOST_COLUMNS - len(self.cells))
             self.cells += [text] * min(self.columns, MOST_COLUMNS - len(self.cells))
             self.empty = 0

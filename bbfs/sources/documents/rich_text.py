@@ -170,7 +170,8 @@ class _Reader:
         if group.is_note:
             self._note_count += 1
             self._notes.append(f"[^{self._note_count}]: {' '.join(self._text().split())}\n\n")
-            self._paragraph = [*self._around.pop(), f"[^{self._note_count}]"]
+            self._paragraph = self._around.pop()
+            self._paragraph.append(f"[^{self._note_count}]")
         if len(self._groups) == 1:
             self._groups.clear()  # the end of the document, whatever follows
 

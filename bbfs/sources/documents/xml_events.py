@@ -6,6 +6,9 @@ from xml.parsers import expat
 
 from bbfs.model.errors import ProtocolViolation
 
+LONGEST_NAMESPACE = 1000
+"""Characters: each name in a namespace is made with all of it."""
+
 
 def parser(
     start: Callable[[str, dict[str, str]], None], end: Callable[[str], None], characters: Callable[[str], None]
@@ -17,7 +20,14 @@ def parser(
     made.EndElementHandler = end
     made.CharacterDataHandler = characters
     made.EntityDeclHandler = _refuse
+    made.StartNamespaceDeclHandler = _check_namespace
     return made
+
+
+def _check_namespace(_prefix: str | None, uri: str | None) -> None:
+    """Raise ProtocolViolation for a namespace that is too long."""
+    if uri is not None and len(uri) > LONGEST_NAMESPACE:
+        raise ProtocolViolation(f"has a namespace of more than {LONGEST_NAMESPACE} characters")
 
 
 def _refuse(*_declaration: object) -> NoReturn:

@@ -173,7 +173,7 @@ class SitemapParser:
     # -- XML ---------------------------------------------------------------------------------------------------------
 
     def _xml(self) -> expat.XMLParserType:
-        parser = expat.ParserCreate(namespace_separator=" ")
+        parser = expat.ParserCreate()  # each name in a namespace would be made with all of it
         parser.StartDoctypeDeclHandler = self._refuse
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
@@ -193,7 +193,7 @@ class SitemapParser:
         raise ProtocolViolation(f"{self._what}: a sitemap with a document type is refused")
 
     def _start(self, name: str, _: object) -> None:
-        local = name.rpartition(" ")[2]
+        local = name.rpartition(":")[2]
         if not self._open and local not in ("urlset", "sitemapindex"):
             raise ProtocolViolation(f"{self._what}: is no sitemap, but {local[:40]!a}")
         self._open.append(local)

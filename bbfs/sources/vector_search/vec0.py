@@ -15,7 +15,7 @@ LONGEST = 1 << 14
 """Characters of a declaration."""
 Element: TypeAlias = Literal["float", "int8", "bit"]
 _USING = re.compile(r"\busing\s+[\"'`\[]?vec0[\"'`\]]?\s*\(", re.IGNORECASE)
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _VECTOR = re.compile(r"(\w+)\s+(float|f32|float32|int8|i8|bit)\s*\[\s*(\d{1,9})\s*\](.*)", re.IGNORECASE | re.DOTALL)
 _KEY = re.compile(r"(\w+)\s+(\w+)\s+primary\s+key", re.IGNORECASE)
 _PARTITION = re.compile(r"(\w+)\s+(\w+)\s+partition\s+key", re.IGNORECASE)

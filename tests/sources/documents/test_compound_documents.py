@@ -2,7 +2,7 @@
 
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import compound_documents as made
@@ -157,6 +157,8 @@ HOSTILE: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "a picture that unpacks to much": ("powerpoint 97", lambda: with_picture(bytes(1 << 28))),
     "strings of the same bytes": ("powerpoint 97", lambda: with_picture(many_strings())),
     "strings of the same zeros": ("powerpoint 97", lambda: with_picture(many_strings(20_000, 500_000, 2_000_000))),
+    "slides of the same blanks": ("powerpoint 97", lambda: same_slides(20_000, 500_000)),
+    "streams of the same bytes": ("outlook", lambda: same_streams(300)),
     "no sheets": ("excel 97", lambda: b"\x09\x08\x10\x00\x00\x06" + bytes(100)),
     "mails in mails": ("outlook", lambda: made.outlook("x", "y", attached=nested(30))),
 }
@@ -181,6 +183,35 @@ def many_strings(number: int = 1000, characters: int = 1000, zeros: int = 0) -> 
     begin = 40 + 40 * number if zeros else 40
     placed = struct.pack("<iiIII16xI", 0, 0, characters, begin, 0, begin if zeros else 0)
     return struct.pack("<II28xI", 96, 40 + 40 * number + zeros, number) + number * placed + bytes(zeros)
+
+
+def same_slides(number: int, blanks: int) -> bytes:
+    """Return a file that lists one slide again and again, which has a text of blanks."""
+    slide = made.record(1006, made.record(4008, b" " * blanks), holds=True)
+    listed = made.record(1011, struct.pack("<IIIII", 1, 0, 0, 256, 0)) * number
+    document = made.record(1000, made.record(4080, listed, holds=True), holds=True)
+    places = made.record(6002, struct.pack("<III", 2 << 20 | 1, 0, len(slide)))
+    edit = made.record(4085, struct.pack("<IIIIIII", 0, 0, 0, len(slide + document), 2, 0, 0))
+    user = struct.pack("<HHIIII", 0, 4086, 12, 20, 0, len(slide + document + places))
+    return made.compound({"PowerPoint Document": slide + document + places + edit, "Current User": user})
+
+
+def same_streams(number: int) -> bytes:
+    """Return a mail whose recipients all have their properties in the same sectors."""
+    name = "__properties_version1.0"
+    people: made.Tree = {f"__recip_version1.0_#{each:08X}": {name: b""} for each in range(number)}
+    data = bytearray(made.compound({**made.message("x", "y", 32), **people, "a": {name: bytes(4_000_000)}}))
+    entries = [*_places(data, name.encode("utf-16-le"))]
+    large = max((data[at + 0x74 : at + 0x80] for at in entries), key=lambda each: struct.unpack("<IQ", each)[1])
+    for at in entries:
+        data[at + 0x74 : at + 0x80] = large
+    return bytes(data)
+
+
+def _places(data: bytearray, wanted: bytes) -> Iterator[int]:
+    at = -1
+    while (at := data.find(wanted, at + 1)) >= 0:
+        yield at
 
 
 def looping(document: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """What pictures become as text: their metadata; and what is refused of those."""
 
+import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -63,7 +64,39 @@ def test_each_container_is_read() -> None:
     assert "- Comment: hand\n" in text(gif + b"\1\xff\xfe\0\0;")
 
 
+BLANK = b"<a>" + b"<b/>" * 100_000 + b"</a>"
+
+
+def same_bytes(tag: int, kind: int, count: int, number: int, body: bytes, offset: int = 8) -> bytes:
+    """Return a directory of a TIFF file at an offset, whose entries all have the same bytes, behind it."""
+    entry = struct.pack("<HHII", tag, kind, count, offset + 2 + 12 * number + 4)
+    return (b"II*\0\x08\0\0\0" if offset == 8 else b"") + struct.pack("<H", number) + number * entry + bytes(4) + body
+
+
+def same_items(number: int) -> bytes:
+    """Return a HEIC file that has one item again and again."""
+    item = made.box(b"infe", b"\2\0\0\0\0\1\0\0mime\0application/rdf+xml\0")
+    items = made.box(b"iinf", b"\0\0\0\0\0\1" + item)
+    at = 16 + 12 + len(items) + 16 + 14 * number + 8
+    place = struct.pack(">HHHII", 1, 0, 1, at, len(BLANK))
+    places = made.box(b"iloc", b"\0\0\0\0\x44\0" + struct.pack(">H", number) + number * place)
+    return made.box(b"ftyp", b"heic\0\0\0\0") + made.box(b"meta", bytes(4) + items + places) + made.box(b"mdat", BLANK)
+
+
+def keywords(number: int) -> bytes:
+    words = [b"\x1c\2\x19\0\6%06d" % each for each in range(number)]
+    blocks = (b"".join(words[at : at + 4000]) for at in range(0, number, 4000))
+    return made.jpeg(*((0xED, b"Photoshop 3.0\0" + block) for block in blocks))
+
+
 HOSTILE: Mapping[str, Callable[[], bytes]] = {
+    "directories of the same bytes": lambda: same_bytes(
+        34665, 13, 1, 1000, same_bytes(42032, 2, 60_000, 1000, b" " * 60_000, 8 + 2 + 12 * 1000 + 4)
+    ),
+    "blocks of the same bytes": lambda: same_bytes(700, 1, len(BLANK), 2000, BLANK),
+    "items of the same bytes": lambda: same_items(3000),
+    "a long namespace": lambda: made.webp((b"XMP ", b"<a xmlns:p='%b'>" % (b"u" * 700_000) + b"<p:b/>" * 100_000)),
+    "many keywords": lambda: keywords(150_000),
     "a text that grows": lambda: made.png((b"zTXt", b"Comment\0\0" + zlib.compress(bytes(16 << 20)))),
     "many chunks": lambda: made.png(*[(b"tEXt", b"k\0v")] * 50_000),
     "a directory in itself": lambda: made.exif({34665: {}}).replace(b"\x1a\0\0\0", b"\x08\0\0\0"),

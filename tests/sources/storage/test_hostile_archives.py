@@ -78,6 +78,15 @@ def test_headers_are_read_as_tarfile_reads_them(kind: int, found: list[tuple[str
     assert [(name.rstrip("/"), *rest) for name, *rest in expected] == ours
 
 
+def test_global_headers_say_little() -> None:
+    """What they say is read again for each member."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"GNU.sparse.map": "1,1," * 9999}):
+        pass
+    with pytest.raises(ValueError, match="global headers"):
+        headers_of(file.getvalue())
+
+
 @given(data=st.binary(max_size=3000), cut=st.integers(0, 3000))
 def test_any_bytes_are_headers_or_a_damaged_archive(data: bytes, cut: int) -> None:
     good = tar_extension(pax_record(b"path", b"x" * 200)) + GOOD_TAR

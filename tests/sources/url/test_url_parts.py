@@ -165,6 +165,14 @@ def test_a_sitemap_that_means_harm_is_none(document: bytes | Callable[[], bytes]
         feed(document() if callable(document) else document)
 
 
+def test_a_sitemap_needs_no_namespaces() -> None:
+    """Each name of an element would be made with the whole text of its namespace."""
+    found = feed(
+        b"<s:urlset><s:url><s:loc>http://a/</s:loc><i:image><i:loc>http://b/</i:loc></i:image></s:url></s:urlset>"
+    )
+    assert found.entries == [SitemapEntry("http://a/")]
+
+
 def test_a_sitemap_of_other_elements_is_empty() -> None:
     found = feed(b"<urlset>" + b"<a/>" * 100_000 + b"<url><loc>" + b"x" * 100_000 + b"</loc></url></urlset>")
     assert found.entries == []

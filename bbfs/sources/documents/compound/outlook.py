@@ -103,14 +103,7 @@ class _Mail:
 
     def _storages(self, beginning: str) -> list[str]:
         """Return the names of the storages in this one that begin so."""
-        depth = len(self._path)
-        return sorted(
-            {
-                path[depth]
-                for path in self._streams.names()
-                if len(path) > depth and tuple(path[:depth]) == self._path and path[depth].startswith(beginning)
-            }
-        )
+        return sorted({name for name in self._streams.names(*self._path) if name.startswith(beginning)})
 
     def _attachments(self, depth: int) -> Iterator[str]:
         places = self._storages(_ATTACHED)

@@ -236,7 +236,8 @@ class _Slides:
 
     def _picture(self, properties: _Record) -> str:
         """Return the text of the picture that properties of a shape name ([MS-ODRAW] 2.2.9)."""
-        data = self._data[properties.begin : properties.end][: 6 * properties.instance]
+        data = self._data[properties.begin : min(properties.end, properties.begin + 6 * properties.instance)]
+        self._left -= len(data) // 6
         for code, value in struct.iter_unpack("<HI", data[: len(data) // 6 * 6]):
             if code & 0x3FFF == _PICTURE_OF_SHAPE and 0 < value <= len(self._pictures):
                 return self._drawn.text(self._pictures[value - 1])
@@ -273,5 +274,6 @@ class _Slides:
 
     def _text(self, record: _Record) -> str:
         encoding = "latin-1" if record.type == _BYTES else "utf-16-le"
+        self._left -= (record.end - record.begin) // 1000  # any number of slides may have the same texts
         text = self._data[record.begin : record.end].decode(encoding, "replace")
         return text.replace("\r", "\n").replace("\x0b", "\n").strip()

@@ -228,8 +228,12 @@ def _heif_items(data: bytes, boxes: Mapping[bytes, tuple[int, int]], found: Foun
             kinds[number] = entry[8 + wide : 12 + wide]
             if kinds[number] == b"mime" and b"application/rdf+xml" not in entry:
                 kinds[number] = b""
+    left = len(data)
     for number, start, size in _heif_places(data[slice(*boxes[b"iloc"])]):
-        body = data[start : start + min(size, LONGEST)]
+        body = data[start : start + min(size, LONGEST)] if number in kinds else b""
+        left -= len(body)
+        if left < 0:  # items have the same bytes
+            return
         if kinds.get(number) == b"Exif" and len(body) > 4:
             found.exif.append(body[4 + int.from_bytes(body[:4], "big") :])
         elif kinds.get(number) == b"mime":

@@ -11,6 +11,8 @@ MOST_VALUES = 1 << 16
 """Bytes of one value."""
 XMP, IPTC, RESOURCES = 700, 33723, 34377
 _EXIF, _PLACE = 34665, 34853
+_PLACES = range(1, 5)
+"""Tags of latitude and longitude."""
 _TAGS: Mapping[int, str] = {
     270: "Description", 271: "Make", 272: "Model", 305: "Software", 306: "Changed", 315: "Artist", 33432: "Copyright",
     40091: "Title", 40092: "Comment", 40093: "Author", 40094: "Keywords", 40095: "Subject", 269: "Document",
@@ -69,27 +71,35 @@ def _directories(data: bytes) -> Iterator[tuple[str, list[Value]]]:
         if tag in _TAGS:
             yield _TAGS[tag], _values(data, order, tag, kind, count, at)
         elif tag in (_EXIF, _PLACE) and kind in (4, 13):
+            wanted = _PLACES if tag == _PLACE else _EXIF_TAGS
             inner = struct.unpack_from(f"{order}I", data, at)[0]
             for inner_tag, inner_kind, inner_count, inner_at in _entries(data, order, inner):
+                if inner_tag not in wanted:
+                    continue
                 values = _values(data, order, inner_tag, inner_kind, inner_count, inner_at)
                 if tag == _PLACE:
                     place[inner_tag] = values
-                elif inner_tag in _EXIF_TAGS:
+                else:
                     yield _EXIF_TAGS[inner_tag], values
     if position := _position(place):
         yield "Position", [position]
 
 
 def _entries(data: bytes, order: str, at: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the tag, the type, the number of values, and the place of each entry of a directory."""
+    """Yield the tag, the type, the number of values, and the place of each entry of a directory.
+
+    Of entries with one tag the first one counts (TIFF 6.0, section 2): all may have the same bytes.
+    """
     if at < 8 or at + 2 > len(data):
         return
     count = min(struct.unpack_from(f"{order}H", data, at)[0], MOST_TAGS, (len(data) - at - 2) // 12)
+    seen: set[int] = set()
     for number in range(count):
         tag, kind, values, place = struct.unpack_from(f"{order}HHII", data, at + 2 + 12 * number)
         size = _SIZES.get(kind, 0) * values
         place = place if size > 4 else at + 2 + 12 * number + 8
-        if size and place + size <= len(data):
+        if size and place + size <= len(data) and tag not in seen:
+            seen.add(tag)
             yield tag, kind, values, place
 
 

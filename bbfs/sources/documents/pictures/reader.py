@@ -13,11 +13,9 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 def read(document: bytes) -> Iterator[str]:
     """Yield a line for each property of a picture: those in words first."""
     found = metadata_of(document)
-    said: dict[str, list[str]] = {}
+    said: dict[str, dict[str, None]] = {}  # each value once
     for name, value in _properties(found):
-        values = said.setdefault(name, [])
-        if value and value not in values:
-            values.append(value)
+        said.setdefault(name, {}).update({value: None} if value else {})
     size = found.size or _tiff_size(found)
     yield f"{found.form} picture{f', {size[0]} × {size[1]} pixels' if size else ''}\n\n"
     for name in sorted(said, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):

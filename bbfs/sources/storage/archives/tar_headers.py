@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 BLOCK = 512
 LARGEST_EXTENSION = 1 << 20
 """Bytes that the extended headers and the sparse map of one member may have, together."""
+LARGEST_GLOBAL = 4096
+"""Bytes of what global headers say: it is read again for each member."""
 _MOST_DIGITS = 20
 """Digits of a number in an extended header; the largest of 64 bits has as many."""
 _DIRECTORY, _HARD, _SYMBOLIC, _SPARSE = b"5", b"1", b"2", b"S"
@@ -94,6 +96,8 @@ class _Member:
                 self._said[_LONG[kind]] = data.partition(b"\0")[0]
             else:
                 self._read_pax(data, globally if kind == b"g" else {})
+                if sum(map(len, globally.values())) > LARGEST_GLOBAL:
+                    raise TarError(f"global headers of more than {LARGEST_GLOBAL} bytes")
             is_required = True
         self.block = block
         self.offset, self.stored = file.at, 0
