@@ -136,16 +136,18 @@ def is_there(mount: Mount) -> bool:
     return now is not None and now.device == mount.device
 
 
-def is_elsewhere(mount: Mount) -> bool:
-    """Return whether another mount namespace, as of a container, has a mount that was unmounted here.
+def copies(mount: Mount) -> set[int]:
+    """Return the numbers of the mounts that other mount namespaces, as of containers, have of the same file system.
 
-    Its daemon goes on until the last namespace has unmounted it (mount_namespaces(7)).
+    Its daemon goes on until the last namespace has unmounted it (mount_namespaces(7)). After an unmount here, only what
+    was a copy before is one: the kernel gives the number of a device to the next file system that is mounted.
     """
+    found: set[int] = set()
     for process in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
-            if any(each.device == mount.device for each in mountpoint.mounts(f"/proc/{process}/mountinfo")):
-                return True
-    return False
+            mounts = mountpoint.mounts(f"/proc/{process}/mountinfo")
+            found.update(each.number for each in mounts if each.device == mount.device)
+    return found - {mount.number}
 
 
 def detach(path: str) -> None:

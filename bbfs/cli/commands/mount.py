@@ -359,6 +359,7 @@ def _unmount_and_wait(path: str) -> None:
         daemon = None  # no directory of control sockets
     before = pending_store().ids()
     mount = mountpoint.mount_at(path)
+    copies = set[int]() if mount is None or daemon is None else lazy.mounting.copies(mount)
     in_use = lazy.mounting.unmount(path)
     if daemon is None:
         return
@@ -369,7 +370,7 @@ def _unmount_and_wait(path: str) -> None:
             output.message(f"{path}: was in use; its daemon ends when the last file in it is closed")
         elif ending.poll(min(LOOKS_AFTER, ENDS_WITHIN) * 1000):
             pass
-        elif mount is not None and lazy.mounting.is_elsewhere(mount):
+        elif mount is not None and copies & lazy.mounting.copies(mount):
             number = lazy.control_address.number_of(daemon)
             output.message(
                 f"{path}: unmounted, but another mount namespace (a container or a sandbox) still has it;"
