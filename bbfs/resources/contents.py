@@ -150,14 +150,18 @@ class Contents:
                     raise
                 record.stale = True
 
+    def expires_now(self, record: Record) -> bool:
+        """Return whether the time to live of a content has ended, or ends within `JUST_NOW`."""
+        return not record.on_open and record.fresh_for(self._clock()) <= JUST_NOW
+
     def begin_learning(self, record: Record) -> None:
-        """Begin to learn a record that expires now, without waiting: a program waits to hear of another content."""
-        left = record.fetched_at + record.ttl - self._clock() if record.fetched_at is not None else 0.0
-        if record.on_open or left > JUST_NOW:
+        """Begin to learn a record that `expires_now`, without waiting: a program waits to hear of another content."""
+        if not self.expires_now(record):
             return
+        left = record.fresh_for(self._clock())
 
         async def learn() -> None:
-            await trio.sleep(max(0.0, left))  # until then `learn` would take what was loaded just now
+            await trio.sleep(left)  # until then `learn` would take what was loaded just now
             await self.learn(record)
 
         source = self._roots.of(record)

@@ -99,6 +99,7 @@ class OpenFile:
     modified_ns: the time of this version. record, version: the resource, and its inode version. shares_inode: whether
     other opens of the inode may have another version; the kernel must not mix their pages.
     changed: whether this version is known to be outdated; stays true. wake: called once when it becomes so.
+    doubted: whether its content expired before a program polled: the next poll asks the source.
     draft: the content, if a program writes it. reads: whether it only reads a file that another program writes.
     refused: the IDs of the pending writes that its own saves have left; its next save comes in their place. appends:
     whether it was opened with O_APPEND.
@@ -113,6 +114,7 @@ class OpenFile:
     shares_inode: bool
     changed: bool
     wake: Callable[[], None] | None = None
+    doubted: bool = False
     draft: Draft | None = None
     reads: bool = False
     refused: list[str] = field(default_factory=list)

@@ -153,17 +153,20 @@ class KernelCache:
     def _outdate(self, place: Path, look: Look, *, below: bool) -> None:
         """Wake the programs that poll an open file at or below a path, if its version is outdated.
 
-        If its content only expired, ask the source: they do not open the file again before they are woken.
+        If its content only expired, ask the source once a program polls: it does not open the file again before it is
+        woken.
         """
         for opened in self._handles.below(place):
             told = opened.path if below else place
-            if opened.wake is not None and not opened.record.invalidated:
-                self._contents.begin_learning(opened.record)
             if not opened.changed and self._is_outdated(opened, told, look):
                 opened.changed = True
                 wake, opened.wake = opened.wake, None
                 if wake is not None:
                     wake()
+            elif not opened.shares_inode and self._contents.expires_now(opened.record):
+                opened.doubted = opened.wake is None
+                if not opened.doubted:
+                    self._contents.begin_learning(opened.record)
 
     @staticmethod
     def _is_outdated(opened: OpenFile, told: Path, look: Look) -> bool:

@@ -463,6 +463,9 @@ class OpenFiles:
         opened = self._handles[handle]
         if not opened.changed:
             opened.wake = wake
+            if opened.doubted:
+                opened.doubted = False
+                self._contents.begin_learning(opened.record)
 
     def unwatch(self) -> None:
         """Drop all `wake` calls: the mount ends, and the kernel wakes the programs that poll."""

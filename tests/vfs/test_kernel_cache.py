@@ -72,20 +72,36 @@ async def watched(world: World, path: str) -> tuple[int, list[int]]:
     return handle, woken
 
 
-@pytest.mark.semantics("S18")
-async def test_a_change_between_the_read_and_the_subscription_wakes_who_polls(nursery: trio.Nursery) -> None:
+@pytest.mark.semantics("S18.2", "S18.6")
+@pytest.mark.parametrize("polls_before", [True, False])
+async def test_a_change_between_the_read_and_the_subscription_wakes_who_polls(
+    nursery: trio.Nursery, polls_before: bool
+) -> None:
     source = flat(Announcing, a=b"old", b=b"other")
     async with World(nursery, source) as world:
-        handle, woken = await watched(world, DOCS + "a")
-        _, not_woken = await watched(world, DOCS + "b")
+        handles, woken = [await world.kernel.open(DOCS + name) for name in "ab"], []
+
+        def poll() -> None:
+            for handle in handles:
+                world.files.watch_handle(handle, lambda handle=handle: woken.append(handle))
+
+        if polls_before:
+            poll()
         source.contents["x://a"] = b"new"
         world.clock.advance(2)
         for uri in ("x://a", "x://b"):
             source.announce(uri, missed=True)
         await settled()
-        assert woken == [handle]
-        assert not_woken == []
-        assert world.files.changed(handle)
+        if not polls_before:
+            assert len(source.loaded) == 2
+            poll()
+            await settled()
+        assert woken == handles[:1]
+        assert world.files.changed(handles[0])
+        assert len(source.loaded) == 4
+        poll()
+        await settled()
+        assert len(source.loaded) == 4
 
 
 @pytest.mark.semantics("S13", "S18")
@@ -138,10 +154,12 @@ async def test_a_resource_that_goes_is_told(nursery: trio.Nursery) -> None:
     source = flat(a=b"1", b=b"2", c=b"3")
     async with World(nursery, source) as world:
         told = {name: (await watched(world, DOCS + name))[1] for name in "abc"}
+        world.clock.advance(11)
         del source.contents["x://a"]
         source.announce()
         await settled()
         assert [len(woken) for woken in told.values()] == [1, 0, 0]
+        assert len(source.loaded) == 3, "they are told without a load"
         source.unlisted.add("x://none")
         source.contents["x://b"] = NotFound("gone, though it is listed")
         world.clock.advance(11)
