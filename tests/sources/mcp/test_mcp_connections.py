@@ -454,6 +454,24 @@ async def test_reconnecting_subscribes_and_tells_a_gap(linked: Linked, autojump_
     assert events == [MISSED, Change("memory", "changed", "memory://b")]
 
 
+@ERAS
+@pytest.mark.semantics("S18.4")
+async def test_what_a_server_without_subscriptions_has_answered_is_asked_for_again_once_it_takes_them(
+    linked: Linked, autojump_clock: MockClock, modern: bool
+) -> None:
+    server, manager = await linked(modern=modern)
+    events, told = heard(manager), []
+    for capabilities in ({}, {}, {"subscribe": True}, {"subscribe": True}):
+        server.capabilities = {"resources": capabilities}
+        await listed(manager)
+        await trio.sleep(15)
+        assert manager.connection("memory").interests.takes_uris == bool(capabilities)
+        told.append(len(events))
+        server.crash()
+    assert told == [0, 0, 1, 1]
+    assert events == [MISSED]
+
+
 @pytest.mark.semantics("S18")
 async def test_dropped_stream_is_opened_again_and_the_gap_told(linked: Linked, autojump_clock: MockClock) -> None:
     server, manager = await linked(modern=True, listed=True)

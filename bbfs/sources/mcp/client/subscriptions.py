@@ -35,7 +35,7 @@ class Interests:
 
     A connected server reports changes of `told`, and of its listing if `listing_told`. Synchronous, for one event loop.
     begun: called with each URI whose content was requested before the server agreed to report its changes, and with
-    None for a listing.
+    None for a listing, or for all that was requested from a server that took no subscriptions.
     lists: the lists that make the listing: `resources`, perhaps `tools` and `prompts`.
 
     The server is asked for other subscriptions at once after a calm second, and the more rarely the longer programs go
@@ -48,6 +48,7 @@ class Interests:
         self._unreported: OrderedDict[str, None] = OrderedDict()
         self.takes_uris = True
         """False while a server is connected that takes no subscriptions to resources: then no load need add its URI."""
+        self._left_out = False  # `_uris` lacks what was loaded then
         self.lists: frozenset[str] = frozenset(("resources",))
         self._uris: OrderedDict[str, None] = OrderedDict()
         self.changed = trio.Event()
@@ -87,13 +88,17 @@ class Interests:
 
     def answered(self, *, listing: bool, told: Iterable[str], asked: Iterable[str] | None) -> None:
         """Note what the server agreed to report. asked: the URIs asked for so far; None: no URI will be asked for."""
+        is_first, listing_missed = not self._connected, listing and self._listing_unreported
         self.listing_told, self.told, self._connected = listing, frozenset(told), True
         self._asked = None if asked is None else frozenset(asked)
         self.takes_uris = asked is not None
+        contents_missed = self.takes_uris and self._left_out
+        # One that refuses what it has offered in its greeting does so each time, and what was loaded stays.
+        self._left_out = not self.takes_uris and (is_first or self._left_out)
         self._answered.set()
         self._answered = trio.Event()
-        if listing and self._listing_unreported:
-            self._listing_unreported = False
+        if listing_missed or contents_missed:
+            self._listing_unreported = self._listing_unreported and not listing
             self._begun(None)
         for uri in [uri for uri in self._unreported if uri in self.told]:
             del self._unreported[uri]
