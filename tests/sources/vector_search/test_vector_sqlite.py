@@ -302,7 +302,7 @@ def test_a_declaration_is_read_as_sqlite_vec_reads_it() -> None:
     )
     assert (table.filtered, table.others) == ({"user": "integer", "genre": "text"}, {"body": "", "n": "int"})
     begin = "create virtual table t using vec0("
-    open_comment = declaration(f"{begin}e float[4], n int /* , {'/* ' * 4000} f float[4])")
+    open_comment = declaration(f"{begin}e float[4], n int {'/* ' * 4000}, f float[4])")
     assert open_comment is not None
     assert [vector.name for vector in open_comment.vectors] == ["e"]
     for sql in ("", "using fts5(a)", begin, f"{begin}e float[])", begin + "(" * 60_000, begin + "e float[4]," * 9000):
