@@ -4,6 +4,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -381,6 +382,9 @@ async def test_sqlite_stores_a_number_as_it_is_written_or_refuses_it(tmp_path: P
             with pytest.raises(Rejected, match="would be stored as"):
                 await put(made, "sqlite://main/odd/row/2.json", f'{{"{column}": {written}}}')
         assert await text_of(made, one) == before
+        begin = time.process_time()
+        await put(made, one, {"n": "1" * 80_000 + "a"})
+        assert time.process_time() - begin < 20, "no time that grows faster than the row"
 
 
 @pytest.mark.semantics("S32")

@@ -36,7 +36,7 @@ _NUMBERS = re.compile("INT|REAL|FLOA|DOUB", re.IGNORECASE)
 """Types whose columns have numbers alone; `DATE` and others have the affinity of numbers and hold texts."""
 _REAL = re.compile("REAL|FLOA|DOUB", re.IGNORECASE)
 """Types whose columns have floats alone, unless they have `INT` in them as well."""
-_NUMERAL = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,15})?\s*", re.ASCII | re.IGNORECASE)
+_NUMERAL = re.compile(r"\s*[-+]?(?:\d++\.?\d*+|\.\d++)(?:e[-+]?\d{1,15})?\s*", re.ASCII | re.IGNORECASE)
 _GENERATED = {2: "virtual", 3: "stored"}
 _UNRESOLVED_KEPT = 1000
 
