@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -126,8 +127,8 @@ def _refuse(constant: str) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"a name twice: {next(name for name in names if names.count(name) > 1)}")
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"a name twice: {next(name for name, count in counts.items() if count > 1)}")
     return found
 
 

@@ -2,15 +2,16 @@
 
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.model.errors import ProtocolViolation, Rejected, TooLarge
 from bbfs.sources.bounded import json as bounded
-from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json
+from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json, parse_written
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\"[]{},'), max_size=20)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -141,6 +142,13 @@ def test_deep_values_are_parsed_in_linear_time(monkeypatch: pytest.MonkeyPatch) 
     data = b"[" + b",".join([chain] * 20) + b"]"
     assert parse_json(data) == json.loads(data)
     assert failed < 8 * len(data) / (1 << 16)
+
+
+def test_a_name_twice_is_found_in_linear_time() -> None:
+    data, begin = json.dumps(dict.fromkeys(range(100_000))).encode(), time.process_time()
+    with pytest.raises(Rejected, match="twice: 99999"):
+        parse_written(data[:-1] + b', "99999": 0}')
+    assert time.process_time() - begin < 20, "no time that grows faster than the document"
 
 
 def test_a_document_of_the_event_loop_does_not_wait_for_a_large_one() -> None:
