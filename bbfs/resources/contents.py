@@ -64,7 +64,7 @@ class Contents:
         return record.declared_size(now, source.data.policy.listing_ttl)
 
     def last_size(self, record: Record) -> int | None:
-        """Return the size in bytes that a load, or else the source, told last, however old it is; None if neither."""
+        """Return the learnt size in bytes, however old, else the one the source states while that holds, else None."""
         size = self.size_now(record)
         return record.size if size is None else size[0]
 
@@ -84,11 +84,6 @@ class Contents:
     def lazy(self, record: Record) -> bool:
         """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""
         return record.on_open or record.source_key in self._roots.lazy
-
-    def fresh_for(self, record: Record) -> float:
-        """Return the seconds for which the cached content is served without a request."""
-        now = self._clock()
-        return record.fetched_at + record.ttl - now if record.fetched_at is not None and record.fresh(now) else 0.0
 
     def send_on(self, record: Record) -> None:
         """Keep what was just loaded for the lookup that follows ESTALE, even if it is invalidated meanwhile.

@@ -202,7 +202,7 @@ class Tree:
     # -- by what is cached -------------------------------------------------------------------------------------------
 
     def has_root(self, name: str) -> bool:
-        """Return whether a directory at the root has this name for as long as the mount lasts (S6)."""
+        """As `Roots.has`, or whether a view has a directory of this name there."""
         return self._roots.has(name) or name in self._view_roots
 
     def place(self, path: Path) -> tuple[Source, Path]:
@@ -325,9 +325,9 @@ class Tree:
         return 0.0 if source.misstates_sizes else source.catalog.validity((*below, ""))
 
     def validity(self, path: Path) -> float:
-        """Return the seconds for which the names in the directory of `path` hold; a few while they are refreshed."""
+        """Return the seconds for which the names in the directory of `path` hold, `SERVED_STALE` at least."""
         source, below = self.place(path)
-        return max(SERVED_STALE, source.catalog.validity(below)) if len(path) > 1 else 60.0
+        return max(SERVED_STALE, source.catalog.validity(below))
 
     def absence(self, path: Path) -> float:
         """Return the seconds for which the kernel may cache the absence of a name."""

@@ -124,10 +124,11 @@ class OpenDirectory:
         nodes = sum(isinstance(shown, Node) for shown in first.shown) / len(first.shown)
         return len(self.view) * (PLAIN_SIZE + nodes * (NODE_SIZE - PLAIN_SIZE))
 
-    def make_ready(self, first: list[Ready], pack: Callable[[Attributes], Any], now: float, changes: int) -> bool:
+    def make_ready(self, ready: list[Ready], pack: Callable[[Attributes], Any], now: float, changes: int) -> bool:
         """Hold all entries ready if the kernel got each before and each still holds. Return whether they are ready.
 
-        first: what comes before the entries. pack: makes the answer of an entry. changes: how much has changed so far.
+        ready: what comes before the entries; it is kept, and takes them. pack: makes the answer of an entry. changes:
+        how much has changed so far.
         """
         if now < self.looked_at + READY_AGAIN or len(self.view) > READY_MOST:
             return False
@@ -144,8 +145,8 @@ class OpenDirectory:
         for name, answer in entries:
             found = answer.attributes
             found.entry_timeout = found.attr_timeout = (answer.until - now) - left * READY_SHARE
-            first.append((name.encode(), pack(found), answer.inode))
-        self.ready, self.ready_until, self.ready_for = first, now + left * READY_SHARE, changes
+            ready.append((name.encode(), pack(found), answer.inode))
+        self.ready, self.ready_until, self.ready_for = ready, now + left * READY_SHARE, changes
         return True
 
 
@@ -262,8 +263,8 @@ class OpenDirectories:
             return None
         if opened.ready_for == self._kernel.changes and now < opened.ready_until:
             return opened.ready
-        first = [(name, pack(attributes), self._uncounted) for name, attributes in self._dots(opened.path)]
-        return opened.ready if opened.make_ready(first, pack, now, self._kernel.changes) else None
+        ready = [(name, pack(attributes), self._uncounted) for name, attributes in self._dots(opened.path)]
+        return opened.ready if opened.make_ready(ready, pack, now, self._kernel.changes) else None
 
     def _dots(self, path: Path) -> Iterator[tuple[bytes, Attributes]]:
         """Yield `.` and `..`, for which no reference is counted."""

@@ -155,14 +155,14 @@ class FileSystem:
     def getattr(
         self, ino: int, asker: Asker | None = None, ended: Ended = (), *, is_copied: bool = False
     ) -> Attributes | Wait:
-        """Return the attributes of an inode with its true size, which may have to be loaded.
+        """Return the attributes of an inode with its true size, which may have to be loaded; unless `Contents.lazy`.
 
         Raise Outdated when the inode is an earlier version of what has its name now. An inode that a program has open
         answers for the open version.
 
         asker: returns what the program has asked for (None: everything). It is called only where a load would be
-        necessary. Without a load, the attributes are as cached and have no validity. is_copied: an overlay may copy as
-        many bytes as are told, so `sizes = "lazy"` does not count (S9.5).
+        necessary. Where it wants none, the attributes are as cached and have no validity. is_copied: an overlay may
+        copy as many bytes as are told, so `sizes = "lazy"` does not count (S9.5).
         """
         draft = self._drafts.get(ino)
         if draft is not None:
@@ -172,7 +172,7 @@ class FileSystem:
         pinned = self.handles.latest(ino)
         if pinned is not None:
             return pinned.attributes
-        found = ended[-1].value if ended else self.inodes.note(ino)
+        found = ended[-1].value if ended else self.inodes.note(ino)  # an `Opening` if `_learn_if_wanted` ended last
         if isinstance(found, Opening) and (size := found.size(self._manager.clock(), self._kernel.changes)) is not None:
             return self.names.attributes(ino, found.path, Node("file", found.record), size)
         path, version = self.inodes.get(ino)

@@ -4,7 +4,8 @@ Names are resolved from their path at each use, so a listing may change under an
 version of the content (S7). Between two awaits a task is alone; nothing here locks.
 
 A request of the file system that may have to wait for a source is a plain function. It returns its answer or a `Wait`.
-The caller awaits that and asks again with all waits that have ended. So an answer that is cached costs no coroutine.
+The caller awaits that and asks again with all waits that have ended. So a cached answer costs no coroutine, but for an
+opendir that no earlier one has prepared: it awaits `Tree.view`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -141,12 +142,13 @@ class Names:
         self.judged_by_files = manager.has_other_users
 
     def lookup(self, parent: int, raw_name: bytes, asker: Asker | None = None, ended: Ended = ()) -> Attributes | Wait:
-        """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).
+        """Return the attributes of a name, counting one reference, or of its absence.
 
-        If the source does not answer within `LOOKUP_WAIT`, the answer is provisional: without validity, and a directory
-        unless an earlier listing had something else there; absent for a program that makes the name. Requests that a
-        program can be taken out of decide: GETATTR, which the kernel sends before it walks through the directory or
-        opens it, waits for the source and raises its error, or Outdated where the name is no directory.
+        It waits for a content only where a template makes the name and a program may create it (S12.4). If the source
+        does not answer within `LOOKUP_WAIT`, the answer is provisional: without validity, and a directory unless an
+        earlier listing had something else there; absent for a program that makes the name. Requests that a program can
+        be taken out of decide: GETATTR, which the kernel sends before it walks through the directory or opens it, waits
+        for the source and raises its error, or Outdated where the name is no directory.
 
         asker: returns what the program looks for. It is called only for a name that may have to be created.
         """
@@ -171,11 +173,10 @@ class Names:
             return self._absence(path[:-1], raw_name, self._tree.absence(path) if len(path) > 1 else ABSENT_FOR)
         if type(node) is Wait:
             return node
-        record = None if node is None else node.record or node.candidate
-        new = self._grants.may_be_new(path, node) if node is not None and record is not None else None
-        if node is not None and new is None:
-            return self.counted(path, node)
-        if node is not None and new is not None:
+        if node is not None:
+            new = self._grants.may_be_new(path, node)
+            if new is None:
+                return self.counted(path, node)
             if node.kind == "directory":
                 aim = self._aim(path, asker, ended)
                 if aim is Aim.PASSES or (aim is Aim.UNKNOWN and not _is_of_file(path[-1])):
@@ -286,7 +287,7 @@ class Names:
     def counted(self, path: Path, node: Node) -> Attributes:
         """Return the attributes of an entry for the kernel, counting one reference to its inode.
 
-        That of a passed folder is always held. GETATTR tells its attributes.
+        The inode of a passed folder is always held. GETATTR tells its attributes.
         """
         if len(path) == 1 and path[0] in self.passed:
             return Attributes(self.passed[path[0]], "directory", 0, self.started_ns, SHORT, 0.0, writable=True)

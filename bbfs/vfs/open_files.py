@@ -446,8 +446,7 @@ class OpenFiles:
         if handle in self.replaced:
             self._inodes.retold.add(opened.ino)  # the kernel has not dropped its pages yet
         self.release(handle)
-        if opened.record is not None:
-            self._contents.send_on(opened.record)
+        self._contents.send_on(opened.record)
 
     # -- changes of open files -----------------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class TextHandler(SourceView):
             self._manager.changes.subscribe(self._changed)
         self._made[document] = native_uri
         metadata, made = _described(native_uri, record), version_of([_FORM, kind, content.version])
-        ttl = self._manager.contents.fresh_for(record)
+        ttl = record.fresh_for(self._manager.clock())
         if made == version:
             return Unchanged(ttl, metadata)
         if (refusal := self._refused.get((native_uri, made))) is not None:

@@ -248,7 +248,7 @@ class StoredRequests(pyfuse3.Operations):
             if self._shown.below:
                 noted += self._noted(found)
             if found is last and entry is not None:
-                entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
+                entry.st_ino = InodeT(found.ino)
             else:
                 last, entry = found, self._entry(found)
             if not pyfuse3.readdir_reply(token, FileNameT(name), entry, following):

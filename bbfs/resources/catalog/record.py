@@ -51,18 +51,20 @@ class Record:
     """The state of one resource.
 
     path: names in the catalog of its source (empty for a resource that no listing holds).
-    size: bytes as learnt from the content, or None. inode_version: part of the inode number; it is the URI while
-        the content is the first one ever seen, so that learning a size does not make a new inode.
-    digest: the version of the content last seen. shown: the `Content.version` of what the mount has loaded or stored
-        last, whatever the source has announced since; None if an ETag tells it, or if nothing does. modified_ns: the
-        source's own time, else when the content was first seen to change. fetched_at, ttl: when the
-        content was last confirmed, and for how many seconds that holds, unless it is `invalidated`: the source has
-        hinted since then that it changed. invalidations: how often it has, so that a load under way can tell.
+    size: bytes, learnt from a content or a description with an ETag; None before. inode_version: part of the inode
+        number: the URI until an ETag is stated, or another version loaded or written. A first size makes no new inode.
+    digest: the version last learnt, of a content or an ETag. shown: the `Content.version` of what the mount has loaded
+        or stored last, whatever the source has announced since; None if an ETag tells it, or if nothing does.
+        modified_ns: the source's own time, else when the content was first seen to change. fetched_at, ttl: when a
+        load, or a description with an ETag, last confirmed the version, and for how many seconds that holds, unless it
+        is `invalidated`: the source has hinted since then that it changed. invalidations: how often it has, so that a
+        load under way can tell. stale: whether this was served on when the source last did not answer (S20).
     declared: size, time and etag as the source last described them. listed_at: when it did. hinted_at: when a
         description last hinted at another content. error: the error of the last load, until `error_until`.
-    changed_at: when a load last found another version.
-    ahead: loaded ahead, and not used yet.
-    parts: the contents of a resource that answered several, by name: it is a directory then.
+    changed_at: when a load last found another version. awaited_until: until when the program that ESTALE has sent to
+        the last version gets it, even invalidated. ahead: loaded ahead, unused. dirty: not stored for the next mount.
+    parts: the contents of a resource that answered several, by name: it is a directory then. parent, part: of such a
+        content: the record of the resource, and the place among its contents, from 0.
     salt: makes other inodes of the same versions, once the kernel has cached bytes that no version has.
     provisional: the source has not confirmed yet that the resource exists; the first load tells.
     written_ns: when a program changed the bytes of this inode version, which the mount has stored; None for any other.
@@ -198,9 +200,7 @@ class Record:
 
     def learnt_size(self, now: float) -> tuple[int, float] | None:
         """Return the learnt size in bytes with the seconds for which it holds: as long as its content is fresh."""
-        if self.size is None or self.fetched_at is None or not self.fresh(now):
-            return None
-        return self.size, self.fetched_at + self.ttl - now
+        return (self.size, left) if self.size is not None and (left := self.fresh_for(now)) else None
 
     def declared_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
         """Return the source's own size in bytes with the seconds for which it holds: while its description is fresh.

@@ -1,4 +1,4 @@
-"""Describes the names of a directory (`bbfs ls --json`). It may list the directory, and loads no content."""
+"""Describes the names of a directory (`bbfs ls --json` of 20 or more). It may list them, and loads no content."""
 
 from collections.abc import Iterator
 

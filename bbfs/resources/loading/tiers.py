@@ -122,7 +122,7 @@ class ContentCache:
 class Load:
     """A load under way. It notes whether its resource was invalidated since it began.
 
-    The record cannot note that: it may be replaced or dropped meanwhile.
+    The record alone cannot tell that: it may be replaced or dropped meanwhile.
     """
 
     __slots__ = (

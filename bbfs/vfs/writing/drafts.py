@@ -318,10 +318,8 @@ class Drafts:
     ) -> None:
         """Hand over a draft. keep: a content that the source does not take is a pending write.
 
-        staged: where the source has the bytes.
-
-        opened: the file by which a program saves. Pending writes of its earlier saves, and of the same bytes, are
-        dropped once this one is kept; those that other programs have left stay.
+        staged: where the source has the bytes. opened: the file by which a program saves. Pending writes of its earlier
+        saves, and of the same bytes, are dropped once this one is kept; those that other programs have left stay.
         """
         draft.failed, source = True, self._roots.of(draft.record)
         if draft.lacks:
