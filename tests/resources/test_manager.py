@@ -15,6 +15,7 @@ from bbfs.model.errors import (
     Denied,
     InvalidUri,
     LoginRequired,
+    NoAttribute,
     NotFound,
     NotSupported,
     ProtocolViolation,
@@ -336,6 +337,25 @@ async def test_a_failed_load_is_not_repeated_for_a_little_while(nursery: trio.Nu
         world.clock.advance(ERROR_KEPT)
         assert await world.kernel.cat(ROOT + "a") == b"there"
         assert source.loaded == ["x://a"] * 2
+
+
+@pytest.mark.semantics("S23")
+@pytest.mark.parametrize("etags", [True, False])
+async def test_a_load_of_the_version_from_before_ends_an_error(nursery: trio.Nursery, etags: bool) -> None:
+    source = TreeSource(contents={"file:./a": b"same"}, etags=etags, listing_ttl=10_000, content_ttl=10)
+    async with World(nursery, source) as world:
+        path = "bb-scripted+tree+file/a"
+        assert await world.kernel.cat(path) == b"same"
+        world.clock.advance(10)
+        source.down = Denied("the cause")
+        with pytest.raises(Denied):
+            await world.kernel.cat(path)
+        assert await world.kernel.xattr(path, "user.bbfs.error") == "the cause"
+        world.clock.advance(ERROR_KEPT)
+        source.down = None
+        assert await world.kernel.cat(path) == b"same"
+        with pytest.raises(NoAttribute):
+            await world.kernel.xattr(path, "user.bbfs.error")
 
 
 @pytest.mark.semantics("S18", "S23")

@@ -210,6 +210,7 @@ class Publisher:
             is_same = isinstance(content, MemoryContent) and content.version == record.unstated
             record.describe(loaded.metadata, record.path, now)
             publish_description(record, loaded.metadata, now, ttl, keeps_inode=is_first or is_same)
+            record.error = None
             return record.inode_version != before
         changed = record.learn(content.size, content.version, now, ttl, outdated=invalidated)
         if loaded.metadata is not None:
