@@ -46,7 +46,9 @@ from bbfs.resources.commands.table import Put, Retry
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing import writer
 from bbfs.resources.writing.pending import LEFT
+from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.memory.handler import MemoryHandler
 from bbfs.vfs.about import description
 from bbfs.vfs.file_handles import NewAttributes
 from bbfs.vfs.names import Aim
@@ -193,6 +195,24 @@ async def test_a_rename_replaces_only_what_the_program_could_see(tree: Tree) -> 
     with pytest.raises(Conflict):
         await program.rename(f"{TREE}/d/b.txt", f"{TREE}/a.txt")
     assert source.contents == {"file:./a.txt": b"theirs", "file:./d/b.txt": b"second"}
+
+
+@pytest.mark.semantics("S32.8")
+async def test_a_rename_compares_etags_that_only_a_load_tells(tmp_path: Path) -> None:
+    """A source of type `memory` has no request for the metadata of one resource."""
+    prefix = "bb-memory+scratch+memory"
+    data = replace(writable(prefix), config={"file": str(tmp_path / "kept.json")})
+    ours, theirs = MemoryHandler(data, Services()), MemoryHandler(data, Services())
+    await theirs.put("a.txt", b"first")
+    await theirs.put("b.txt", b"second")
+    async with program_on(ours, memory=MEMORY) as (program, _):
+        assert await program.cat(f"{prefix}/a.txt") == b"first"
+        await theirs.put("a.txt", b"theirs")
+        with pytest.raises(Conflict):
+            await program.rename(f"{prefix}/b.txt", f"{prefix}/a.txt")
+        assert (await theirs.load("memory://a.txt")).parts[0].content.read(0, 9) == b"theirs"
+        await program.rename(f"{prefix}/b.txt", f"{prefix}/a.txt")
+        assert (await theirs.load("memory://a.txt")).parts[0].content.read(0, 9) == b"second"
 
 
 @pytest.mark.semantics("S32.20")

@@ -78,7 +78,11 @@ async def require_state(source: Source, native_uri: str, expected: Expected) -> 
         _require_existence(native_uri, expected, is_there=False)
         return expected
     _require_existence(native_uri, expected, is_there=True)
-    if there is None or expected.version is None:
+    if there is None:
+        return expected
+    if expected.version is None:
+        if expected.etag is not None and there.etag not in (None, expected.etag):
+            raise _changed(native_uri)
         return expected
     is_same_etag = is_strong and there.etag == expected.etag
     if expected.version not in (there.version, there.digest) and not is_same_etag:
