@@ -29,6 +29,7 @@ from bbfs.model.values import (
     WriteOperation,
 )
 from bbfs.model.versions import Expected
+from bbfs.serving.skills import SKILLS
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY, ListingExchange
 from bbfs.sources.bounded.turns import Turn
@@ -278,7 +279,7 @@ class McpHandler:
             if loaded is not None:
                 return loaded
         loaded = await self._manager.load_resource(self._id, native_uri)
-        if self.skills.are_listed or await self._manager.has_skills(self._id):
+        if self.skills.are_listed or SKILLS in self._connection.greeting.capabilities:  # it may have ended by now
             await self.skills.check(native_uri, loaded)
         return loaded
 

@@ -11,8 +11,10 @@ from memory_server import Linked, MemoryServer
 from trio.testing import MockClock
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, Unreachable
-from bbfs.model.values import Change
+from bbfs.model.values import Change, DataSource, Loaded, McpServer
+from bbfs.sources import Services
 from bbfs.sources.mcp.client.manager import MCPManager
+from bbfs.sources.mcp.handler import McpHandler
 
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 LISTED = ["memory://a"]
@@ -257,6 +259,28 @@ async def test_request_on_a_lost_connection_fails_or_is_tried_again(linked: Link
     with pytest.raises(Unreachable):
         await listed(manager)
     assert trio.current_time() - started < 30, "it does not wait for its own deadline"
+
+
+async def test_what_was_read_outlives_its_connection(
+    linked: Linked, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load asks nothing of a server that has answered it and has left since."""
+    server, manager = await linked()
+    read = manager.load_resource
+
+    async def leave(server_id: str, native_uri: str) -> Loaded:
+        loaded = await read(server_id, native_uri)
+        server.obstacle = Unreachable("gone")
+        server.crash()
+        await trio.testing.wait_all_tasks_blocked()
+        return loaded
+
+    monkeypatch.setattr(manager, "load_resource", leave)
+    mcp = McpServer("stdio", command="memory")
+    source = DataSource("read", "read", "server", "mcp", "mcp-server+read", mcp=mcp)
+    handler = McpHandler(source, Services(mcp=manager))
+    loaded = await handler.load("memory://a")
+    assert (loaded.parts[0].content.read(0, 9), server.tries) == (b"text", 1)
 
 
 async def test_server_that_is_busy_is_not_given_up(linked: Linked, autojump_clock: MockClock) -> None:

@@ -22,6 +22,7 @@ from bbfs.model.values import Change, McpServer, Policy, SourceState
 from bbfs.serving.changes import Bus
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.client_features import ClientFeatures
+from bbfs.sources.mcp.client.decode import Greeting
 from bbfs.sources.mcp.client.errors import (
     ConnectionClosed,
     again,
@@ -113,7 +114,7 @@ class Connection:
 
     A request that dies with its connection is sent once more on a new connection: reads and listings are idempotent.
     A server whose `start` is eager gets a connection without a request; other connections end when they are idle.
-    counts: the requests sent to the server. changes: passes on what the server reports.
+    counts: the requests sent to the server. changes: passes on what the server reports. greeting: the last one.
     clock: seconds, monotonic; spaces the tries to connect. max_message: bytes of one message of the server.
     ping_after: seconds of silence before a ping. spool: makes spools for long texts.
     """
@@ -138,6 +139,7 @@ class Connection:
         self.parameter_headers: dict[str, ParameterHeaders] = {}
         self.changes: Bus[Change] = Bus()
         self.state = SourceState("idle")
+        self.greeting = Greeting()
         self._id = server_id
         self._server = server
         self._timeout = policy.timeout
@@ -350,7 +352,7 @@ class Connection:
         self._connected_at = self._clock()
         self._answered = False
         self._session, self._closed = session, trio.Event()
-        server = session.server
+        self.greeting = server = session.server
         self.state = self._up = SourceState("up", None, server.version, server.server, server.instructions)
         self._login_wanted = False
         self._wanted = trio.Event()
