@@ -107,7 +107,7 @@ class ByUri:
         if not record.path:
             record = await self._part_of(record) or record
         content = self._contents.content_now(record)
-        kept = self._publisher.kept(record) if content is None and record.fresh(self._clock()) else None
+        kept = self._publisher.kept(record, counts=True) if content is None and record.fresh(self._clock()) else None
         contents = [content] if content is not None else kept or await self._loader.contents(source, record)
         described = self._contents.described(record)
         if record.parts is None:

@@ -97,14 +97,14 @@ class Contents:
         """Return whether the kernel may be about to look up the version of the last load."""
         return record.changed_within(JUST_NOW, self._clock())
 
-    def content_now(self, record: Record) -> Content | None:
-        """Return the content, if it is in memory, and fresh or just loaded; else None.
+    def content_now(self, record: Record, *, counts: bool = True) -> Content | None:
+        """Return the content, if it is in memory, and fresh or just loaded; else None. counts: see `ContentCache.get`.
 
         A part of what an open has loaded is valid as long as its directory exists.
         """
         kept = record.parent is not None and record.on_open
         usable = record.fresh(self._clock()) or kept or self.just_changed(record)
-        return self._memory.get(content_key(record)) if usable and record.parts is None else None
+        return self._memory.get(content_key(record), counts=counts) if usable and record.parts is None else None
 
     # -- what a source answers ---------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class OpenFiles:
         pinned = self._handles.latest(ino) if self._grants.is_lower else None
         if pinned is not None and not pinned.shares_inode:
             return self._add(replace(pinned, wake=None))
-        again = self._open_again(ino)
+        again = None if ended else self._open_again(ino)
         if again is not None:
             return again
         path, version = self._inodes.get(ino)
@@ -95,7 +95,8 @@ class OpenFiles:
                 return loading
             self._contents.send_on(record)
             raise Outdated("/".join(path))
-        content = self._contents.content_now(record)
+        was_loaded = bool(ended) and ended[-1].request == self._contents.open
+        content = self._contents.content_now(record, counts=not was_loaded)
         if content is None:
             try:
                 content = after(ended, self._contents.open, record)

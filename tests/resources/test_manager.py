@@ -339,6 +339,18 @@ async def test_a_failed_load_is_not_repeated_for_a_little_while(nursery: trio.Nu
         assert source.loaded == ["x://a"] * 2
 
 
+async def test_an_open_counts_as_a_hit_or_as_a_miss(nursery: trio.Nursery) -> None:
+    source = flat(a=b"bytes")
+    source.content_ttl = 10
+    async with World(nursery, source) as world:
+        counted: list[tuple[int, int]] = []
+        for pause in (0, 1, 10):  # it is cold, fresh, and expired
+            world.clock.advance(pause)
+            await world.kernel.cat(ROOT + "a")
+            counted.append((world.manager.loads, world.manager.memory.hits))
+        assert counted == [(1, 0), (1, 1), (2, 1)]
+
+
 @pytest.mark.semantics("S23")
 @pytest.mark.parametrize("etags", [True, False])
 async def test_a_load_of_the_version_from_before_ends_an_error(nursery: trio.Nursery, etags: bool) -> None:

@@ -55,6 +55,7 @@ async def test_what_is_unchanged_is_not_loaded_again(nursery: trio.Nursery) -> N
         assert (after.ino, after.size, after.modified_ns) == (before.ino, before.size, before.modified_ns)
         assert (docs.loaded, world.forgotten()) == (["x://a"], [])
         assert await world.kernel.xattr(A, "user.bbfs.cache") == "fresh"
+        assert world.manager.memory.hits == 1, "of the open after the stat, and none of those that asked"
 
 
 @pytest.mark.semantics("S7.1", "S19")

@@ -78,11 +78,14 @@ class Publisher:
         """Return whether the content of a record is in memory."""
         return content_key(record) in self._memory
 
-    def kept(self, record: Record) -> list[Content] | None:
-        """Return the contents of the last seen version, whatever their age, or None unless all are in memory."""
+    def kept(self, record: Record, *, counts: bool = False) -> list[Content] | None:
+        """Return the contents of the last seen version, whatever their age, or None unless all are in memory.
+
+        counts: as in `ContentCache.get`; False where the source was asked, or will be.
+        """
         owner = record.parent or record
         records = sorted(owner.parts.values(), key=lambda part: part.part) if owner.parts is not None else [owner]
-        kept = [self._memory.get(content_key(each)) for each in records]
+        kept = [self._memory.get(content_key(each), counts=counts) for each in records]
         return [content for content in kept if content is not None] if None not in kept else None
 
     def late(self, source: Source, record: Record, error: DeadlineExceeded) -> None:

@@ -71,13 +71,13 @@ class ContentCache:
         """Return the bytes that a content takes of the budget. An empty one counts, which bounds their number."""
         return max(1, content.size, min(content.size + self._around, self.max_bytes))
 
-    def get(self, key: Hashable) -> Content | None:
-        """Return the content of `key` and count the use, or return None."""
+    def get(self, key: Hashable, *, counts: bool = True) -> Content | None:
+        """Return the content of `key`, or None. counts: whether that is a hit, and not the end of a miss."""
         try:
             content = self._entries[key]
         except KeyError:
             return None
-        self.hits += 1
+        self.hits += counts
         return content
 
     def put(self, key: Hashable, content: Content) -> bool:
