@@ -174,7 +174,7 @@ class Names:
         if type(node) is Wait:
             return node
         if node is not None:
-            new = self._grants.may_be_new(path, node)
+            new = self._grants.may_be_new(path, node) if node.record or node.candidate else None
             if new is None:
                 return self.counted(path, node)
             if node.kind == "directory":
