@@ -182,7 +182,10 @@ def _captioned(text: str, block: Block) -> str:
 
 
 def _table(block: Block) -> str:
-    """Return a table of GitHub's Markdown. It needs a header: an empty header if Notion's table has no header."""
+    """Return a table of GitHub's Markdown. It needs a header: an empty header if Notion's table has no header.
+
+    The header has the cells of the longest row. A row may have fewer (GFM, section 4.10); no row of Notion has.
+    """
     rows = [
         [markdown_of(cell, line_break="<br>").replace("|", "\\|").strip() for cell in cells]
         for row in block.children
@@ -191,9 +194,9 @@ def _table(block: Block) -> str:
     width = max((len(row) for row in rows), default=0)
     if width == 0:
         return ""
-    header = rows.pop(0) if block.data.get("has_column_header") is True else [""] * width
-    lines = [header, ["---"] * width, *rows]
-    return "\n".join("| " + " | ".join([*row, *[""] * (width - len(row))]) + " |" for row in lines)
+    header = rows.pop(0) if block.data.get("has_column_header") is True else []
+    lines = [[*header, *[""] * (width - len(header))], ["---"] * width, *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
 def _row(block: Block) -> str:
