@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -118,6 +119,27 @@ def deep_groups() -> bytes:
     )
 
 
+def same_slides(number: int) -> bytes:
+    """Return a PowerPoint file that lists one slide again and again, whose layout has many shapes without a text."""
+    once = changed(
+        made.powerpoint("", ""),
+        "ppt/slideLayouts/slideLayout2.xml",
+        lambda layout: layout.replace(b"</p:spTree>", b"<p:cxnSp/>" * 10 * number + b"</p:spTree>"),
+    )
+    listed = re.compile(rb"<p:sldId [^>]*>")
+    return changed(once, "ppt/presentation.xml", lambda deck: listed.sub(lambda slide: slide[0] * number, deck))
+
+
+def same_charts(number: int) -> bytes:
+    """Return a PowerPoint file that shows one chart again and again, which has many elements without a text."""
+    shown = re.compile(rb"<p:graphicFrame.*?</p:graphicFrame>", re.DOTALL)
+    chart = rb"(?=</c:chart>)"
+    once = changed(
+        made.drawn_powerpoint(), "ppt/charts/chart1.xml", lambda each: re.sub(chart, b"<c:x/>" * 10 * number, each)
+    )
+    return changed(once, "ppt/slides/slide1.xml", lambda slide: shown.sub(lambda each: each[0] * number, slide))
+
+
 def changed(document: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
     """Return an archive with another member."""
     with zipfile.ZipFile(BytesIO(document)) as opened:
@@ -201,6 +223,8 @@ HOSTILE_TEXTS: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "blank cells": ("opendocument", lambda: blank_cells(40_000)),
     "an archive of nothing": ("opendocument", lambda: made.archive({})),
+    "one slide again and again": ("powerpoint", lambda: same_slides(3_000)),
+    "one chart again and again": ("powerpoint", lambda: same_charts(3_000)),
     "deep parts": ("mail", lambda: nested_mail(200)),
     "many parts": ("mail", lambda: many_parts_mail(5_000)),
     "encoded words": ("mail", lambda: b"Subject: " + b"=?utf-8?b?" * 20_000 + b"\n\nx"),

@@ -1,6 +1,7 @@
 """What drawings show as text (DrawingML, ECMA-376 part 1, section 20): paragraphs, tables, charts and diagrams."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from pptx.oxml import parse_xml
@@ -24,33 +25,60 @@ def name_of(element: Any) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
-def texts(element: Any, part: Part, wanted: Callable[[str | None], bool], depth: int = 0) -> Iterator[str]:
-    """Yield the texts in a tree of shapes, in their order.
+class Drawings:
+    """Reads the drawings of one document. Each part is read once: any number of shapes and slides may show it."""
 
-    part: has the tree. wanted: whether shapes of a kind of placeholder count; None: shapes that are none.
-    """
-    if depth > DEEPEST:
-        raise TooLarge("nested too deeply")
-    for child in element:
-        match name_of(child):
-            case "sp" if not wanted(_placeholder(child)):
-                pass
-            case "txBody":
-                yield f"{paragraphs(child)}\n\n"
-            case "tbl":
-                rows = (row for row in child if name_of(row) == "tr")
-                yield from table([paragraphs(cell) for cell in row if name_of(cell) == "tc"] for row in rows)
-            case "chart" if (said := _related(child, part, "id")) is not None:
-                yield from chart(root_of(said))
-            case "relIds" if (said := _related(child, part, "dm")) is not None:
-                yield from diagram(root_of(said))
-            case "blip" if (said := _related(child, part, "embed")) is not None:
-                yield f"{metafiles.text_of(said.blob)}\n\n"
-            case "AlternateContent":
-                choices = [list(texts(each, part, wanted, depth + 1)) for each in child]
-                yield from next((each for each in choices if any(map(str.strip, each))), ())
-            case name if name not in _LEFT_OUT:
-                yield from texts(child, part, wanted, depth + 1)
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, str], list[str]] = {}
+
+    def once(self, part: Part, kind: str, read: Callable[[], Iterable[str]]) -> Iterator[str]:
+        """Yield the texts that `read` gives for a part, or gave for it before. kind: what it reads there."""
+        key = part.partname, kind
+        if key in self._read:
+            yield from self._read[key]
+            return
+        found: list[str] = []
+        for each in read():
+            found.append(each)
+            yield each
+        self._read[key] = found
+
+    def texts(self, element: Any, part: Part, wanted: Callable[[str | None], bool], depth: int = 0) -> Iterator[str]:
+        """Yield the texts in a tree of shapes, in their order.
+
+        part: has the tree. wanted: whether shapes of a kind of placeholder count; None: shapes that are none.
+        """
+        if depth > DEEPEST:
+            raise TooLarge("nested too deeply")
+        for child in element:
+            match name_of(child):
+                case "sp" if not wanted(_placeholder(child)):
+                    pass
+                case "txBody":
+                    yield f"{paragraphs(child)}\n\n"
+                case "tbl":
+                    rows = (row for row in child if name_of(row) == "tr")
+                    yield from table([paragraphs(cell) for cell in row if name_of(cell) == "tc"] for row in rows)
+                case "chart" if (said := _related(child, part, "id")) is not None:
+                    yield from self.once(said, "chart", partial(_of_root, chart, said))
+                case "relIds" if (said := _related(child, part, "dm")) is not None:
+                    yield from self.once(said, "diagram", partial(_of_root, diagram, said))
+                case "blip" if (said := _related(child, part, "embed")) is not None:
+                    yield from self.once(said, "metafile", partial(metafile, said))
+                case "AlternateContent":
+                    choices = [list(self.texts(each, part, wanted, depth + 1)) for each in child]
+                    yield from next((each for each in choices if any(map(str.strip, each))), ())
+                case name if name not in _LEFT_OUT:
+                    yield from self.texts(child, part, wanted, depth + 1)
+
+
+def metafile(part: Part) -> Iterator[str]:
+    """Yield the texts of a picture."""
+    yield f"{metafiles.text_of(part.blob)}\n\n"
+
+
+def _of_root(read: Callable[[Any], Iterator[str]], part: Part) -> Iterator[str]:
+    return read(root_of(part))
 
 
 def _placeholder(shape: Any) -> str | None:
