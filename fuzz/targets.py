@@ -472,7 +472,8 @@ def drawing(data: bytes) -> None:
     """The parts of a newer PowerPoint file that no library reads."""
     with refused(XMLSyntaxError, TooLarge):
         root = parse_xml(data)
-        for read in (drawings.chart, drawings.diagram, lambda each: drawings.texts(each, Part, lambda _kind: True)):
+        texts = drawings.Drawings().texts
+        for read in (drawings.chart, drawings.diagram, lambda each: texts(each, Part, lambda _kind: True)):
             for _ in read(root):
                 pass
 

@@ -331,7 +331,16 @@ class Overlay:
         shown = found.at < listed_at and self._is_confirmed(path) if found.made else found.since < listed_at
         if shown:
             self.drop(path)
+            self._is_had(path)
         return None if shown else found
+
+    def _is_had(self, path: Path) -> None:
+        """Note that the catalog has the directories above a path, if it lists something there."""
+        for depth in range(1, len(path)):
+            names = self._below.get(path[: depth - 1], {})
+            above = names.get(path[depth - 1])
+            if above is not None and above.made and self.is_listed(path):
+                names[path[depth - 1]] = replace(above, made=False)
 
     def draft(self, path: Path) -> Draft | None:
         """Return the draft that is overlaid at exactly this path, or None."""
@@ -426,7 +435,7 @@ class Overlay:
                 return found.node
             if found.node.kind != "directory":
                 raise NotADirectory("/".join(path[:depth]))
-            if found.made and self.get(path[: depth + 1]) is None:
+            if found.made and self.get(path[: depth + 1]) is None and self.is_made(path[:depth]):
                 raise NotFound("/".join(path))
         return None
 
