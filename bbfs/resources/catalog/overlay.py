@@ -441,6 +441,12 @@ class Overlay:
 
     def is_made(self, path: Path) -> bool:
         """Return whether the catalog does not have a directory, so that all of its names are overlaid."""
+        if self._has_made(path):
+            for name in [*self._below.get(path, ())]:
+                self.get((*path, name))  # the catalog has the directory of one that is listed
+        return self._has_made(path)
+
+    def _has_made(self, path: Path) -> bool:
         return any((found := self.get(path[:depth])) is not None and found.made for depth in range(1, len(path) + 1))
 
     def over(self, path: Path, view: "View") -> "View":
