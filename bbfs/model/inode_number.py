@@ -4,11 +4,8 @@ from hashlib import blake2b
 
 ROOT = 1
 """The inode number of the mount's root, fixed by FUSE (FUSE_ROOT_ID)."""
-
-
 PASSED = 1 << 62
 """The lowest number of a file in a local folder that the mount passes through. Below are the hashes."""
-
 _FIRST = 2
 _NUMBERS = PASSED - _FIRST
 

@@ -173,7 +173,7 @@ def notebook_of(source: str) -> bytes:
 
 
 def long_cues(lines: int) -> bytes:
-    """Return two captions of many lines, of which none is in both."""
+    """Return two captions of many lines that share no line."""
     texts = ("".join(f"{mark}{number}\n" for number in range(lines)) for mark in "ab")
     return "".join(f"00:00:0{number},0 --> 00:00:09,0\n{text}\n" for number, text in enumerate(texts)).encode()
 

@@ -331,10 +331,10 @@ class Overlay:
         shown = found.at < listed_at and self._is_confirmed(path) if found.made else found.since < listed_at
         if shown:
             self.drop(path)
-            self._is_had(path)
+            self._confirm_above(path)
         return None if shown else found
 
-    def _is_had(self, path: Path) -> None:
+    def _confirm_above(self, path: Path) -> None:
         """Note that the catalog has the directories above a path, if it lists something there."""
         for depth in range(1, len(path)):
             names = self._below.get(path[: depth - 1], {})

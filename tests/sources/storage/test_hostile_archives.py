@@ -79,7 +79,7 @@ def test_headers_are_read_as_tarfile_reads_them(kind: int, found: list[tuple[str
 
 
 def test_global_headers_say_little() -> None:
-    """What they say is read again for each member."""
+    """Each member reads again what the global headers say."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"GNU.sparse.map": "1,1," * 9999}):
         pass
