@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
 from threading import Thread
 from typing import Any
 
@@ -36,15 +37,18 @@ class Answers(BaseHTTPRequestHandler):
 
 
 class HttpServer:
-    """A server that runs from now on until it is closed. answers: the class of its answers."""
+    """A server that runs from now on until it is closed. answers: the class of its answers. context: of TLS."""
 
-    def __init__(self, answers: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, answers: type[BaseHTTPRequestHandler], context: SSLContext | None = None) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), answers)
         self._server.daemon_threads = True
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.host = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.host}"
 
     def close(self) -> None:
         self._server.shutdown()

@@ -1,15 +1,13 @@
 """The HTTP client over TLS: certificates are checked against the name, also where the address was checked before."""
 
-import ipaddress
 import ssl
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from certificates import certificate
+from http_server import Answers, HttpServer
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import DataSource, Policy
@@ -17,40 +15,20 @@ from bbfs.sources.http import addresses
 from bbfs.sources.http.client import WebClient
 
 
-class TlsServer:
+class TlsServer(HttpServer):
     """Answers every request with the names that it was asked by: of TLS, and of the header `Host`."""
 
     def __init__(self, public: Path, private: Path) -> None:
         names: list[str | None] = []
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = f"{names[-1]} {self.headers['host']}".encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """Clients that refuse the certificate are what this is for."""
+        class Named(Answers):
+            def answer(self) -> None:
+                self.reply(200, f"{names[-1]} {self.headers['host']}".encode())
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(public, private)
         context.sni_callback = lambda _socket, name, _context: names.append(name)
-        self._server = Server((str(ipaddress.ip_address("127.0.0.1")), 0), Handler)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join(10)
-        self._server.server_close()
+        super().__init__(Named, context)
 
 
 @pytest.fixture
@@ -60,7 +38,7 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsServ
     monkeypatch.setenv("SSL_CERT_FILE", str(public))
     server = TlsServer(public, private)
     yield server
-    server.stop()
+    server.close()
 
 
 def client(**options: Any) -> WebClient:
@@ -86,7 +64,7 @@ async def test_a_certificate_that_nobody_trusts(trusted: TlsServer, tmp_path: Pa
         with pytest.raises(Unreachable, match="certificate verify failed"):
             await web.get(f"https://localhost:{server.port}/")
     finally:
-        server.stop()
+        server.close()
         await web.aclose()
 
 

@@ -2,13 +2,13 @@
 
 import json
 import socket
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from typing import Any
 
 import pytest
 import trio
+from http_server import Answers, HttpServer
 
 from bbfs.model.values import DataSource, McpServer, Policy
 from bbfs.sources.mcp.discovery import CARD_TYPE, CARDS, CATALOG, Found, NoServer, find_server, remotes_of
@@ -18,18 +18,43 @@ CARD = CARDS[0]
 SECRET = "s3cr3t-value"
 
 
-class Host(ThreadingHTTPServer):
+class Host(HttpServer):
     """A host. servers: the paths of its MCP servers. pages: by path, an answer to GET. locked: asks all for a login."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
         self.servers: set[str] = set()
         self.pages: dict[str, tuple[int, Mapping[str, str], bytes]] = {}
         self.locked = False
         self.asked: list[tuple[str, str, str | None]] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
+        host = self
+
+        class Handler(Answers):
+            def answer(self) -> None:
+                body = self.body()
+                if self.command != "DELETE":
+                    host.asked.append((self.command, self.path, self.headers.get("authorization")))
+                self.reply(*host.answered(self.command, self.path, body))
+
+        super().__init__(Handler)
+
+    def answered(self, method: str, path: str, body: bytes) -> tuple[int, bytes, Mapping[str, str]]:
+        """Return status, body and headers of an answer."""
+        if method == "DELETE":
+            return 200, b"", {}
+        if method == "GET":
+            status, headers, page = self.pages.get(path, (404, {}, b"no such page"))
+            return 401 if self.locked else status, page, headers
+        message = json.loads(body)
+        if self.locked or path not in self.servers:
+            return 401 if self.locked else 405, b"", {}
+        if "id" not in message:
+            return 202, b"", {}
+        answer: dict[str, Any] = {"error": {"code": -32601, "message": "no such method"}}
+        if message["method"] == "initialize":
+            info = {"name": "n", "version": "1"}
+            answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}}
+        given = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}).encode()
+        return 200, given, {"content-type": "application/json"}
 
     def publish(self, path: str, document: Any) -> None:
         self.pages[path] = (200, {"content-type": "application/json"}, json.dumps(document).encode())
@@ -39,67 +64,13 @@ class Host(ThreadingHTTPServer):
         return {path for _, path, _ in self.asked}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        self._note()
-        host: Any = self.server
-        status, headers, body = host.pages.get(self.path, (404, {}, b"no such page"))
-        self._reply(401 if host.locked else status, headers, body)
-
-    def do_DELETE(self) -> None:
-        self._reply(200, {}, b"")
-
-    def do_POST(self) -> None:
-        self._note()
-        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        host: Any = self.server
-        if host.locked:
-            return self._reply(401, {}, b"")
-        if self.path not in host.servers:
-            return self._reply(405, {}, b"")
-        if "id" not in message:
-            return self._reply(202, {}, b"")
-        answer: dict[str, Any] = {"error": {"code": -32601, "message": "no such method"}}
-        if message["method"] == "initialize":
-            info = {"name": "n", "version": "1"}
-            answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}}
-        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}).encode()
-        return self._reply(200, {"content-type": "application/json"}, body)
-
-    def _note(self) -> None:
-        host: Any = self.server
-        host.asked.append((self.command, self.path, self.headers.get("authorization")))
-
-    def _reply(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "content-length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-
 @pytest.fixture
 def host() -> Iterator[Host]:
-    yield from _serving()
-
-
-@pytest.fixture
-def other() -> Iterator[Host]:
-    yield from _serving()
-
-
-def _serving() -> Iterator[Host]:
-    with Host() as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-        thread.start()
+    with closing(Host()) as made:
         yield made
-        made.shutdown()
-        thread.join()
+
+
+other = host
 
 
 async def found_at(url: str, headers: Mapping[str, str] | None = None) -> Found:

@@ -13,7 +13,6 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha1
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +24,7 @@ from file_servers import PASSWORD, SCHEMES, USER, FileServer, known_hosts
 from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from hostile_storage import ENDLESS_FTP, ODD_FTP, HostileFtp
+from http_server import Answers, HttpServer
 from object_stores import Relay, S3Server, opened
 
 from bbfs.model.errors import (
@@ -375,26 +375,26 @@ async def test_a_bucket_of_google_is_a_storage() -> None:
                 await handler.list_directory(("no-such",))
 
 
-class GitHub(BaseHTTPRequestHandler):
+class GitHub(Answers):
     """As much of GitHub's REST API as a tree and its files need."""
 
     files: ClassVar = {"README.md": b"# readme\n", "src/main.c": b"int main;\n"}
     limited = False
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         path = self.path.partition("?")[0]
         if self.limited or self.headers.get("authorization", "").startswith("Basic d3Jvbmc6"):
-            self.answer(403 if self.limited else 401, {"message": "no"})
+            self.send(403 if self.limited else 401, {"message": "no"})
         elif path == "/repos/me/repo/git/trees/main":
             sub = {"path": "src", "type": "tree", "mode": "040000", "sha": "feed"}
-            self.answer(200, {"tree": [sub, self.entry("README.md", "README.md")]})
+            self.send(200, {"tree": [sub, self.entry("README.md", "README.md")]})
         elif path == "/repos/me/repo/git/trees/feed":
-            self.answer(200, {"tree": [self.entry("main.c", "src/main.c")]})
+            self.send(200, {"tree": [self.entry("main.c", "src/main.c")]})
         elif (name := path.removeprefix("/repos/me/repo/contents/")) in self.files:
             content = base64.b64encode(self.files[name]).decode()
-            self.answer(200, {"content": content, "encoding": "base64", "size": len(self.files[name])})
+            self.send(200, {"content": content, "encoding": "base64", "size": len(self.files[name])})
         else:
-            self.answer(404, {"message": "Not Found"})
+            self.send(404, {"message": "Not Found"})
 
     def entry(self, name: str, path: str) -> dict[str, Any]:
         return {
@@ -402,30 +402,18 @@ class GitHub(BaseHTTPRequestHandler):
             "sha": sha1(b"blob %d\0" % len(self.files[path]) + self.files[path]).hexdigest(),
         }  # fmt: skip
 
-    def answer(self, status: int, document: Any) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+    def send(self, status: int, document: Any) -> None:
+        self.reply(status, json.dumps(document).encode(), {"content-type": "application/json"})
 
 
 @pytest.mark.semantics("S23", "S30")
 async def test_a_tree_of_github_is_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), GitHub)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    server = HttpServer(GitHub)
     for name in ("url", "content_url"):
-        there = getattr(GithubFileSystem, name).replace(
-            "https://api.github.com", f"http://127.0.0.1:{server.server_port}"
-        )
+        there = getattr(GithubFileSystem, name).replace("https://api.github.com", server.url)
         monkeypatch.setattr(GithubFileSystem, name, there)
     place = "me:repo@main"
-    try:
+    with closing(server):
         async with opened(source("github", place + "/", password=None)) as handler:
             entries = {e.native_uri.removeprefix(f"github://{place}"): e for e in await list_all(handler)}
             assert {name: e.kind for name, e in entries.items()} == {
@@ -447,10 +435,6 @@ async def test_a_tree_of_github_is_a_storage(monkeypatch: pytest.MonkeyPatch) ->
             with pytest.raises(LoginRequired) as caught:
                 await handler.list_directory((place,))
             assert "geheim" not in str(caught.value)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 async def test_the_memory_of_fsspec_is_a_storage() -> None:
@@ -485,26 +469,20 @@ def test_a_missing_package_is_named(
         StorageHandler(data_source("bb-storage+x+y", config=config), Services())
 
 
-class Cloud(BaseHTTPRequestHandler):
+class Cloud(Answers):
     """A bucket of Google and a container of Azure without objects, and the services that give tokens for them."""
 
     asked: ClassVar[list[tuple[str, str | None]]] = []
     token_status = 200
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         is_token = "token" in self.path
         self.asked.append((self.path.partition("?")[0], self.headers.get("authorization")))
         name = "EnumerationResults" if "comp=list" in self.path else "ListBucketResult"
         body = f"<{name}><Blobs/><IsTruncated>false</IsTruncated></{name}>".encode()
         if is_token:
             body = b'{"access_token": "geheim", "expires_in": 3600, "expires_on": "4000000000", "token_type": "Bearer"}'
-        self.send_response(self.token_status if is_token else 200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        self.reply(self.token_status if is_token else 200, body)
 
 
 @pytest.fixture
@@ -514,15 +492,11 @@ def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     Cloud.asked.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Cloud)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    host = f"127.0.0.1:{server.server_port}"
-    for name in ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"):
-        monkeypatch.setenv(name, host)
-    monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{host}/token")
-    yield f"http://{host}"
-    server.shutdown()
-    server.server_close()
+    with closing(HttpServer(Cloud)) as server:
+        for name in ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"):
+            monkeypatch.setenv(name, server.host)
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{server.url}/token")
+        yield server.url
 
 
 CLOUDS = [("gs", {}), ("az", {"account": "me"})]

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha1
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 from botocore.credentials import RefreshableCredentials
+from http_server import Answers, HttpServer
 from object_stores import S3Server, opened
 
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, Denied, LoginRequired
@@ -31,14 +30,15 @@ ROLE = "/latest/meta-data/iam/security-credentials/"
 SECRET, TOKEN = "wJalrXUtnFEMI-geheim", "token-geheim"
 
 
-class Loopback:
+class Loopback(HttpServer):
     """A bucket without objects, and the services that give credentials, on one port. Keeps what it was asked."""
 
     def __init__(self) -> None:
         loopback = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Answers):
+            def answer(self) -> None:
+                self.body()
                 loopback.requests.append((self.path, dict(self.headers.items())))
                 status, body = loopback.answer(self.path)
                 wanted = loopback.region
@@ -48,17 +48,7 @@ class Loopback:
                     and f"/{wanted}/" not in (loopback.signed[-1] or "").replace(" ", "/")
                 ):
                     status, body = loopback.refusal, b""
-                self.send_response(status)
-                if wanted:
-                    self.send_header("x-amz-bucket-region", wanted)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_PUT = do_GET  # noqa: N815 - the name of the base class
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
+                self.reply(status, body, {"x-amz-bucket-region": wanted} if wanted else None)
 
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.lifetimes: list[float] = [3600]  # seconds, of the credentials that are given next; the last one for good
@@ -67,9 +57,7 @@ class Loopback:
         self.region, self.refusal = "", 301  # of the bucket, if it refuses others; the status of that
         self.flows = threading.Event()
         self.flows.set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        super().__init__(Handler)
 
     def answer(self, path: str) -> tuple[int, bytes]:
         if path == "/latest/api/token":
@@ -99,14 +87,12 @@ class Loopback:
 
     def close(self) -> None:
         self.flows.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().close()
 
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
-    server = Loopback()
-    with closing(server):
+    with closing(Loopback()) as server:
         yield server
 
 

@@ -1,14 +1,13 @@
 """WebDAV servers that answer otherwise than the real one of the other tests: bounds, redirects, odd entries."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import asynccontextmanager, closing, suppress
 from itertools import chain, count
-from threading import Thread
 
 import pytest
 import trio
 from hostile_storage import DAV_PAGES, ODD_DAV, dav_entry, dav_page
+from http_server import Answers, HttpServer
 
 from bbfs.model.errors import (
     BbfsError,
@@ -34,41 +33,28 @@ OWN = dav_entry("/d/", "<resourcetype><collection/></resourcetype>")
 Pieces = Callable[[], Iterator[bytes]]
 
 
-class Dav:
+class Dav(HttpServer):
     """A server that answers each method by one status, headers and body, and keeps what it was asked."""
 
     def __init__(self, answers: Mapping[str, tuple[int, Mapping[str, str], Pieces]]) -> None:
         self.asked: list[tuple[str, str, Mapping[str, str], bytes]] = []
         outer = self
 
-        class Answers(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                outer.asked.append((self.command, self.path, dict(self.headers.items()), body))
+        class Given(Answers):
+            protocol_version = "HTTP/1.0"  # a body without a length ends with its connection
+            wbufsize = 0
+
+            def answer(self) -> None:
+                outer.asked.append((self.command, self.path, dict(self.headers.items()), self.body()))
                 status, headers, pieces = answers[self.command]
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                try:
-                    for piece in pieces():
-                        self.wfile.write(piece)
-                except ConnectionError:
-                    pass  # the client has enough
+                with suppress(ConnectionError):  # the client has enough
+                    self.wfile.writelines(pieces())
 
-            do_PROPFIND = do_PUT = do_GET  # noqa: N815 - the names of the base class
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        self._server.daemon_threads = True
-        Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        self.host = f"127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Given)
 
 
 def listing(*pieces: bytes) -> Mapping[str, tuple[int, Mapping[str, str], Pieces]]:

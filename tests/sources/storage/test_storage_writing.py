@@ -1,11 +1,10 @@
 """Writing to object stores by their handlers: S3 by a server, the others by obstore's own store in memory."""
 
 import os
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import data_source
+from http_server import Answers, HttpServer
 from object_stores import KEY, SECRET, S3Server
 from obstore.store import MemoryStore
 
@@ -167,7 +167,7 @@ async def test_an_object_keeps_how_it_is_described(s3: tuple[StorageHandler, S3S
     assert "x-amz-meta-author" not in headers
 
 
-class Store(ThreadingHTTPServer):
+class Store(HttpServer):
     """A store that is not S3.
 
     kind: if it compares, ignores all conditions and checksums, checks checksums alone, refuses conditions of a removal,
@@ -177,72 +177,56 @@ class Store(ThreadingHTTPServer):
     def __init__(self, kind: str) -> None:
         self.kind, self.asked, self.connections = kind, list[str](), 0
         self.objects: dict[str, bytes] = {}
-        super().__init__(("127.0.0.1", 0), Request)
+        store = self
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.connections += 1
-        super().process_request(request, client_address)
+        class Request(Answers):
+            def setup(self) -> None:
+                super().setup()
+                store.connections += 1
 
+            def answer(self) -> None:
+                status = store.obeyed(self.command, self.path, self.headers, self.body())
+                store.asked.append(f"{self.command} {self.path} {status}")
+                self.reply(status, headers={"etag": '"1"'})
 
-class Request(BaseHTTPRequestHandler):
-    server: Store  # pyright: ignore[reportIncompatibleVariableOverride]
-    protocol_version = "HTTP/1.1"
+        super().__init__(Request)
 
-    def _answer(self, status: int) -> None:
-        self.server.asked.append(f"{self.command} {self.path} {status}")
-        self.send_response(status)
-        self.send_header("etag", '"1"')
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def do_HEAD(self) -> None:
-        self._answer(200 if self.path in self.server.objects else 404)
-
-    def do_PUT(self) -> None:
-        body, store = self.rfile.read(int(self.headers["content-length"])), self.server
-        if store.kind == "compares" and self.headers["if-none-match"] and self.path in store.objects:
-            self._answer(412)
-        elif store.kind == "checks" and self.headers["content-md5"]:
-            self._answer(400)
-        elif store.kind == "promises":
-            self._answer(202)
-        else:
-            store.objects[self.path] = body
-            self._answer(200)
-
-    def do_DELETE(self) -> None:
-        store, only_if = self.server, self.headers["if-match"]
-        if store.kind == "refuses" and only_if:
-            self._answer(501)
-        elif self.path not in store.objects:
-            self._answer(404 if store.kind == "compares" and only_if else 204)
-        elif store.kind == "compares" and only_if not in (None, '"1"'):
-            self._answer(412)
-        else:
-            del store.objects[self.path]
-            self._answer(204)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing."""
+    def obeyed(self, method: str, path: str, headers: Message, body: bytes) -> int:
+        """Do what a request asks for. Return the status of the answer."""
+        is_there, only_if = path in self.objects, headers["if-match"]
+        match method, self.kind:
+            case "HEAD", _:
+                return 200 if is_there else 404
+            case "PUT", "compares" if headers["if-none-match"] and is_there:
+                return 412
+            case "PUT", "checks" if headers["content-md5"]:
+                return 400
+            case "PUT", "promises":
+                return 202
+            case "PUT", _:
+                self.objects[path] = body
+                return 200
+            case "DELETE", "refuses" if only_if:
+                return 501
+            case "DELETE", kind if not is_there:
+                return 404 if kind == "compares" and only_if else 204
+            case "DELETE", "compares" if only_if not in (None, '"1"'):
+                return 412
+        del self.objects[path]
+        return 204
 
 
 @asynccontextmanager
 async def stored_at(kind: str, **options: Any) -> AsyncIterator[tuple[StorageHandler, Store]]:
     """Yield a source in a store of a kind. options: of S3."""
     store = Store(kind)
-    thread = threading.Thread(target=store.serve_forever, daemon=True)
-    thread.start()
-    options["endpoint"] = f"http://127.0.0.1:{store.server_port}"
+    options["endpoint"] = store.url
     config = {"url": "s3://data/", "options": options}
     source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
     handler = StorageHandler(source, Services())
-    try:
+    with closing(store):
         yield handler, store
-    finally:
         await handler.aclose()
-        store.shutdown()
-        store.server_close()
-        thread.join(5)
 
 
 @pytest.mark.semantics("S32")
