@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bbfs.cli import output
 from bbfs.fuse.service import journal
-from bbfs.serving.private_files import open_own, own_directory
+from bbfs.runtime.private_files import open_own, own_directory
 
 if TYPE_CHECKING:
     from bbfs.config.values import LogFormat

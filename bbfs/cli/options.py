@@ -15,7 +15,7 @@ import click
 from bbfs.cli import lazy, output
 from bbfs.cli.logs import log_to_stderr
 from bbfs.model.errors import BbfsError, ConfigError
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 
 if TYPE_CHECKING:
     from bbfs.config import Config

@@ -18,7 +18,7 @@ from bbfs.config.problems import KeyPath, quote, suggestion
 from bbfs.config.toml import parse_config, parse_toml, read_text
 from bbfs.config.values import Config, default_config_path
 from bbfs.model.errors import BbfsError, ConfigError
-from bbfs.serving.files import replace_file
+from bbfs.runtime.files import replace_file
 
 _BEGINNING = "# Sources of bbfs. 'bbfs add', 'bbfs remove', 'bbfs import' and 'bbfs config edit' change this file.\n"
 _SECRET_TABLES = ("auth", "env", "headers", "document_headers", "documentHeaders")

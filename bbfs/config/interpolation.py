@@ -15,7 +15,7 @@ from typing import Any
 
 from bbfs.config import system_keyring
 from bbfs.config.system_keyring import KeyringUnusable
-from bbfs.serving.files import closed_after
+from bbfs.runtime.files import closed_after
 
 SECRET_FILE_MAX = 1 << 20
 """Most bytes of a `${file:…}`: a larger file is a mistake (a log, a device), not a secret."""

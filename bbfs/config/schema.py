@@ -17,7 +17,7 @@ from bbfs.config.values import DEFAULT_CACHE_BYTES, DEFAULT_DISK_BYTES, DEFAULT_
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DocumentBounds, RemoveTool, SearchTool, TextFiles, WriteTool
-from bbfs.serving.options import parse_address
+from bbfs.server_parts.options import parse_address
 
 _MCP_TYPES = ("server", "mcp")
 CAPABILITY_NAMES = ("read", "write", "list", "search")

@@ -23,16 +23,16 @@ import pyfuse3
 import trio
 
 from bbfs.config import Config
-from bbfs.fuse import mount_options, mounting, mountpoint, notifications, request_queue
+from bbfs.fuse import kernel_notices, mount_options, mounting, mountpoint, request_queue
 from bbfs.fuse.adapter import Operations
 from bbfs.fuse.audit.trail import Trail, trail
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.control.reload import Reloading
 from bbfs.fuse.control.server import Control
+from bbfs.fuse.kernel_notices import Notifications, Notifier
 from bbfs.fuse.mounting import MountPoint
 from bbfs.fuse.mountpoint import ATTRIBUTE, MountError
 from bbfs.fuse.neighbours import Neighbours
-from bbfs.fuse.notifications import Notifications, Notifier
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.service import handover
@@ -49,7 +49,7 @@ from bbfs.model.values import DataSource
 from bbfs.resources.live import LiveSources
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
-from bbfs.serving.signals import ENDING, Terminal, ending
+from bbfs.runtime.signals import ENDING, Terminal, ending
 from bbfs.sources.content.fd import allow_many
 from bbfs.sources.filesystem.handler import FilesystemHandler
 from bbfs.vfs.about import AboutHandler
@@ -175,7 +175,7 @@ def _mount(
 
 def _connect(adapter: "_Adapter", path: str, target: str, chosen: set[str]) -> None:
     """Mount at `target`, or take the connection of the mount at `path` that it names. Raise MountError."""
-    others = notifications.devices()
+    others = kernel_notices.devices()
     try:
         pyfuse3.init(cast(pyfuse3.Operations, adapter), target, chosen)
     except RuntimeError as error:
@@ -188,7 +188,7 @@ def _connect(adapter: "_Adapter", path: str, target: str, chosen: set[str]) -> N
         raise MountError(f"{path} has been exchanged for another directory meanwhile")
     adapter.mount = mount
     if adapter.handed_over is None:
-        (adapter.device,) = notifications.devices() - others
+        (adapter.device,) = kernel_notices.devices() - others
 
 
 def _set_up_interpreter() -> None:
@@ -326,7 +326,7 @@ async def _serve(
         await _add_views(manager, config, state, left_out)
         (notifier := Notifier(adapter.device)).start()
         queue = Notifications(notifier.send)
-        files = FileSystem(manager, queue.invalidate, queue.invalidate_below, notifications.expire)
+        files = FileSystem(manager, queue.invalidate, queue.invalidate_below, kernel_notices.expire)
         shown = Shown() if scratch is None else Shown(scratch)
         auditor = None if records is None else import_module(_AUDITOR).Auditor(records, manager)
         owner = _ownership(config, is_lower=is_lower)

@@ -17,7 +17,7 @@ from pathlib import Path
 from bbfs.fuse import mountpoint
 from bbfs.fuse.control.address import was_killed
 from bbfs.fuse.mountpoint import DeadMount, Mount, MountError, SilentMount
-from bbfs.serving.extras import install_command, needs
+from bbfs.runtime.extras import install_command, needs
 
 MOUNT_TABLE = "/etc/mtab"
 UMOUNT_TIMEOUT = 10.0

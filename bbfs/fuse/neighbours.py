@@ -15,7 +15,7 @@ from bbfs.fuse.mountpoint import ATTRIBUTE
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
-from bbfs.serving.changes import Bus
+from bbfs.runtime.changes import Bus
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
-from bbfs.serving.private_files import own_directory
+from bbfs.runtime.private_files import own_directory
 
 LONGEST = 70
 """Bytes of the path of a directory for sockets, whose own paths have at most 107 (unix(7))."""

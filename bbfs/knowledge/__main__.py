@@ -20,7 +20,7 @@ from bbfs.knowledge.addresses import Address, document_uri, meant
 from bbfs.knowledge.database.store import ImportReport, Store
 from bbfs.knowledge.documents import KnowledgeError, StoreError, check_id
 from bbfs.knowledge.importing import read_document, source_files
-from bbfs.serving.options import HttpChoice, http_options
+from bbfs.server_parts.options import HttpChoice, http_options
 
 _EXAMPLES = """
 \b

@@ -19,7 +19,7 @@ from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.source import Source
 from bbfs.resources.tree import Roots, Tree
-from bbfs.serving.changes import Bus
+from bbfs.runtime.changes import Bus
 
 LOADS_AT_ONCE = 64
 """Concurrent loads of one `load_many`, besides the bound of each source."""

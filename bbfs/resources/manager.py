@@ -45,7 +45,7 @@ from bbfs.resources.views import SourceView
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.write_requests import Grants
 from bbfs.resources.writing.writer import Writer
-from bbfs.serving.changes import Bus
+from bbfs.runtime.changes import Bus
 from bbfs.sources import CanList, CanListDirectory, CanReadDirectory, CanWatch, Handler
 from bbfs.sources.documents.converter import DocumentReader
 

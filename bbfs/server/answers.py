@@ -15,7 +15,7 @@ from pydantic import Field
 from bbfs.model.errors import BbfsError
 from bbfs.model.redaction import printable
 from bbfs.server.errors import Fault, described
-from bbfs.serving.tools import Arguments
+from bbfs.server_parts.tools import Arguments
 
 LONGEST_LINE = 120
 """Characters of a title or of a description in an answer."""

@@ -20,7 +20,7 @@ from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.watch import Watch
-from bbfs.serving.subscribers import Subscribers
+from bbfs.server_parts.subscribers import Subscribers
 from bbfs.sources import CanAnnounce, CanWatch
 
 log = logging.getLogger(__name__)

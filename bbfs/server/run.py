@@ -8,12 +8,12 @@ import trio
 
 from bbfs.config import Config
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
+from bbfs.runtime.signals import ending
 from bbfs.server.service import MAX_RESULT, Service
-from bbfs.serving.signals import ending
-from bbfs.serving.stdio import serve_one_client
+from bbfs.server_parts.stdio import serve_one_client
 
 if TYPE_CHECKING:
-    from bbfs.serving.http import Listener  # only HTTP needs the HTTP stack
+    from bbfs.server_parts.http import Listener  # only HTTP needs the HTTP stack
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from bbfs.server.listing.resource_list import WAIT, Offering
 from bbfs.server.listing.templates import MOST_VALUES, complete
 from bbfs.server.skills.entries import SkillEntries
 from bbfs.server.tools import Tools, definitions, instructions
-from bbfs.serving.skills import (
+from bbfs.server_parts.skills import (
     GET_SKILL,
     LIST_SKILLS,
     READ_DIRECTORY,
@@ -44,7 +44,7 @@ from bbfs.serving.skills import (
     SkillResult,
     SkillsResult,
 )
-from bbfs.serving.subscribers import MOST_URIS, Context, NotifyingServer, check_uri, not_found_code
+from bbfs.server_parts.subscribers import MOST_URIS, Context, NotifyingServer, check_uri, not_found_code
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import errno, os, stat, sys
 import pyfuse3
 import trio
 
-from bbfs.fuse.notifications import Notifier, devices
+from bbfs.fuse.kernel_notices import Notifier, devices
 from bbfs.fuse.notifier_process import notification
 
 
@@ -129,7 +129,7 @@ import errno, os, struct, sys
 
 import pyfuse3
 
-from bbfs.fuse.notifications import devices
+from bbfs.fuse.kernel_notices import devices
 
 others = devices()
 pyfuse3.init(pyfuse3.Operations(), sys.argv[1], {"fsname=bbfs", "subtype=bbfs"})

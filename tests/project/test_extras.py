@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from repository import ROOT
 
-from bbfs.serving import extras
+from bbfs.runtime import extras
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 

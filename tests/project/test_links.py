@@ -11,7 +11,7 @@ from repository import DOCS, ROOT
 _FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_MODULE = re.compile(r"`((?:cli|fuse|server|vfs|resources|sources|config|model|serving)/[a-z_/]+(?:\.py)?)`")
+_MODULE = re.compile(r"`((?:cli|fuse|server(?:_parts)?|vfs|resources|sources|config|model|runtime)/[a-z_/]+(?:\.py)?)`")
 """How docs/architecture.md names a module or a package."""
 _METHODS = {"resources/list", "resources/read"}
 """Names of requests of MCP that look like modules."""

@@ -16,7 +16,7 @@ from trees_server import server_of_trees
 
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.server.service import KnowledgeServer
-from bbfs.serving.skills import (
+from bbfs.server_parts.skills import (
     DIRECTORY,
     GET_SKILL,
     LIST_SKILLS,

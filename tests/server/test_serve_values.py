@@ -10,7 +10,7 @@ from bbfs.resources.by_uri import LoadedResource
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import CODES, Fault, code_of, described
 from bbfs.server.listing.walk import page_token, place_of
-from bbfs.serving.http import is_loopback, new_token
+from bbfs.server_parts.http import is_loopback, new_token
 from bbfs.sources.content.memory import MemoryContent
 
 

@@ -34,7 +34,7 @@ IMPORTED = {
     ),
     "server": (
         "bbfs.config.toml", "bbfs.knowledge.importing", "bbfs.knowledge.server.run", "bbfs.resources.open",
-        "bbfs.server.run", "bbfs.serving.http", "bbfs.sources.filesystem.handler", "bbfs.sources.mcp.handler",
+        "bbfs.server.run", "bbfs.server_parts.http", "bbfs.sources.filesystem.handler", "bbfs.sources.mcp.handler",
         "mcp.server.sse", "mcp.server.stdio", "mcp.server.subscriptions", "uvicorn",
     ),
 }  # fmt: skip

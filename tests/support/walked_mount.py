@@ -28,7 +28,7 @@ import bbfs
 from bbfs.cli import main
 from bbfs.fuse import adapter
 from bbfs.fuse.control import server
-from bbfs.serving.changes import Bus
+from bbfs.runtime.changes import Bus
 from bbfs.vfs.kernel_cache import KernelCache
 
 HOME = str(Path(bbfs.__file__).parent)

@@ -22,8 +22,8 @@ from bbfs.resources.catalog.folding import TOLD_APART, ChangedPaths
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.watch import Watch
 from bbfs.resources.watch.source import FOLLOWED, RETRY_EVERY
+from bbfs.runtime.changes import Bus
 from bbfs.server.following import Following
-from bbfs.serving.changes import Bus
 
 DOCS = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"

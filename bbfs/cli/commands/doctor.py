@@ -22,7 +22,7 @@ from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import ForeignMount, MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError
-from bbfs.serving.extras import install_command
+from bbfs.runtime.extras import install_command
 
 if TYPE_CHECKING:
     from bbfs.cli.commands.service.units import Scope

@@ -23,7 +23,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.model.quantities import parse_size, parse_umask
-from bbfs.serving.options import Address
+from bbfs.server_parts.options import Address
 
 if TYPE_CHECKING:
     from bbfs.config import Config

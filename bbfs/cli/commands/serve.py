@@ -9,7 +9,7 @@ from bbfs.cli import lazy, output
 from bbfs.cli.commands.mount import SIZE, LogChoice, log_options
 from bbfs.cli.operands import scratches
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.serving.options import HttpChoice, http_options
+from bbfs.server_parts.options import HttpChoice, http_options
 
 _EXAMPLES = """\b
 Examples:

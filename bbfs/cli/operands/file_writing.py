@@ -7,7 +7,7 @@ from typing import IO
 
 from bbfs.cli import lazy
 from bbfs.resources.writing.temporary import is_kept, new_keeping_name
-from bbfs.serving.renaming import NOREPLACE, rename_with
+from bbfs.runtime.renaming import NOREPLACE, rename_with
 
 _CHUNK = 1 << 20
 _HERE = -100

@@ -37,7 +37,7 @@ from bbfs.fuse.backings.attributes import (
 from bbfs.fuse.backings.folder_calls import FolderCalls, Handles
 from bbfs.fuse.backings.passed_entries import PassedEntries
 from bbfs.fuse.backings.stored import StoredRequests
-from bbfs.fuse.notifications import expire
+from bbfs.fuse.kernel_notices import expire
 from bbfs.fuse.scratch import origin
 from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown, status_version

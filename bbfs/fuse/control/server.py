@@ -44,7 +44,7 @@ from bbfs.resources.commands.answers import ANSWERS, Answering
 from bbfs.resources.commands.put import joined
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.offline.pins import Pins
-from bbfs.serving.changes import ClientQueue
+from bbfs.runtime.changes import ClientQueue
 from bbfs.vfs.xattrs import ExtendedAttributes
 
 log = logging.getLogger(__name__)

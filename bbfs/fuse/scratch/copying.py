@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from bbfs.fuse.scratch.entries import open_file
 from bbfs.model.errors import Conflict
-from bbfs.serving.files import closed_after
-from bbfs.serving.renaming import NOREPLACE, rename_with
+from bbfs.runtime.files import closed_after
+from bbfs.runtime.renaming import NOREPLACE, rename_with
 
 _BLOCK = 1 << 20
 _UNIT = 512

@@ -17,8 +17,8 @@ from typing import Any
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import Mount, MountError
-from bbfs.serving.files import closed_after
-from bbfs.serving.private_files import open_own, own_directory
+from bbfs.runtime.files import closed_after
+from bbfs.runtime.private_files import open_own, own_directory
 
 _STATE = "scratch.json"
 _LARGEST_STATE = 64 << 20

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import ATTRIBUTE, BASE, origin, parsed
-from bbfs.serving.files import closed_after
+from bbfs.runtime.files import closed_after
 
 Type: TypeAlias = Literal["file", "directory", "symlink", "other"]
 Identity: TypeAlias = tuple[int, ...]

@@ -21,7 +21,7 @@ from bbfs.fuse import mounting, mountpoint
 from bbfs.fuse.mounting import MountPoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import OVERLAYS, Scratch
-from bbfs.serving.files import closed_after
+from bbfs.runtime.files import closed_after
 
 Kind: TypeAlias = Literal["kernel", "kernel in a user namespace", "fuse-overlayfs"]
 """The overlay that wrote a scratch. They mark opaque directories and removed names in different ways."""

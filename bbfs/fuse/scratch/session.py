@@ -15,7 +15,7 @@ from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import IN_RUN, Scratch
 from bbfs.fuse.scratch.processes import Child, Identity
 from bbfs.model.errors import BbfsError
-from bbfs.serving.files import closed_after
+from bbfs.runtime.files import closed_after
 
 if TYPE_CHECKING:
     from bbfs.config import Config

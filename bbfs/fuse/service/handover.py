@@ -28,8 +28,8 @@ import trio
 
 from bbfs.config import Config
 from bbfs.fuse.adapter import Operations
+from bbfs.fuse.kernel_notices import Notifier
 from bbfs.fuse.mount_options import can_be_written, passed_folders
-from bbfs.fuse.notifications import Notifier
 from bbfs.fuse.service import passed_files
 from bbfs.fuse.service.quiet import Quiet
 from bbfs.fuse.watchers.setting import Watchers

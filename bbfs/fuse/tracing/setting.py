@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 
 if TYPE_CHECKING:
     from bbfs.fuse.tracing.spans import Tracing

@@ -11,7 +11,7 @@ from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, Serv
 from bbfs.knowledge.addresses import COLLECTIONS_URI, document_uri, documents_uri, stats_uri
 from bbfs.knowledge.database.store import ChangeFeed, Store
 from bbfs.knowledge.documents import ChangeSet
-from bbfs.serving.subscribers import Subscribers
+from bbfs.server_parts.subscribers import Subscribers
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from bbfs.knowledge.database.snapshot import Snapshot
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.documents import Collection, Document, NotFound
 from bbfs.knowledge.server import rendering
-from bbfs.serving.bounds import shortened
-from bbfs.serving.skills import directory
+from bbfs.server_parts.bounds import shortened
+from bbfs.server_parts.skills import directory
 
 PAGE_SIZE = 100
 _LONGEST_CURSOR = 1 << 13

@@ -5,9 +5,9 @@ import signal
 import trio
 
 from bbfs.knowledge.server.service import KnowledgeServer
-from bbfs.serving.http import Listener
-from bbfs.serving.signals import ending
-from bbfs.serving.stdio import serve_one_client
+from bbfs.runtime.signals import ending
+from bbfs.server_parts.http import Listener
+from bbfs.server_parts.stdio import serve_one_client
 
 
 def serve_stdio(server: KnowledgeServer) -> None:

@@ -20,8 +20,8 @@ from bbfs.knowledge.documents import NotFound
 from bbfs.knowledge.server import tools
 from bbfs.knowledge.server.announcements import announcing
 from bbfs.knowledge.server.catalogue import TEMPLATES, Catalogue, InvalidCursor
-from bbfs.serving.bounds import LONGEST_URI, shortened
-from bbfs.serving.skills import (
+from bbfs.server_parts.bounds import LONGEST_URI, shortened
+from bbfs.server_parts.skills import (
     GET_SKILL,
     LIST_SKILLS,
     READ_DIRECTORY,
@@ -32,7 +32,7 @@ from bbfs.serving.skills import (
     SkillResult,
     SkillsResult,
 )
-from bbfs.serving.subscribers import NotifyingServer, Subscribers, not_found_code
+from bbfs.server_parts.subscribers import NotifyingServer, Subscribers, not_found_code
 
 logger = logging.getLogger(__name__)
 

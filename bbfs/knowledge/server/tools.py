@@ -23,8 +23,8 @@ from bbfs.knowledge.documents import (
     TooLarge,
 )
 from bbfs.knowledge.server import catalogue, rendering
-from bbfs.serving.bounds import LONGEST_URI, shortened
-from bbfs.serving.tools import (
+from bbfs.server_parts.bounds import LONGEST_URI, shortened
+from bbfs.server_parts.tools import (
     Arguments,
     InvalidArguments,
     arguments_of,

@@ -30,7 +30,7 @@ from bbfs.resources.cache import reserve
 from bbfs.resources.cache.disk_index import DiskIndex, SourceUsage, charge
 from bbfs.resources.cache.sqlite import is_damage, set_aside
 from bbfs.resources.cache.tier import Cached
-from bbfs.serving.private_files import own_directory
+from bbfs.runtime.private_files import own_directory
 from bbfs.sources.content.fd import Descriptor, of_program, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import DIGEST_BYTES, MemoryContent, digest_of

@@ -18,7 +18,7 @@ from bbfs.model.errors import NoSpace, TooLarge
 from bbfs.resources.cache import reserve
 from bbfs.resources.cache.sqlite import as_text, connect
 from bbfs.resources.cache.tier import CLOCKS_DIFFER, Cached, PartHeader
-from bbfs.serving.private_files import own_database
+from bbfs.runtime.private_files import own_database
 
 EXPIRED_AT_ONCE = 500
 """Resources marked as stale by one statement; SQLite may be built for 999 values in one."""

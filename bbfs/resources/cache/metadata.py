@@ -17,7 +17,7 @@ from bbfs.model.listing import Description, Rows
 from bbfs.model.values import Listing, ResourceTemplate
 from bbfs.resources.cache.sqlite import as_text, connect, set_aside
 from bbfs.resources.cache.tier import CLOCKS_DIFFER
-from bbfs.serving.private_files import own_directory
+from bbfs.runtime.private_files import own_directory
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from bbfs.serving.private_files import open_taken
+from bbfs.runtime.private_files import open_taken
 
 Opened = TypeVar("Opened")
 SIZE = 256 << 10

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bbfs.serving.private_files import own_database
+from bbfs.runtime.private_files import own_database
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from bbfs.resources.commands import table
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.writing.pending import PendingWrite
-from bbfs.serving.private_files import open_taken
+from bbfs.runtime.private_files import open_taken
 from bbfs.sources import CanDescribe
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent

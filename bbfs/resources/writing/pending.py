@@ -20,7 +20,7 @@ import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
 from bbfs.model.versions import Expected, Labels
-from bbfs.serving.private_files import open_own, open_taken, own_directory, take_directory
+from bbfs.runtime.private_files import open_own, open_taken, own_directory, take_directory
 
 if TYPE_CHECKING:  # commands read what is pending, and nothing of the sources
     from bbfs.sources.content.memory import MemoryContent

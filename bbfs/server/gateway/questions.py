@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bbfs.model.errors import NotSupported
 from bbfs.server.gateway.entries import characters
-from bbfs.serving.subscribers import Context
+from bbfs.server_parts.subscribers import Context
 
 LARGEST = 256 << 10
 """Characters of a question as JSON."""

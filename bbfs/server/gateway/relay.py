@@ -27,7 +27,7 @@ from bbfs.resources.commands.calls import while_it_goes_on
 from bbfs.resources.source import Source
 from bbfs.server.gateway.questions import can_answer, declared, put, question_of, suspends
 from bbfs.server.gateway.suspended import Suspendable, Suspended
-from bbfs.serving.subscribers import Context, connection_of
+from bbfs.server_parts.subscribers import Context, connection_of
 from bbfs.sources.gateway import OfferedKind
 
 log = logging.getLogger(__name__)

@@ -25,9 +25,9 @@ from bbfs.server.gateway.results import in_parts, prompt_result, tool_result
 from bbfs.server.kept import KeptResults
 from bbfs.server.listing.resource_list import Offering
 from bbfs.server.listing.walk import page_token, place_of
-from bbfs.serving.bounds import shortened
-from bbfs.serving.subscribers import Context
-from bbfs.serving.tools import failure
+from bbfs.server_parts.bounds import shortened
+from bbfs.server_parts.subscribers import Context
+from bbfs.server_parts.tools import failure
 from bbfs.sources.gateway import IsMcpServer, Offered, OfferedKind, Passing
 
 log = logging.getLogger(__name__)

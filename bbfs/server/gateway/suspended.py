@@ -15,7 +15,7 @@ import trio
 
 from bbfs.model.errors import Busy
 from bbfs.server.errors import Fault
-from bbfs.serving.subscribers import Context
+from bbfs.server_parts.subscribers import Context
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server.errors import Fault
 from bbfs.server.listing.walk import page_token, place_of
-from bbfs.serving.skills import READ_DIRECTORY, directory
+from bbfs.server_parts.skills import READ_DIRECTORY, directory
 
 PAGE = 500
 _KEPT = 8

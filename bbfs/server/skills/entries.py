@@ -16,7 +16,7 @@ from bbfs.server.errors import Fault
 from bbfs.server.listing.resource_list import Offering
 from bbfs.server.listing.walk import page_token, place_of
 from bbfs.server.skills.folders import FolderSkills
-from bbfs.serving.skills import LIST_SKILLS
+from bbfs.server_parts.skills import LIST_SKILLS
 from bbfs.sources.gateway import IsMcpServer, Passing
 
 _PAGE_CHARACTERS = 1 << 20

@@ -8,7 +8,7 @@ import mcp_types as types
 from bbfs.resources.manager import ResourceManager
 from bbfs.server.kept import KeptResults
 from bbfs.server.tools import grep_resources, load_datasource, load_resources, search_resources, write_resources
-from bbfs.serving.tools import Arguments, InvalidArguments, arguments_of, failure, input_schema
+from bbfs.server_parts.tools import Arguments, InvalidArguments, arguments_of, failure, input_schema
 
 Answer: TypeAlias = Callable[[Any], Awaitable[types.CallToolResult]]
 """Answers the arguments of a call."""

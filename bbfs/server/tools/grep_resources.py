@@ -20,7 +20,7 @@ from bbfs.server.answers import AnsweredArguments
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, source_called
 from bbfs.server.kept import MOST_BYTES, KeptResults, is_kept
-from bbfs.serving.bounds import LONGEST_URI, shortened
+from bbfs.server_parts.bounds import LONGEST_URI, shortened
 
 NAME = "grep_resources"
 LIMIT, MOST = 50, 200

@@ -15,7 +15,7 @@ from bbfs.server.answers import AnsweredArguments, one_line, problem, resource_l
 from bbfs.server.errors import Fault, described, source_called
 from bbfs.server.listing import templates
 from bbfs.server.listing.walk import LONGEST_TOKEN, Walk, page_token, place_of, texts_of
-from bbfs.serving.bounds import LONGEST_URI
+from bbfs.server_parts.bounds import LONGEST_URI
 
 NAME = "load_datasource"
 PAGE = 25

@@ -18,7 +18,7 @@ from bbfs.server.errors import certain, described
 from bbfs.server.excerpts import HEAD, Excerpt, Wanted, excerpt
 from bbfs.server.excerpts import MOST as MOST_CHARACTERS
 from bbfs.server.kept import KeptResults, is_kept, kept_document
-from bbfs.serving.bounds import LONGEST_URI
+from bbfs.server_parts.bounds import LONGEST_URI
 from bbfs.sources.documents.pictures.scaler import PictureScaler
 from bbfs.sources.media_types import content_type_of
 

@@ -13,7 +13,7 @@ from bbfs.resources.commands.table import Hit, Problem, Search
 from bbfs.resources.manager import ResourceManager
 from bbfs.server.answers import AnsweredArguments, named, one_line
 from bbfs.server.errors import Fault, source_called
-from bbfs.serving.bounds import LONGEST_URI
+from bbfs.server_parts.bounds import LONGEST_URI
 from bbfs.sources.abilities import LONGEST_QUERY
 
 NAME = "search_resources"

@@ -15,7 +15,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.server import documents
 from bbfs.server.answers import AnsweredArguments
 from bbfs.server.errors import certain
-from bbfs.serving.bounds import LONGEST_URI
+from bbfs.server_parts.bounds import LONGEST_URI
 
 WRITE = "write_resource"
 REMOVE = "remove_resource"

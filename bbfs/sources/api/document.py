@@ -19,7 +19,7 @@ from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere
 
 from bbfs.model.errors import ConfigError, ProtocolViolation, TooLarge
 from bbfs.model.redaction import shown
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json
 from bbfs.sources.bounded.workers import WorkerPool
 

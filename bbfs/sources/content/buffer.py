@@ -13,7 +13,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, NoSpace
 from bbfs.model.values import Content
-from bbfs.serving.private_files import own_directory
+from bbfs.runtime.private_files import own_directory
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.memory import DIGEST_BYTES, MemoryContent
 from bbfs.sources.content.spool import IN_MEMORY, copy_bytes, unnamed

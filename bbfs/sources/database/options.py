@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource, Policy
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.database.backend import Access
 from bbfs.sources.database.queries import Query, QueryOptions, valid_name
 from bbfs.sources.database.search.columns import valid_column

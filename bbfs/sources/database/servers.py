@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import Policy
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.database.backend import Access
 from bbfs.sources.database.queries import Query
 

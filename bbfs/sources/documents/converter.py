@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.values import Content, DocumentBounds, ResourceMetadata
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.bounded.workers import WorkerPool
 
 MEMORY = 384 << 20

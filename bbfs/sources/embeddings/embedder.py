@@ -6,7 +6,7 @@ from typing import Protocol
 
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.embeddings.endpoint import EndpointEmbedder
 from bbfs.sources.embeddings.options import EmbeddingOptions
 from bbfs.sources.embeddings.static_model import StaticEmbedder

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from bbfs.model.errors import Conflict, Denied, Exists, IsADirectory, NotFound
 from bbfs.model.versions import Expected
-from bbfs.serving.renaming import NOREPLACE, rename_with
+from bbfs.runtime.renaming import NOREPLACE, rename_with
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, Root
 from bbfs.sources.filesystem.content import etag_of, require_regular

@@ -13,7 +13,7 @@ from bbfs.model.listing import Rows
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import VANISHING, plain_path
 from bbfs.model.values import Listing, ResourceMetadata
-from bbfs.serving.skills import DIRECTORY
+from bbfs.server_parts.skills import DIRECTORY
 from bbfs.sources.abilities import ListingExchange
 from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.mcp.client.decode import add_resources, resource_entry, usable_text, weight

@@ -29,7 +29,7 @@ from bbfs.model.values import (
     WriteOperation,
 )
 from bbfs.model.versions import Expected
-from bbfs.serving.skills import SKILLS
+from bbfs.server_parts.skills import SKILLS
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY, ListingExchange
 from bbfs.sources.bounded.turns import Turn

@@ -20,8 +20,8 @@ from bbfs.model.listing import Rows
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import plain_path
 from bbfs.model.values import Content, Loaded, ResourceMetadata
-from bbfs.serving.extras import needs
-from bbfs.serving.skills import LIST_SKILLS
+from bbfs.runtime.extras import needs
+from bbfs.server_parts.skills import LIST_SKILLS
 from bbfs.sources.bounded.json import JsonBounds, parse_json
 from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.bounded.workers import WorkerPool

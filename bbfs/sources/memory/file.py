@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Busy, Denied, TooLarge
-from bbfs.serving.files import closed_after
+from bbfs.runtime.files import closed_after
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory.contents import Contents, Held, native_uri_of
 from bbfs.sources.options import open_regular

@@ -31,7 +31,7 @@ from bbfs.model.values import (
     WriteOperation,
 )
 from bbfs.model.versions import Expected, Labels
-from bbfs.serving.changes import Bus
+from bbfs.runtime.changes import Bus
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import Slice

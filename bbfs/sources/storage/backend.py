@@ -24,7 +24,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Content, WriteOperation
 from bbfs.model.versions import Expected
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, Place, segment_of, shown

@@ -15,7 +15,7 @@ import trio
 from bbfs.model.errors import ConfigError, NotFound, NotSupported, ProtocolViolation, Unreachable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources import Services
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.memory import MemoryContent

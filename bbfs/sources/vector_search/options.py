@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, field_validator
 from bbfs.model.errors import ConfigError
 from bbfs.model.source_types import vector_backend
 from bbfs.model.values import DataSource
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.database.options import access_of
 from bbfs.sources.embeddings.options import EmbeddingOptions
 from bbfs.sources.http.addresses import names_private

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, NotSupported, ProtocolViolation
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.database.names import shown
 from bbfs.sources.database.sqlite.database import SqliteDatabase
 from bbfs.sources.database.tables import quoted

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bbfs.serving.renaming import NOREPLACE, rename_with
+from bbfs.runtime.renaming import NOREPLACE, rename_with
 from bbfs.sources.content.fd import Descriptor, of_program, require_room
 from bbfs.sources.filesystem.beneath import Root
 from bbfs.vfs.file_handles import NewAttributes

@@ -15,7 +15,7 @@ from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.calls import Tool
 from bbfs.model.errors import NotFound
 from bbfs.resources.commands.requests.tools import Tools
-from bbfs.serving.files import replace_file
+from bbfs.runtime.files import replace_file
 
 if TYPE_CHECKING:
     from bbfs.cli.operands.operand import Trees

@@ -10,7 +10,7 @@ from bbfs.cli.commands.mount import DIRECTORY
 from bbfs.cli.commands.service import systemd, units
 from bbfs.cli.commands.service.units import Scope, Written
 from bbfs.model.errors import BbfsError
-from bbfs.serving.files import replace_file
+from bbfs.runtime.files import replace_file
 
 _EXAMPLES = """\b
 Examples:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from bbfs.cli.commands.service.units import Scope, Written
 from bbfs.model.errors import BbfsError
-from bbfs.serving.extras import runs_from_cache
+from bbfs.runtime.extras import runs_from_cache
 
 ENDS_WITHIN = 120.0
 """Seconds for a command of systemd. It stops a mount, and starts one, within the times of the unit."""

@@ -18,7 +18,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import ConfigError, ProtocolViolation
 from bbfs.resources.commands.requests.reading import State, Status
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 
 _SCREEN = "bbfs.cli.commands.state.screen"
 _ANSWERS_WITHIN = 2.0

@@ -22,7 +22,7 @@ from bbfs.fuse.scratch import settling
 from bbfs.fuse.scratch.changes import changes
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.model.errors import ConfigError
-from bbfs.serving.private_files import own_directory
+from bbfs.runtime.private_files import own_directory
 
 if TYPE_CHECKING:
     from bbfs.fuse.scratch.directory import Scratch

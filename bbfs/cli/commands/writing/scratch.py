@@ -20,7 +20,7 @@ from bbfs.fuse.scratch.changes import Change, digest, recorded
 from bbfs.fuse.scratch.changes import changes as changes_of
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.entries import open_file
-from bbfs.serving.files import closed_after
+from bbfs.runtime.files import closed_after
 
 _DIGEST = re.compile(r"[0-9a-f]{8,32}")
 LETTERS = {"added": "A", "changed": "M", "removed": "D", "renamed": "R", "attributes": "T", "written": "W"}

@@ -18,7 +18,7 @@ import trio
 
 from bbfs.model.errors import ConfigError, Unreachable
 from bbfs.model.values import SharedCache
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 
 if TYPE_CHECKING:
     from coredis.client import Client

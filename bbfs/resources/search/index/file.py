@@ -20,7 +20,7 @@ from typing import TypeVar
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, connect, set_aside
 from bbfs.resources.search.index import vectors
 from bbfs.resources.search.index.ranking import WEIGHTS
-from bbfs.serving.private_files import own_directory
+from bbfs.runtime.private_files import own_directory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -12,8 +12,8 @@ import trio
 
 from bbfs.model.errors import DeadlineExceeded, NotSupported, Unreachable
 from bbfs.model.values import Hit
-from bbfs.serving.extras import needs
-from bbfs.serving.private_files import open_own
+from bbfs.runtime.extras import needs
+from bbfs.runtime.private_files import open_own
 
 if TYPE_CHECKING:
     from bbfs.resources.search.index.store import IndexStore

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from bbfs.model.errors import NotSupported, TooLarge
 from bbfs.model.values import Content
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.bounded.workers import WorkerPool
 
 MEMORY = 640 << 20

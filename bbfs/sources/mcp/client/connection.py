@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.values import Change, McpServer, Policy, SourceState
-from bbfs.serving.changes import Bus
+from bbfs.runtime.changes import Bus
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.client_features import ClientFeatures
 from bbfs.sources.mcp.client.decode import Greeting

@@ -19,7 +19,7 @@ from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import Cut, plain_cut, printable, shown
 from bbfs.model.uri import encodable
 from bbfs.model.values import Completion, Content, Loaded, Part, ResourceMetadata, ResourceTemplate
-from bbfs.serving.skills import SKILLS
+from bbfs.server_parts.skills import SKILLS
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.client.paging import Taken

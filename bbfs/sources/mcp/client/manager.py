@@ -21,7 +21,7 @@ from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolati
 from bbfs.model.listing import Rows
 from bbfs.model.uri import encodable
 from bbfs.model.values import Completion, ListingProgress, Loaded, McpServer, Policy, ResourceTemplate
-from bbfs.serving.skills import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, SKILLS
+from bbfs.server_parts.skills import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, SKILLS
 from bbfs.sources.abilities import ListingExchange
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client import tasks

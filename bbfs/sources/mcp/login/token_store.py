@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from bbfs.config import system_keyring
 from bbfs.config.system_keyring import KeyringUnusable
 from bbfs.model.errors import ConfigError, Denied, Unreachable
-from bbfs.serving.files import closed_after, replace_file
+from bbfs.runtime.files import closed_after, replace_file
 
 STORE_VARIABLE = "BBFS_TOKEN_STORE"
 """Environment variable for where to store logins: `keyring`, `file`, or `auto` (the keyring if it works)."""

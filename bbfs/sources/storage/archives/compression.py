@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, BinaryIO, Protocol
 
 from bbfs.model.errors import NotSupported
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 
 XZ_MEMORY = 80 << 20
 """Bytes that a decoder of xz or LZMA may take: its dictionary is as large as the writer chose (xz -9: 65 MiB)."""

@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, LoginRequired, Unreachable
-from bbfs.serving.extras import needs
+from bbfs.runtime.extras import needs
 from bbfs.sources.http.proxies import proxy_of_environment
 from bbfs.sources.storage.options import Configured
 

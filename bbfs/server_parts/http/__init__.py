@@ -28,9 +28,9 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bbfs.serving.bounds import has_too_many_values
-from bbfs.serving.http.clients import MOST_SESSIONS, Sessions, Turns, wrong_host_or_origin
-from bbfs.serving.private_files import open_own
+from bbfs.runtime.private_files import open_own
+from bbfs.server_parts.bounds import has_too_many_values
+from bbfs.server_parts.http.clients import MOST_SESSIONS, Sessions, Turns, wrong_host_or_origin
 
 log = logging.getLogger(__name__)
 

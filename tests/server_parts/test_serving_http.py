@@ -21,7 +21,7 @@ import pytest
 from forked_daemon import forked
 
 from bbfs.knowledge.database.store import Store
-from bbfs.serving.http import ListenError, token_of_file
+from bbfs.server_parts.http import ListenError, token_of_file
 
 MOST_FILES = 1024
 SLOW_CLIENTS = 1100

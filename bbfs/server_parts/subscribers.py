@@ -27,8 +27,8 @@ from mcp.shared.subscriptions import (
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, SubscriptionsListenRequestParams, SubscriptionsListenResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from bbfs.serving.bounds import LONGEST_URI
-from bbfs.serving.changes import Bus, ClientQueue
+from bbfs.runtime.changes import Bus, ClientQueue
+from bbfs.server_parts.bounds import LONGEST_URI
 
 # The connection alone knows when it ends, and no public name of the SDK leads from a request to it.
 if "_connection" not in ServerSession.__init__.__code__.co_names:

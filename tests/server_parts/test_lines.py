@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.serving.stdio import LineSplitter, LineTooLong
+from bbfs.server_parts.stdio import LineSplitter, LineTooLong
 
 chunks = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]))
 

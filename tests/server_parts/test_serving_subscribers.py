@@ -6,7 +6,7 @@ import click
 import pytest
 from mcp.server.session import ServerSession
 
-from bbfs.serving import subscribers
+from bbfs.server_parts import subscribers
 
 
 def test_an_sdk_that_keeps_connections_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import trio
 import trio.testing
 from starlette.types import Message, Receive, Scope, Send
 
-from bbfs.serving.http import clients
-from bbfs.serving.http.clients import Sessions, Turns
+from bbfs.server_parts.http import clients
+from bbfs.server_parts.http.clients import Sessions, Turns
 
 CALL = b'{"jsonrpc": "2.0", "id": 1, "method": "x"}'
 

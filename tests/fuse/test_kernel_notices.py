@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from bbfs.fuse.notifications import EMPTIED_WITHIN, LATEST, MOST, Names, Notifications
+from bbfs.fuse.kernel_notices import EMPTIED_WITHIN, LATEST, MOST, Names, Notifications
 from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
 from bbfs.vfs.inode_table import DirectoryLocks

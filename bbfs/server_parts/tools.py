@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bbfs.serving.bounds import shortened
+from bbfs.server_parts.bounds import shortened
 
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 Schema = dict[str, Any]

@@ -18,8 +18,8 @@ from bbfs.model.versions import Expected
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
-from bbfs.serving.http import ListenError, token_of_file
-from bbfs.serving.private_files import open_own, own_database, own_directory
+from bbfs.runtime.private_files import open_own, own_database, own_directory
+from bbfs.server_parts.http import ListenError, token_of_file
 from bbfs.sources.content.memory import MemoryContent
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from bbfs.serving.http import Listener
+    from bbfs.server_parts.http import Listener
 
 
 def parse_address(value: object) -> tuple[str, int]:
@@ -48,7 +48,7 @@ class HttpChoice:
 
         open_at_home: without options, programs of this machine need no token at a loopback address.
         """
-        from bbfs.serving import http  # noqa: PLC0415 - the MCP SDK costs a second
+        from bbfs.server_parts import http  # noqa: PLC0415 - the MCP SDK costs a second
 
         def ready(url: str) -> None:
             click.echo(url)

@@ -19,7 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from bbfs.serving.bounds import MOST_VALUES, has_too_many_values
+from bbfs.server_parts.bounds import MOST_VALUES, has_too_many_values
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from bbfs.serving.changes import Bus, ClientQueue
+from bbfs.runtime.changes import Bus, ClientQueue
 
 
 def test_a_listener_that_raises_hides_a_change_from_no_other(caplog: pytest.LogCaptureFixture) -> None:

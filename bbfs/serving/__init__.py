@@ -1,1 +1,0 @@
-"""The parts that the programs of bbfs share. Imports nothing of the other rooms."""
