@@ -13,7 +13,7 @@ from pyfuse3 import EntryAttributes, FUSEError, RequestContext
 
 from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.watchers.calls import RecognisedCalls
-from bbfs.fuse.watchers.events import MOST, Events
+from bbfs.fuse.watchers.events import FIRST_LOOKS, MOST, Events
 from bbfs.fuse.watchers.toucher import Call, Status, Toucher
 from bbfs.model.errors import NotFound
 from bbfs.model.inode_number import ROOT
@@ -42,7 +42,7 @@ class Mount:
         self.calls: list[tuple[str, str]] = []
         self.touched: list[Status] = []
         self.handles = FileHandles()
-        self.looks = 0
+        self.looks = self.failing_looks = 0
         self.requests = -1
         self.is_folder = False
         self.listed: list[Path] = []
@@ -79,8 +79,10 @@ class Mount:
     async def confirm(self, directory: Path) -> None:
         self.listed.append(directory)
 
-    async def watched(self) -> tuple[set[int], bool]:
+    async def watched(self) -> tuple[set[int], bool] | None:
         self.looks += 1
+        if self.looks <= self.failing_looks:
+            return None
         return self.watching or set(), self.watching is not None
 
     def change(self, *names: str, added: str = "", removed: str = "", **said: Any) -> None:
@@ -174,6 +176,19 @@ async def test_a_million_changes_are_few_events(mount: Mount, autojump_clock: tr
     assert mount.events.state()["waiting"] == 0
 
 
+@pytest.mark.semantics("S43.8")
+@pytest.mark.parametrize("failing", [3, 2 * FIRST_LOOKS], ids=["slow start", "no start"])
+async def test_a_first_look_that_fails_is_repeated(
+    mount: Mount, autojump_clock: trio.testing.MockClock, failing: int
+) -> None:
+    mount.failing_looks = failing
+    mount.events.take_over([])
+    await trio.sleep(60)
+    is_seen = failing < FIRST_LOOKS
+    assert mount.looks == (failing + 1 if is_seen else FIRST_LOOKS)
+    assert mount.calls == [("touch", "docs/a")] * is_seen
+
+
 async def test_only_the_expected_call_of_the_own_process_is_answered(
     mount: Mount, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -245,6 +260,7 @@ async def test_no_call_is_made_where_its_request_would_have_no_number(tmp_path: 
 
         async def ask() -> None:
             assert await toucher.perform(Call("file", ROOT, ("dir", "new"))) == errno.EPIPE
+            assert await toucher.watched() is None
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(ask)

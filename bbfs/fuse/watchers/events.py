@@ -44,6 +44,8 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at the watches of all programs, at least."""
 FOLLOW_EVERY, FOLLOWED_AGAIN = 1.0, 3
 """Seconds between two looks while programs use local folders, and looks after their last request."""
+FIRST_LOOKS = 10
+"""Looks after a restart until one succeeds, at most. The process that looks pauses before it starts again."""
 LOOK_SHARE = 20
 """A look may take one part in so many of the time."""
 LOOKED_FOR = 10.0
@@ -104,8 +106,8 @@ class Caller(Protocol):
 
     async def perform(self, call: Call) -> int: ...
 
-    async def watched(self) -> tuple[set[int], bool]:
-        """Return the watched inodes, as far as they are seen, and whether these are all."""
+    async def watched(self) -> tuple[set[int], bool] | None:
+        """Return the watched inodes, as far as they are seen, and whether these are all; None if the look failed."""
         ...
 
 
@@ -154,7 +156,7 @@ class Events:
         self._are_all = True
         """True if the last look could read the watches of every program. Otherwise each directory counts as watched."""
         self._looked_at = self._look_from = 0.0
-        self._is_first_look = False  # after a daemon before
+        self._first_looks = 0  # that may still be made after a restart
         self._requests, self._idle = 0, FOLLOWED_AGAIN
         self._own: TTLCache[Path, float] = TTLCache(KEPT, OWN_FOR, trio.current_time)
         self._announced: TTLCache[Path, None] = TTLCache(KEPT, REPEATED_FOR, trio.current_time)
@@ -175,13 +177,16 @@ class Events:
     def take_over(self, kept: Iterable[tuple[Iterable[str], Happened]]) -> None:
         """Go on after the daemon before. What has changed since is not known: watched directories are touched."""
         self._waiting.update((tuple(path), happened) for path, happened in kept)
-        self._is_first_look = True
+        self._first_looks = FIRST_LOOKS
         self._filled.set()
 
     async def _look_first(self) -> None:
         """List the watched directories, so that later changes of their names are seen, and touch them."""
-        self._is_first_look = False
-        await self._look()
+        if not await self._look():
+            self._first_looks = 0 if self._caller.lack else self._first_looks - 1
+            self._filled.set()  # look again, after the events that wait
+            return
+        self._first_looks = 0
         for path, numbers in self._watched.items():
             if any(self._is_directory(number) for number in numbers):
                 await self._folders.confirm(path)
@@ -270,7 +275,7 @@ class Events:
                 continue
             await trio.sleep(GATHERED_FOR)
             self._filled = trio.Event()
-            if self._is_first_look:
+            if self._first_looks:
                 await self._look_first()
                 await self._make(is_looked=True)
             elif self._unseen and trio.current_time() >= self._look_from:
@@ -288,10 +293,11 @@ class Events:
         if requests >= 0 and self._idle < FOLLOWED_AGAIN and trio.current_time() >= self._look_from:
             await self._look()
 
-    async def _look(self) -> None:
-        """Look at the watches of all programs."""
+    async def _look(self) -> bool:
+        """Look at the watches of all programs. Return whether the look succeeded."""
         began = trio.current_time()
-        numbers, self._are_all = await self._caller.watched()
+        seen = await self._caller.watched()
+        numbers, self._are_all = seen or (set[int](), False)
         self._looked_at = now = trio.current_time()
         self._look_from = now + max(LOOK_EVERY, (now - began) * LOOK_SHARE)
         self._watched = {}
@@ -300,6 +306,7 @@ class Events:
             if path is not None:
                 self._watched.setdefault(path, []).append(number)
                 await self._folders.follow(number, path)
+        return seen is not None
 
     def _path(self, inode: int) -> Path | None:
         """Return the path of an inode that the kernel holds; that of a passed folder has names as they are shown."""

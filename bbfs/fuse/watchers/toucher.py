@@ -216,9 +216,14 @@ class Toucher:
         finally:
             self.expected = None
 
-    async def watched(self) -> tuple[set[int], bool]:
-        """Return the inodes of the mount that programs watch, as far as they are seen, and whether all are."""
+    async def watched(self) -> tuple[set[int], bool] | None:
+        """Return the inodes of the mount that programs watch, as far as they are seen, and whether all are.
+
+        None: the process had to be killed, or was.
+        """
         said = await self._ask(toucher_process.WATCHED, self._others, b"", b"", b"", within=LOOKED_WITHIN)
+        if said[:1] not in (toucher_process.ALL, toucher_process.SOME):
+            return None
         are_all, numbers = said[:1] == toucher_process.ALL, said[1:]
         return set(struct.unpack(toucher_process.NUMBERS % (len(numbers) // 8), numbers)), are_all
 
@@ -241,7 +246,7 @@ class Toucher:
         self.end()
         self._not_before = trio.current_time() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        return str(failed).encode() if kind != toucher_process.WATCHED else toucher_process.SOME
+        return str(failed).encode()
 
     async def _exchange(self, made: _Process, kind: bytes, token: bytes, *parts: bytes) -> bytes:
         """Send a request, and return its last answer. Raise OSError."""
