@@ -12,8 +12,6 @@ from harness import Mounts, folder
 from programs import Program, run
 from web_site import WebSite
 
-BYTES = {"content_type": "application/octet-stream", "accept_ranges": "bytes"}
-
 
 @pytest.fixture
 def site(mounted: Mounts, tmp_path: Path) -> Iterator[WebSite]:
@@ -82,21 +80,19 @@ def test_reads_that_wait_in_vain_keep_no_other_source_waiting(
     mounted: Mounts, site: WebSite, programs: type[Program], tmp_path: Path
 ) -> None:
     """The kernel has few requests under way for what it reads ahead, for the whole mount."""
-    urls = [site.write(f"large{number}", os.urandom(4_000_000), **BYTES) for number in range(16)]
+    urls = [f"{site.url}/held/{number}" for number in range(16)]
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / "file").write_bytes(os.urandom(20_000_000))
     mount = mounted(pages(urls=urls, timeout=10), folder("local", tmp_path / "local"))
     go = tmp_path / "go"
     os.mkfifo(go)
-    paths = [mount / f"bb-url+web/http/{site.host}/large{number}" for number in range(16)]
+    paths = [mount / f"bb-url+web/http/{site.host}/held/{number}" for number in range(16)]
     readers = programs("python3", "-c", f"import os, sys\n{READERS}", go, *paths)
     out = readers.process.stdout
     assert out is not None
     assert out.readline() == b"open\n"
-    site.stall()
     go.write_bytes(b"")
     assert out.readline() == b"reading\n"
     run("cmp", mount / "bb-filesystem+local+file/file", tmp_path / "local" / "file")
     assert readers.running, "it waited for them"
     assert readers.wait(40).text.strip() == "16"
-    site.go_on()

@@ -204,6 +204,23 @@ def stalled(handler: Handler) -> None:
 
 
 @oddity
+def held(handler: Handler) -> None:
+    """A large body that may be read in ranges. Those from its beginning come, and no other byte."""
+    size, (first, _, last) = 40_000_000, (handler.headers["range"] or "bytes=0-").removeprefix("bytes=").partition("-")
+    if handler.headers["if-none-match"]:
+        handler.begin(304, etag='"1"')
+    elif first != "0":
+        handler.server.never.wait()
+    elif last:
+        said = f"bytes 0-{last}/{size}"
+        handler.reply(206, bytes(int(last) + 1), content_range=said, etag='"1"')
+    else:
+        handler.begin(200, content_length=str(size), accept_ranges="bytes", etag='"1"')
+        handler.send(bytes(2 << 20))  # the reader takes 1 MiB, and gathers small pieces
+        handler.server.never.wait()
+
+
+@oddity
 def cut(handler: Handler) -> None:
     """A body that is shorter than its length."""
     handler.begin(200, content_length="1000")
