@@ -269,7 +269,7 @@ def huge_line(server: Server, request: Request) -> bool:
 
 @oddity("stubborn")
 def stubborn(server: Server, request: Request) -> bool:
-    """Ignores the end of its stdin, SIGTERM and SIGINT (see `main`)."""
+    """Notes the end of its stdin and SIGTERM, with the time, and goes on; ignores SIGINT (see `main`)."""
     return False
 
 
@@ -312,7 +312,7 @@ def main() -> None:
     server = Server(options.argument, options.log)
     server.log(f"start {os.getpid()}")
     if options.oddity == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: server.log(f"SIGTERM {time.monotonic_ns()}"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin.buffer:
         request = json.loads(line)
@@ -322,6 +322,7 @@ def main() -> None:
         server.log(" ".join(filter(None, (request["method"], uri))))
         if not oddities[options.oddity](server, request):
             server.plain(request)
+    server.log(f"end of input {time.monotonic_ns()}")
     while options.oddity == "stubborn":
         time.sleep(3600)
     server.log("exit")
