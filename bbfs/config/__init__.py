@@ -11,13 +11,6 @@ from bbfs.config.naming import give_way, merge
 from bbfs.config.values import Config, MountOptions, default_config_path
 
 __all__ = [
-    "Config",
-    "MountOptions",
-    "default_config_path",
-    "give_way",
-    "local_file",
-    "merge",
-    "source_from_dir_argument",
-    "source_from_mcp_argument",
-    "source_from_url_argument",
-]
+    "Config", "MountOptions", "default_config_path", "give_way", "local_file", "merge", "source_from_dir_argument",
+    "source_from_mcp_argument", "source_from_url_argument",
+]  # fmt: skip

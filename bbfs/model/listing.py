@@ -21,24 +21,9 @@ Description = tuple[Any, ...]
 """The fields of `FIELDS` in this order; those at the end that have their default are left out."""
 
 FIELDS: Final = (
-    "name",
-    "mime_type",
-    "size",
-    "title",
-    "description",
-    "modified_ns",
-    "annotations",
-    "mcp_data",
-    "content_type",
-    "etag",
-    "uri_template",
-    "variables",
-    "kind",
-    "target",
-    "on_open",
-    "properties",
-    "uri",
-)
+    "name", "mime_type", "size", "title", "description", "modified_ns", "annotations", "mcp_data", "content_type",
+    "etag", "uri_template", "variables", "kind", "target", "on_open", "properties", "uri",
+)  # fmt: skip
 _DEFAULTS: Final = (None,) * 8 + ("unknown",) + (None,) * 3 + ("resource", None, False, None, None)
 _POSITION = {field: position for position, field in enumerate(FIELDS)}
 MIME_TYPE, SIZE, MODIFIED_NS = _POSITION["mime_type"], _POSITION["size"], _POSITION["modified_ns"]

@@ -42,21 +42,11 @@ _IN_URIS = "%:/?#[]@!$&'()*+,;="
 """Characters of a URI that stay as they are, beside letters, digits and `-._~`."""
 
 _EXTENSIONS = {
-    "text/plain": ".txt",
-    "text/markdown": ".md",
-    "text/html": ".html",
-    "text/yaml": ".yaml",
-    "application/yaml": ".yaml",
-    "application/x-yaml": ".yaml",
-    "application/toml": ".toml",
-    "application/xml": ".xml",
-    "text/xml": ".xml",
-    "text/javascript": ".js",
-    "application/javascript": ".js",
-    "image/jpeg": ".jpg",
-    "audio/wav": ".wav",
-    "application/octet-stream": "",
-}
+    "text/plain": ".txt", "text/markdown": ".md", "text/html": ".html", "text/yaml": ".yaml",
+    "application/yaml": ".yaml", "application/x-yaml": ".yaml", "application/toml": ".toml",
+    "application/xml": ".xml", "text/xml": ".xml", "text/javascript": ".js", "application/javascript": ".js",
+    "image/jpeg": ".jpg", "audio/wav": ".wav", "application/octet-stream": "",
+}  # fmt: skip
 
 
 class PlainPath(NamedTuple):

@@ -41,26 +41,12 @@ _COMPRESSED = {
     "compress": "application/x-compress",
     "br": "application/x-brotli",
 }
-_TEXT = frozenset(
-    {
-        "application/ecmascript",
-        "application/graphql",
-        "application/javascript",
-        "application/json",
-        "application/jsonl",
-        "application/ld+json",
-        "application/rtf",
-        "application/sql",
-        "application/toml",
-        "application/x-csh",
-        "application/x-ndjson",
-        "application/x-sh",
-        "application/x-tex",
-        "application/x-yaml",
-        "application/xml",
-        "application/yaml",
-    }
-)
+_TEXT = frozenset((
+    "application/ecmascript", "application/graphql", "application/javascript", "application/json",
+    "application/jsonl", "application/ld+json", "application/rtf", "application/sql", "application/toml",
+    "application/x-csh", "application/x-ndjson", "application/x-sh", "application/x-tex", "application/x-yaml",
+    "application/xml", "application/yaml",
+))  # fmt: skip
 _TEXT_SUFFIXES = ("+json", "+xml", "+yaml", "+json-seq")
 
 

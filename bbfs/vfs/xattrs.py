@@ -23,35 +23,17 @@ _PROPERTY = re.compile(r"[a-z0-9_]{1,100}")
 """A property's name that can be that of an attribute; XATTR_NAME_MAX of Linux is 255 bytes."""
 
 
-_NAMES = {
-    "uri": "user.bbfs.uri",
+_FIELDS = (
+    "uri", "name", "title", "description", "accessMethod", "type", "dataSourceType", "contentType", "uriTemplate",
+    "uriTemplates", "variables", "size", "lastModified", "annotations", "etag", "fetchedAt", "cache", "error", "id",
+    "capabilities", "state", "protocolVersion", "server", "uriPrefix",
+)  # fmt: skip
+_NAMES = {field: PREFIX + re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", field) for field in _FIELDS} | {
     "originalUri": "user.xdg.origin.url",
-    "name": "user.bbfs.name",
-    "title": "user.bbfs.title",
-    "description": "user.bbfs.description",
-    "accessMethod": "user.bbfs.access_method",
-    "type": "user.bbfs.type",
-    "dataSourceType": "user.bbfs.data_source_type",
-    "contentType": "user.bbfs.content_type",
     "mimeType": "user.mime_type",
-    "uriTemplate": "user.bbfs.uri_template",
-    "uriTemplates": "user.bbfs.uri_templates",
-    "variables": "user.bbfs.variables",
-    "size": "user.bbfs.size",
-    "lastModified": "user.bbfs.last_modified",
-    "annotations": "user.bbfs.annotations",
     "mcpData": "user.bbfs.mcp",
-    "etag": "user.bbfs.etag",
-    "fetchedAt": "user.bbfs.fetched_at",
-    "cache": "user.bbfs.cache",
-    "error": "user.bbfs.error",
-    "id": "user.bbfs.id",
-    "capabilities": "user.bbfs.capabilities",
-    "state": "user.bbfs.state",
-    "protocolVersion": "user.bbfs.protocol_version",
-    "server": "user.bbfs.server",
-    "uriPrefix": "user.bbfs.uri_prefix",
 }
+"""The attributes of the fields of documents; those of fields that other programs know have their names."""
 _MEMBERS = {
     "annotations": {"audience": "user.bbfs.audience", "priority": "user.bbfs.priority"},
     "mcpData": {"icons": "user.bbfs.icons", "_meta": "user.bbfs.meta"},

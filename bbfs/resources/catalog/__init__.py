@@ -11,12 +11,6 @@ from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.levels import MixedCatalog
 
 __all__ = [
-    "SERVED_STALE",
-    "Catalog",
-    "CatalogContext",
-    "Changes",
-    "Children",
-    "DirectoryCatalog",
-    "FlatCatalog",
+    "SERVED_STALE", "Catalog", "CatalogContext", "Changes", "Children", "DirectoryCatalog", "FlatCatalog",
     "MixedCatalog",
-]
+]  # fmt: skip

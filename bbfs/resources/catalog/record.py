@@ -74,39 +74,11 @@ class Record:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_inode_version",
-        "ahead",
-        "awaited_until",
-        "changed_at",
-        "declared",
-        "digest",
-        "dirty",
-        "error",
-        "error_until",
-        "fetched_at",
-        "hinted_at",
-        "invalidated",
-        "invalidations",
-        "listed_at",
-        "metadata",
-        "modified_ns",
-        "parent",
-        "part",
-        "parts",
-        "path",
-        "provisional",
-        "resized",
-        "salt",
-        "shown",
-        "size",
-        "source_key",
-        "stale",
-        "ttl",
-        "unstated",
-        "writes",
-        "written_ns",
-    )
+        "__weakref__", "_inode_version", "ahead", "awaited_until", "changed_at", "declared", "digest", "dirty",
+        "error", "error_until", "fetched_at", "hinted_at", "invalidated", "invalidations", "listed_at", "metadata",
+        "modified_ns", "parent", "part", "parts", "path", "provisional", "resized", "salt", "shown", "size",
+        "source_key", "stale", "ttl", "unstated", "writes", "written_ns",
+    )  # fmt: skip
 
     def __init__(self, source_key: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
         self.source_key = source_key

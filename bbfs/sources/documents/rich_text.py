@@ -15,25 +15,12 @@ _TOKEN = re.compile(
     rb"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,10})?[ ]?|\\'(?P<hex>[0-9a-fA-F]{2})|\\(?P<symbol>[^a-zA-Z])"
     rb"|(?P<brace>[{}])|(?P<text>[^\\{}\r\n]+)|[\r\n\\]"
 )
-_LEFT_OUT = frozenset(
-    (
-        *("fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "header", "headerl", "headerr", "headerf"),
-        *(
-            "footer",
-            "footerl",
-            "footerr",
-            "footerf",
-            "fldinst",
-            "revtbl",
-            "annotation",
-            "atnid",
-            "atnauthor",
-            "filetbl",
-        ),
-        *("nonshppict", "xe", "tc", "rxe", "listtext", "pntext", "ftnsep", "ftnsepc", "aftnsep", "aftnsepc", "sp"),
-        *("shprslt", "template", "bkmkstart", "bkmkend", "nesttableprops", "private", "listtable"),
-    )
-)
+_LEFT_OUT = frozenset((
+    "fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "header", "headerl", "headerr", "headerf",
+    "footer", "footerl", "footerr", "footerf", "fldinst", "revtbl", "annotation", "atnid", "atnauthor", "filetbl",
+    "nonshppict", "xe", "tc", "rxe", "listtext", "pntext", "ftnsep", "ftnsepc", "aftnsep", "aftnsepc", "sp",
+    "shprslt", "template", "bkmkstart", "bkmkend", "nesttableprops", "private", "listtable",
+))  # fmt: skip
 """Groups whose text is none of the document's, or repeats what a list or a shape has anyway."""
 _KEPT = frozenset(("shpinst", "footnote", "shptxt"))
 """Groups marked as unknown to old programs, whose text is the document's."""

@@ -39,18 +39,9 @@ class PassedInode:
     """
 
     __slots__ = (
-        "asked",
-        "descriptor",
-        "handles",
-        "is_vouched",
-        "key",
-        "lookups",
-        "number",
-        "places",
-        "stamp",
-        "told",
+        "asked", "descriptor", "handles", "is_vouched", "key", "lookups", "number", "places", "stamp", "told",
         "watched",
-    )
+    )  # fmt: skip
 
     def __init__(self, number: int, key: Key) -> None:
         self.number = number

@@ -49,21 +49,9 @@ from bbfs.sources.database.writing.rows import Row, floats
 COUNTED = 100_001
 """Rows that are counted at most, to learn if a table is large."""
 _ORDERED = (
-    "VARCHAR",
-    "CHAR",
-    "BINARY",
-    "VARBINARY",
-    "UUID",
-    "DATE",
-    "DATETIME",
-    "DECIMAL",
-    "NUMERIC",
-    "TINYINT",
-    "SMALLINT",
-    "MEDIUMINT",
-    "INTEGER",
-    "BIGINT",
-)
+    "VARCHAR", "CHAR", "BINARY", "VARBINARY", "UUID", "DATE", "DATETIME", "DECIMAL", "NUMERIC", "TINYINT", "SMALLINT",
+    "MEDIUMINT", "INTEGER", "BIGINT",
+)  # fmt: skip
 """Types of MySQL and MariaDB that comparisons order as ORDER BY does: not ENUM and SET, which are numbers there."""
 _READING = re.compile(r"\s*(\(\s*)*(select|with|values|table)\b", re.IGNORECASE)
 _READ: dict[type, Callable[[str], Any]] = {

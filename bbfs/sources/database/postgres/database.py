@@ -31,18 +31,10 @@ from bbfs.sources.database.postgres.session import PostgresSession
 _REFUSED = ("password", "authentication failed", "no pg_hba.conf entry", "permission denied for database")
 _TOO_LARGE = ("cannot allocate memory", "out of memory")
 _BROKEN = (
-    "invalid response",
-    "unexpected response",
-    "lost synchronization",
-    "insufficient data",
-    "extraneous data",
-    "contents do not agree",
-    "unexpected message",
-    "copy cannot be mixed",
-    "invalid authentication",
-    "expected authentication request",
-    "protocol",
-)
+    "invalid response", "unexpected response", "lost synchronization", "insufficient data", "extraneous data",
+    "contents do not agree", "unexpected message", "copy cannot be mixed", "invalid authentication",
+    "expected authentication request", "protocol",
+)  # fmt: skip
 """Words of libpq, whose own errors have no SQLSTATE."""
 _BY_STATE: tuple[tuple[str, type[BbfsError]], ...] = (
     ("28", Denied),  # invalid authorization

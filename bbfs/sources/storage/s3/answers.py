@@ -31,27 +31,16 @@ from bbfs.sources.storage.web_objects import Facts, etag_in
 from bbfs.sources.storage.xml import local_name, parse_small_xml, parse_xml
 
 _CODES: dict[str, type[BbfsError]] = {
-    "NoSuchKey": NotFound,
-    "NoSuchBucket": NotFound,
-    "NoSuchVersion": NotFound,
-    "AccessDenied": Denied,
-    "AllAccessDisabled": Denied,
-    "AccountProblem": Denied,
-    "InvalidObjectState": Denied,
+    **dict.fromkeys(("NoSuchKey", "NoSuchBucket", "NoSuchVersion", "KeyTooLongError"), NotFound),
+    **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidObjectState"), Denied),
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"), LoginRequired),
+    **dict.fromkeys(("TokenRefreshRequired", "MissingSecurityHeader"), LoginRequired),
+    **dict.fromkeys(("InternalError", "ServiceUnavailable"), Unreachable),
     "RequestTimeTooSkewed": Denied,
-    "InvalidAccessKeyId": LoginRequired,
-    "SignatureDoesNotMatch": LoginRequired,
-    "ExpiredToken": LoginRequired,
-    "InvalidToken": LoginRequired,
-    "TokenRefreshRequired": LoginRequired,
-    "MissingSecurityHeader": LoginRequired,
     "PreconditionFailed": Outdated,
     "SlowDown": Busy,
     "RequestTimeout": DeadlineExceeded,
-    "InternalError": Unreachable,
-    "ServiceUnavailable": Unreachable,
     "NotImplemented": NotSupported,
-    "KeyTooLongError": NotFound,
 }
 """By the code in the body ("Error responses" of the Amazon S3 API reference); answers to HEAD have none."""
 _MOVED = (301, 307, 400)
