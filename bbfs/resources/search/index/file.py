@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, connect, set_aside
 from bbfs.resources.search.index import vectors
@@ -23,6 +24,8 @@ from bbfs.resources.search.index.ranking import WEIGHTS
 from bbfs.runtime.private_files import own_directory
 
 log = logging.getLogger(__name__)
+F = TypeVar("F", bound="IndexFile")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _VERSION = 6
@@ -83,6 +86,22 @@ def _schema(version: int) -> Sequence[str]:
     return again if version == _KEPT else _SCHEMA
 
 
+def mending(method: Callable[Concatenate[F, P], T]) -> Callable[Concatenate[F, P], T]:
+    """Have a method of an open index replace the database if that turns out to be damaged, and begin again."""
+
+    @wraps(method)
+    def mended(index: F, *arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(index, *arguments, **named)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
+                raise
+            index.replace_damaged(error)
+            return method(index, *arguments, **named)
+
+    return mended
+
+
 class IndexFile:
     """An open index, for one writing thread and any reading ones. A damaged file is set aside and replaced.
 
@@ -134,18 +153,12 @@ class IndexFile:
         for connection in (self._reader, self._comparer, self._db):
             connection.close()
 
-    def _mending(self, work: Callable[[], T]) -> T:
-        """Do work; if the database turns out to be damaged, replace it and do the work again."""
-        try:
-            return work()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
-                raise
-            self._close()
-            if self._path.exists():
-                set_aside(self._path, error)
-            self._open()
-            return work()
+    def replace_damaged(self, error: Exception) -> None:
+        """Open a new database in place of a damaged one, which is set aside."""
+        self._close()
+        if self._path.exists():
+            set_aside(self._path, error)
+        self._open()
 
     @contextmanager
     def _bounded(self, seconds: float, *, vectors: bool = False) -> Iterator[sqlite3.Connection]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from bbfs.model.values import Hit
 from bbfs.resources.search.index import ranking, vectors
 from bbfs.resources.search.index.entries import Answer, Candidates, Indexed, IndexUsage, Known
-from bbfs.resources.search.index.file import UNREAD, IndexFile
+from bbfs.resources.search.index.file import UNREAD, IndexFile, mending
 from bbfs.resources.search.index.text import is_unspaced
 from bbfs.resources.search.index.vectors import Pending
 from bbfs.resources.search.literals import And, Anything, Or, Query, Run
@@ -26,36 +26,31 @@ LONG = 60.0
 class IndexReader(IndexFile):
     """The questions to an open index."""
 
+    @mending
     def search(self, query: str, limit: int, sources: Collection[str], seconds: float) -> Answer:
         """Return at most `limit` hits with the fingerprints of their sources, the best first. Raise TimeoutError."""
-
-        def work() -> Answer:
-            with self._bounded(seconds) as db:
-                question = asked(query, ranking.languages(db))
-                if not question or not sources or limit < 1:
-                    return Answer([], self._still_unread())
-                question, meant = ranking.spelt(db, question)
-                rows = ranking.best(db, question, limit, sources)
-            hits = [(row.source, _hit(row.uri, row.score, row.title, row.place, row.shown)) for row in rows]
-            said = [f"no text has {word!r}: searched for {other!r}" for word, other in meant]
-            return Answer(hits, [*said, *self._still_unread()])
-
-        return self._mending(work)
+        with self._bounded(seconds) as db:
+            question = asked(query, ranking.languages(db))
+            if not question or not sources or limit < 1:
+                return Answer([], self._still_unread())
+            question, meant = ranking.spelt(db, question)
+            rows = ranking.best(db, question, limit, sources)
+        hits = [(row.source, _hit(row.uri, row.score, row.title, row.place, row.shown)) for row in rows]
+        said = [f"no text has {word!r}: searched for {other!r}" for word, other in meant]
+        return Answer(hits, [*said, *self._still_unread()])
 
     def _still_unread(self) -> list[str]:
         return [f"the index makes its words again: {self.unread} documents are missing yet"] if self.unread else []
 
+    @mending
     def pending(self, model: str, limit: int) -> Pending:
         """Return at most `limit` chunks that need vectors of a model; none if the index is full."""
         if self._note_full(self._room() <= 0):
             return Pending(0, {})
+        with self._bounded(LONG) as db:
+            return vectors.pending(db, model, limit)
 
-        def work() -> Pending:
-            with self._bounded(LONG) as db:
-                return vectors.pending(db, model, limit)
-
-        return self._mending(work)
-
+    @mending
     def nearest(
         self, model: str, vector: bytes, query: str, limit: int, sources: Collection[str], seconds: float
     ) -> list[tuple[str, Hit]] | None:
@@ -63,25 +58,19 @@ class IndexReader(IndexFile):
 
         Raise TimeoutError.
         """
+        with self._bounded(seconds, vectors=True) as db:
+            if not vectors.usable(db, model, len(vector) // 4):
+                return None
+            rows = vectors.nearest(db, vector, limit, sources) if any(memoryview(vector).cast("f")) else []
+            question = asked(query, ranking.languages(db))
+        return [
+            (source, _hit(uri, 1 - distance, title, place, shown(text, question)))
+            for source, uri, title, place, distance, text in rows
+        ]
 
-        def work() -> list[tuple[str, Hit]] | None:
-            with self._bounded(seconds, vectors=True) as db:
-                if not vectors.usable(db, model, len(vector) // 4):
-                    return None
-                rows = vectors.nearest(db, vector, limit, sources) if any(memoryview(vector).cast("f")) else []
-                question = asked(query, ranking.languages(db))
-            return [
-                (source, _hit(uri, 1 - distance, title, place, shown(text, question)))
-                for source, uri, title, place, distance, text in rows
-            ]
-
-        return self._mending(work)
-
+    @mending
     def candidates(self, source: str, query: Query, seconds: float, *, versions: bool) -> Candidates:
         """Return the documents of a source that may match, with the versions of all if wanted. Raise TimeoutError."""
-        return self._mending(lambda: self._candidates(source, query, seconds, versions=versions))
-
-    def _candidates(self, source: str, query: Query, seconds: float, *, versions: bool) -> Candidates:
         of_source = "WHERE source = (SELECT id FROM source WHERE fingerprint = ?)"
         with self._bounded(seconds) as db:
             state = self._opened, db.execute("PRAGMA data_version").fetchone()[0]  # older than what it stands for

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from bbfs.resources.cache.sqlite import as_text
 from bbfs.resources.search.index import vectors
 from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale, Unfit
-from bbfs.resources.search.index.file import UNREAD, WORDS
+from bbfs.resources.search.index.file import UNREAD, WORDS, mending
 from bbfs.resources.search.index.reading import IndexReader
 from bbfs.resources.search.index.text import chunks, folds_to_ascii, restored, stored, terms
 from bbfs.resources.search.index.vectors import Pending
@@ -80,10 +80,11 @@ class IndexStore(IndexReader):
         """Make words that are missing for about so long."""
         until = time.monotonic() + seconds
         query = f"SELECT id FROM document WHERE {UNREAD} LIMIT 200"
-        while time.monotonic() < until and self._mending(lambda: self._read_some(query)):
+        while time.monotonic() < until and self._read_some(query):
             pass
         (self.unread,) = self._db.execute(f"SELECT count(*) FROM document WHERE {UNREAD}").fetchone()
 
+    @mending
     def _read_some(self, query: str) -> bool:
         """Make words of documents in one transaction. Return whether there were any to make."""
         with self._changing():  # the query too: another process may do the same
@@ -96,11 +97,9 @@ class IndexStore(IndexReader):
                     break
         return bool(found)
 
+    @mending
     def write(self, entries: Sequence[Entry], now: float) -> int:
         """Write entries in their order, in short transactions. Return how many documents were left out (index full)."""
-        return self._mending(lambda: self._write(entries, now))
-
-    def _write(self, entries: Sequence[Entry], now: float) -> int:
         left_out = 0
         waiting = deque(entries)
         while waiting:
@@ -160,11 +159,9 @@ class IndexStore(IndexReader):
             with self._changing():
                 self._add_terms(set(found[begin : begin + TERMS_AT_ONCE]))
 
+    @mending
     def confirmed(self, entry: Document, now: float) -> bool:
         """Return whether a document is in the index in this version already; then note that it still is."""
-        return self._mending(lambda: self._confirm(entry, now))
-
-    def _confirm(self, entry: Document, now: float) -> bool:
         with self._changing():
             return self._confirmed(entry, (self._source(entry.source), as_text(entry.uri)), now)
 
@@ -183,11 +180,9 @@ class IndexStore(IndexReader):
         with self._changing():
             self._db.execute(f"UPDATE source SET {columns} WHERE id = ?", (since, self._source(source)))
 
+    @mending
     def clear(self, source: str) -> None:
         """Remove a source."""
-        self._mending(lambda: self._clear(source))
-
-    def _clear(self, source: str) -> None:
         while self._clear_some(source):
             pass
         with self._changing():
@@ -207,11 +202,9 @@ class IndexStore(IndexReader):
                     break
         return bool(found)
 
+    @mending
     def shrink(self) -> None:
         """Remove the terms that no document has any more, and give the space back to the disk."""
-        self._mending(self._shrink)
-
-    def _shrink(self) -> None:
         with self._changing():
             vectors.fold_up(self._db, extended=self.has_vectors)
             self._db.execute("UPDATE generation SET number = number + 1")
@@ -328,26 +321,20 @@ class IndexStore(IndexReader):
             self._db.execute("DELETE FROM chunk WHERE document = ?", (number,))
             self._db.execute("DELETE FROM document WHERE id = ?", (number,))
 
+    @mending
     def put_vectors(self, model: str, chunks: Pending, made: Sequence[bytes], *, first: bool) -> str | None:
         """Write vectors of chunks. Return the model of another process that has taken the index over, or None.
 
         first: these are the first of this process, and replace those of another model or of other dimensions.
         """
+        with self._changing():
+            return vectors.put(self._db, model, chunks, made, first=first)
 
-        def work() -> str | None:
-            with self._changing():
-                return vectors.put(self._db, model, chunks, made, first=first)
-
-        return self._mending(work)
-
+    @mending
     def forget_vectors(self) -> None:
         """Remove all vectors, to be made again."""
-
-        def work() -> None:
-            with self._changing():
-                vectors.clear(self._db)
-
-        self._mending(work)
+        with self._changing():
+            vectors.clear(self._db)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
