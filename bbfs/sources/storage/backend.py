@@ -345,7 +345,7 @@ class LibraryBackend(RemoteBackend):
         """Stat an object and read it whole, or only open it if it is larger than `max_memory`."""
         for _ in range(ATTEMPTS):
             with suppress(Outdated):
-                item, data = await self._looked(path)
+                item, data = await self._call(path, self._looked_at, path)
                 if data is not None:
                     return Opened(MemoryContent(data), item)
                 size, fetch = item.size or 0, partial(self._call, path, self._read, path, item)
@@ -354,18 +354,22 @@ class LibraryBackend(RemoteBackend):
                 return Opened(RangedContent(fetch, size, version, what, timeout, self._blocks), item)
         raise Busy(f"{self._what(path)}: changed while it was read, {ATTEMPTS} times in a row")
 
-    async def _looked(self, path: Names) -> tuple[StoredItem, bytes | None]:
+    def _looked_at(self, store: Any, path: Names) -> tuple[StoredItem, bytes | None]:
         """Return an object and its bytes, None if it is larger than `max_memory`. Raises Outdated."""
-        item = await self.stat(path, is_directory=False)
+        item = self._object(store, path)
         size = item.size or 0
         if size > self._max_memory:
             return item, None
-        return item, await self._call(path, self._read, path, item, 0, size) if size else b""
+        return item, self._read(store, path, item, 0, size) if size else b""
 
     def _abandon(self) -> None:
         """End what the threads wait for, after a request was given up. Must not block."""
 
     def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        raise NotImplementedError
+
+    def _object(self, store: Any, path: Names) -> StoredItem:
+        """Return the object with a name. Raises IsADirectory."""
         raise NotImplementedError
 
     def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:

@@ -45,22 +45,14 @@ _PACKAGES = {
 }
 _ERRORS: dict[str, type[BbfsError]] = {
     "FileNotFoundError": NotFound,
-    "PermissionError": Denied,
     "NotADirectoryError": NotADirectory,
     "IsADirectoryError": IsADirectory,
-    "BadHostKeyException": Denied,
-    "UnknownHost": Denied,
     "AuthenticationException": LoginRequired,
-    "TimeoutError": DeadlineExceeded,
-    "Timeout": DeadlineExceeded,
-    "SSHException": Unreachable,
-    "EOFError": Unreachable,
-    "ConnectionError": Unreachable,
-    "OSError": Unreachable,
-    "RequestException": Unreachable,
-    "Error": Unreachable,
-    "UnicodeError": ProtocolViolation,
-    "ValueError": ProtocolViolation,
+    **dict.fromkeys(("PermissionError", "BadHostKeyException", "UnknownHost"), Denied),
+    **dict.fromkeys(("TimeoutError", "Timeout"), DeadlineExceeded),
+    **dict.fromkeys(("SSHException", "EOFError", "ConnectionError", "OSError"), Unreachable),
+    **dict.fromkeys(("RequestException", "Error"), Unreachable),  # of requests, of ftplib
+    **dict.fromkeys(("UnicodeError", "ValueError"), ProtocolViolation),
 }
 """By the names of exception classes and their bases, the nearest first, so that no package need be installed."""
 
@@ -166,16 +158,8 @@ class FilesystemBackend(LibraryBackend):
             raise PermissionError("a symbolic link, and links are not followed")
         return entry
 
-    async def _looked(self, path: Names) -> tuple[StoredItem, bytes | None]:
-        return await self._call(path, self._looked_at, path)
-
-    def _looked_at(self, fs: Any, path: Names) -> tuple[StoredItem, bytes | None]:
-        """Do what `_looked` does in one thread."""
-        item = self._of_kind(described(path, self._info(fs, path)), is_directory=False)
-        size = item.size or 0
-        if size > self._max_memory:
-            return item, None
-        return item, self._read(fs, path, item, 0, size) if size else b""
+    def _object(self, store: Any, path: Names) -> StoredItem:
+        return self._of_kind(described(path, self._info(store, path)), is_directory=False)
 
     def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
         where, data, now = self._path(path), b"", item

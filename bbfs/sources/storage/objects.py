@@ -130,7 +130,10 @@ class ObjectBackend(LibraryBackend):
         if is_directory:
             await self.list(path)
             return StoredItem(path, "directory")
-        result = await self._call(path, self._obstore.get, self._key(path), options={"head": True})
+        return await self._call(path, self._object, path)
+
+    def _object(self, store: Any, path: Names) -> StoredItem:
+        result = self._obstore.get(store, self._key(path), options={"head": True})
         return described(path, result.meta, result.attributes)
 
     # -- writing -----------------------------------------------------------------------------------------------------
