@@ -98,10 +98,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "apply": "commands.writing.scratch",
         "discard": "commands.writing.scratch",
     },
-    "Tools of MCP servers": {
-        "tools": "commands.tools",
-        "call": "commands.tools",
-    },
+    "Tools of MCP servers": {"tools": "commands.tools", "call": "commands.tools"},
     "Sources": {
         "sources": "commands.sources",
         "discover": "commands.configuring.discover",

@@ -164,26 +164,12 @@ class ResourceManager:
 
     def _made_contents(self) -> Contents:
         return Contents(
-            self.roots,
-            self.tree,
-            self._loader,
-            self._publisher,
-            self._ahead,
-            self.memory,
-            self._disk,
-            self.clock,
+            self.roots, self.tree, self._loader, self._publisher, self._ahead, self.memory, self._disk, self.clock
         )
 
     def _made_by_uri(self) -> ByUri:
         return ByUri(
-            self.roots,
-            self.tree,
-            self.contents,
-            self._loader,
-            self._publisher,
-            self.changes,
-            self._notify,
-            self.clock,
+            self.roots, self.tree, self.contents, self._loader, self._publisher, self.changes, self._notify, self.clock
         )
 
     def _made_writer(self, pending: PendingStore) -> Writer:

@@ -13,16 +13,7 @@ from cachetools import LRUCache, TTLCache
 
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.uri_paths import hide_component, show_component
-from bbfs.model.values import (
-    Change,
-    DataSource,
-    Listing,
-    Loaded,
-    Part,
-    Policy,
-    ResourceMetadata,
-    Unchanged,
-)
+from bbfs.model.values import Change, DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, Unchanged
 from bbfs.resources.catalog.base import View
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.documents import TEXT

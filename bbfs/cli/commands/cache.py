@@ -227,8 +227,5 @@ def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
         path = await target.tree.resolved(await target.located())
         await target.tree.ask(Refresh(("/".join(path),)))
 
-    async def work(opened: "Trees") -> bool:
-        return await lazy.operand.each(opened, operands, drop)
-
-    well = lazy.operand.run(SourceChoice(verbosity), work)
+    well = lazy.operand.run(SourceChoice(verbosity), lambda opened: lazy.operand.each(opened, operands, drop))
     click.get_current_context().exit(0 if well else 1)

@@ -157,12 +157,7 @@ class PassedRequests(pyfuse3.Operations):
         return self._entries.attributes(passed, held, status, at)
 
     async def setattr(
-        self,
-        inode: int,
-        attr: EntryAttributes,
-        fields: SetattrFields,
-        fh: int | None,
-        ctx: RequestContext,
+        self, inode: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
     ) -> EntryAttributes:
         passed, held = self._inode(inode)
         opened = self.files[fh][1] if fh is not None else None

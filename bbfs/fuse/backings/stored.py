@@ -203,12 +203,7 @@ class StoredRequests(pyfuse3.Operations):
         return self._entry(found)
 
     async def setattr(
-        self,
-        inode: InodeT,
-        attr: EntryAttributes,
-        fields: SetattrFields,
-        fh: FileHandleT | None,
-        ctx: RequestContext,
+        self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
     ) -> EntryAttributes:
         change = partial(self._open_files.set_attributes, inode, fh, new_attributes(attr, fields))
         with asked_once() if fh is None else nullcontext(), self._interrupts.watching(ctx.pid, what=(inode,)):

@@ -96,12 +96,7 @@ class FlatCatalog(Catalog):
         self._unlisted = Unlisted(self._held.gone.__setitem__)
         self._mentioned = self.mentioned = Mentioned(lambda paths: context.notify(paths, "changed"))
         self._templated = Templated(
-            source,
-            handler,
-            context,
-            self._held.record,
-            self._unlisted,
-            lambda uri: self._held.gone.pop(uri, None),
+            source, handler, context, self._held.record, self._unlisted, lambda uri: self._held.gone.pop(uri, None)
         )
 
     @property

@@ -278,9 +278,7 @@ def _leads_back(uri: Leaf) -> bool:
 
 
 def _resolve(
-    directory: Directory,
-    contents: list[tuple[Leaf, str | None]],
-    rivals: dict[str, list[Leaf]],
+    directory: Directory, contents: list[tuple[Leaf, str | None]], rivals: dict[str, list[Leaf]]
 ) -> dict[str, _Moved]:
     """Give every resource that wants a taken name, and a directory's own content, a name of its own in `directory`.
 

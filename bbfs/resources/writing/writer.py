@@ -21,12 +21,7 @@ from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.loading.loader import ContentLoader
 from bbfs.resources.loading.publish import Publisher
 from bbfs.resources.source import Source
-from bbfs.resources.writing.conflicts import (
-    present,
-    require_state,
-    require_steady,
-    require_stored,
-)
+from bbfs.resources.writing.conflicts import present, require_state, require_steady, require_stored
 from bbfs.resources.writing.pending import LEFT, PendingStore, PendingWrite, new_id
 from bbfs.resources.writing.staging import Staging
 from bbfs.resources.writing.write_requests import SourceNames, WriteRequests

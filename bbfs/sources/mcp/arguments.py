@@ -45,11 +45,7 @@ _KEYWORDS = (
     "$ref", "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf",
     "title", "description", "default", "examples", "example",
 )  # fmt: skip
-_ARTICLES = {
-    "array": "an array",
-    "array of object": "an array of objects (JSON)",
-    "object": "an object (JSON)",
-}
+_ARTICLES = {"array": "an array", "array of object": "an array of objects (JSON)", "object": "an object (JSON)"}
 
 
 class _Steps:

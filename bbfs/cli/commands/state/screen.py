@@ -53,10 +53,7 @@ def fill(table: DataTable[Text], columns: Sequence[str], rows: Sequence[Row]) ->
 class Shown(ModalScreen[None]):
     """Lines over the main screen, until Escape or q. lines: returns them, at each refresh."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss", "Back"),
-        Binding("r", "again", "Refresh"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back"), Binding("r", "again", "Refresh")]
 
     def __init__(self, title: str, lines: Callable[[], Sequence[str]], *, at_end: bool = False) -> None:
         super().__init__()

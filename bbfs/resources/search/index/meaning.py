@@ -48,12 +48,7 @@ class Meaning:
     """
 
     def __init__(
-        self,
-        path: Path,
-        embedder: "Embedder | None",
-        write: InThread,
-        read: InThread,
-        complain: Callable[[str], None],
+        self, path: Path, embedder: "Embedder | None", write: InThread, read: InThread, complain: Callable[[str], None]
     ) -> None:
         self.has_model = embedder is not None
         self.lacks = WITHOUT_MODEL if embedder is None else None

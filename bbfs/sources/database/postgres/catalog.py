@@ -5,13 +5,7 @@ from typing import Any
 
 from bbfs.sources.database.tables import Column, ForeignKey, TableIndex
 
-KINDS = {
-    "r": "table",
-    "p": "partitioned table",
-    "v": "view",
-    "m": "materialized view",
-    "f": "foreign table",
-}
+KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 _IDENTITY = {"a": "always", "d": "by default"}
 
 SCHEMAS = """
