@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -116,13 +117,11 @@ class _Bounded(_File):
         return open(self.baseFilename, "a", encoding=self.encoding, opener=open_own)
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
+        with suppress(OSError):  # it goes on in the large one
             if os.path.getsize(self.baseFilename) > LARGEST_LOG:
                 os.replace(self.baseFilename, f"{self.baseFilename}.1")
                 if (before := self.setStream(self._open())) is not None:
                     before.close()
-        except OSError:
-            pass  # it goes on in the large one
         super().emit(record)
 
 

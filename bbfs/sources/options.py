@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, BinaryIO, TypeVar, get_args
 
@@ -53,10 +54,8 @@ def parse_options(options: type[OptionsT], source: DataSource) -> OptionsT:
 
 def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) -> OptionsT:
     """Return the options in a table. Raise ConfigError that names each bad key as `where.KEY`."""
-    try:
+    with suppress(ValidationError):  # its text holds values, and an option may be a secret
         return options.model_validate(dict(values))
-    except ValidationError:
-        pass  # its text holds values, and an option may be a secret
     problems = options.problems(values)
     raise ConfigError("; ".join(f"{'.'.join([where, *map(str, place)])}: {message}" for place, message in problems))
 

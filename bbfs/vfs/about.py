@@ -5,6 +5,7 @@ They are a source of their own, which no configuration names.
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -126,10 +127,8 @@ class AboutHandler(SourceView):
 
     async def _first_listing(self, prefix: str) -> None:
         with trio.move_on_after(_FIRST_LISTING):
-            try:
+            with suppress(BbfsError):  # the description has it
                 await self._manager.tree.view((prefix,))
-            except BbfsError:
-                pass  # the description has it
 
 
 def _file(uri: str) -> ResourceMetadata:

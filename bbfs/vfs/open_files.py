@@ -7,7 +7,7 @@ return (S32). Methods that are awaited raise BbfsError and may wait for a source
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -435,10 +435,8 @@ class OpenFiles:
     async def _hand_over_released(self, opened: OpenFile) -> None:
         draft = opened.draft
         assert draft is not None
-        try:
+        with suppress(BbfsError):  # it is a pending write, and the log has it
             await self._drafts.hand_over(draft, opened, ends=True)
-        except BbfsError:
-            pass  # it is a pending write, and the log has it
         self._drafts.closed(draft)
 
     def send_back(self, handle: int) -> None:

@@ -2,6 +2,7 @@
 other commands that write without a mount)."""
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -129,12 +130,10 @@ async def _target(manager: ResourceManager, request: table.Put | table.Remove) -
 
 async def _native_uri(manager: ResourceManager, source: Source, path: Path, below: Path) -> str:
     """Return the native URI of the resource at a path, or the one that an unused path gets."""
-    try:
+    with suppress(NotFound, NotADirectory):  # a resource becomes a directory when another is put below it (S5)
         node = await manager.tree.find(path)
         if node.record is not None:
             return node.record.metadata.native_uri
-    except (NotFound, NotADirectory):
-        pass  # a resource becomes a directory when another is put below it (S5)
     if len(path) < 2:
         raise InvalidUri(f"{'/'.join(path)} is the directory of a data source, and no resource")
     return await manager.tree.native_uri_for(source, below)

@@ -17,6 +17,7 @@ import struct
 import sys
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 JOBS = {
@@ -69,11 +70,9 @@ def _confine(memory: int, file_size: int, network: bool) -> None:
         os.nice(10)
         # Root needs no user namespace for that, and would lose access to files of others in one.
         libc.unshare(_CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET)
-    try:
+    with suppress(OSError):  # the kernel may then end another process first
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
-    except OSError:
-        pass  # the kernel may then end another process first
     limits = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_NOFILE: _FILES,

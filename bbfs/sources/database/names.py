@@ -16,6 +16,7 @@ So different things always have different names.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote, unquote_to_bytes
@@ -134,10 +135,8 @@ def text_of(segment: str) -> str:
 
 def named(name: str) -> str:
     """Return the text that has a file name. Raises NotFound if there is none."""
-    try:
+    with suppress(UnicodeError):  # a lone surrogate in a name that no text has
         text = unquote_to_bytes(name).decode("utf-8", "surrogateescape") if _TRIPLET.search(name) else name
         if show_component(segment_of(text)) == name:
             return text
-    except UnicodeError:
-        pass  # a lone surrogate in a name that no text has
     raise NotFound(f"{shown(name)}: no such name")

@@ -8,7 +8,7 @@ import ftplib
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -290,12 +290,10 @@ def _session(fs: Any) -> AbstractContextManager[None]:
 
 
 def _close(made: Any) -> None:
-    try:
+    with suppress(OSError, EOFError):  # the other side closed it
         client = getattr(made, "client", None) or getattr(made, "ftp", None)
         if client is not None:
             client.close()
-    except (OSError, EOFError):
-        pass  # the other side closed it
 
 
 def _is_of_connection(error: Exception) -> bool:

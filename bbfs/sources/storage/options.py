@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -225,10 +226,8 @@ def _remote(scheme: str, rest: str, where: str) -> Place:
 
 
 def _check_port(url: str, where: str) -> None:
-    try:
+    with suppress(ValueError):  # reported below, without the value
         parts = urlsplit(url)
         if parts.hostname and (parts.port is None or parts.port > 0):
             return
-    except ValueError:
-        pass  # reported below, without the value
     raise ConfigError(f"{where}: no host, or a port that is none")

@@ -5,6 +5,7 @@ A collection is a column of the type `vector` or `halfvec` in a table whose prim
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,9 +90,7 @@ class VectorRows(PostgresSession):
 
     def _collections(self) -> list[_Table]:
         rows = self._all(_COLUMNS)
-        columns: dict[tuple[str, str], int] = {}
-        for schema, table, *_ in rows:
-            columns[schema, table] = columns.get((schema, table), 0) + 1
+        columns = Counter((schema, table) for schema, table, *_ in rows)
         found: dict[str, _Table] = {}
         for schema, table, vector, kind, dimensions, key, others, operators, count in rows:
             name = table if schema == "public" else f"{schema}.{table}"

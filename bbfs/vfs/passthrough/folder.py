@@ -235,10 +235,8 @@ class PassedFolder(Places):
         if foreign:
             if os.fstat(at.number).st_mode & stat.S_ISGID:
                 gid = -1
-            try:
+            with suppress(PermissionError):  # only root gives files away: this one is that of the user who mounted
                 os.chown(way, uid, gid)
-            except PermissionError:
-                pass  # only root gives files away: this one is that of the user who mounted
         if masked and not _has_default_acl(at):
             os.chmod(way, creator.mode | stat.S_IMODE(status.st_mode) & stat.S_ISGID)
         return os.fstat(found.number)

@@ -4,6 +4,7 @@ import functools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -152,10 +153,8 @@ def diff(choice: SourceChoice, chosen: "Chosen") -> None:
 
     async def compare(opened: "Trees", item: "PendingWrite") -> None:
         there = bytearray()
-        try:
+        with suppress(NotFound, FileNotFoundError):  # it is all new
             await (target := await opened.target(item.uri)).tree.copy(target, there.extend)
-        except (NotFound, FileNotFoundError):
-            pass  # it is all new
         with pending_store().open_content(item) as file:
             mine = file.read()
         for line in _difference(bytes(there), mine, item):

@@ -1,6 +1,7 @@
 """The properties of XMP (ISO 16684-1): titles, descriptions, keywords, people and places."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from xml.parsers import expat
 
 from bbfs.model.errors import ProtocolViolation
@@ -40,10 +41,8 @@ _LEFT_OUT = frozenset(
 def properties_of(packet: bytes) -> Iterator[tuple[str, str]]:
     """Yield the names and values of a packet. What comes after a fault in it is left out."""
     reader = _Reader()
-    try:
+    with suppress(expat.ExpatError):  # a camera that ends its packet too soon has said something before
         reader.parser.Parse(packet.strip(b"\0 \r\n\t"), True)
-    except expat.ExpatError:
-        pass  # a camera that ends its packet too soon has said something before
     yield from reader.found
 
 

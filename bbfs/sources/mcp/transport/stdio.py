@@ -10,7 +10,7 @@ import re
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from math import inf
 from subprocess import PIPE
@@ -324,11 +324,9 @@ async def _end_leftovers(pid: int) -> None:
 
 
 async def _discard(stream: trio.abc.ReceiveStream) -> None:
-    try:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # nothing left to read
         async for _ in stream:
             pass
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass  # nothing left to read
 
 
 async def _exits(process: trio.Process, seconds: float) -> bool:

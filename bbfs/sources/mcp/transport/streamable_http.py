@@ -175,7 +175,7 @@ class StreamableHttp(HttpTransport):
         pause, opened = _FIRST_PAUSE, False
         while True:
             started = trio.current_time()
-            try:
+            with suppress(Faulty):
                 async with self.exchange("GET", self.url, self._headers_of_stream(last_id)) as response:
                     if response.status_code == 404 and opened:
                         self.ending = Unreachable("the server has forgotten the session")
@@ -188,8 +188,6 @@ class StreamableHttp(HttpTransport):
                             self.on_gap()  # a server that can replay events may not have kept all of them
                         opened = True
                         await self.events(response, handle)
-            except Faulty:
-                pass
             if trio.current_time() - started > _LAST_PAUSE:
                 pause = _FIRST_PAUSE
             await trio.sleep(pause)

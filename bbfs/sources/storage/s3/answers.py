@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote_plus
@@ -109,11 +110,9 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) ->
     """Return the error for an answer. Its text has no part of a request's signature."""
     code = message = ""
     if body.lstrip()[:1] == b"<":
-        try:
+        with suppress(ProtocolViolation):  # a proxy's page: the status decides
             said = _texts(parse_small_xml(body))
             code, message = said.get("Code", ""), said.get("Message", "")
-        except ProtocolViolation:
-            pass  # a proxy's page: the status decides
     if _SECRET.search(message):
         message = ""
     region = headers.get("x-amz-bucket-region")
