@@ -101,17 +101,3 @@ def test_nothing_of_a_local_folder_and_of_what_must_not_be_is_on_disk(
     assert run("cat", mount / "mcp-server+docs/test/a", mount / "bb-filesystem+here+file/file").text == "secretlocal"
     mount.stop()
     assert kept(mount.state) == []
-
-
-@pytest.mark.semantics("S26")
-def test_what_a_killed_daemon_leaves_is_served_or_read_again(
-    mounted: Mounts, server: ScriptedServer, tmp_path: Path
-) -> None:
-    fill(server)
-    state, point, source = mounted.state(), tmp_path / "mnt", server.source("docs", ttl=LONG)
-    point.mkdir(exist_ok=True)
-    first = mounted(source, state=state, mount_point=point)
-    seen = shell("find . -type f | sort | xargs cat", directory=first / "mcp-server+docs").text
-    first.kill()
-    second = mounted(source, state=state, mount_point=point)
-    assert shell("find . -type f | sort | xargs cat", directory=second / "mcp-server+docs").text == seen

@@ -111,22 +111,6 @@ def test_a_server_that_starts_slowly_is_used_as_any(
 
 
 @pytest.mark.semantics("S22")
-def test_what_hangs_is_read_again_once_it_answers(
-    mounted: Mounts, programs: type[Program], server: ScriptedServer
-) -> None:
-    server.add("test://d/slow", "at last")
-    server.hang("test://d/slow")
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/slow"
-    first, second = programs("cat", path), programs("cat", path)
-    wait_until(lambda: waits_in_fuse(first.pid) and waits_in_fuse(second.pid), "both wait")
-    first.send(signal.SIGINT)
-    assert first.wait(10).status == -signal.SIGINT
-    server.release("test://d/slow")
-    assert second.wait().text == "at last"
-    assert server.reads() == 1
-
-
-@pytest.mark.semantics("S22")
 def test_many_readers_of_a_hung_source_leave_room_for_others(
     mounted: Mounts, programs: type[Program], server: ScriptedServer, tmp_path: Path
 ) -> None:

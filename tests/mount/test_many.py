@@ -47,13 +47,6 @@ def test_all_pages_are_shown_and_again_after_a_remount(mounted: Mounts, director
     assert status(second)["sources"][0]["listing"] is None, "nobody was asked"
 
 
-@pytest.mark.semantics("S18")
-def test_more_resources_are_shown_once_they_are_listed(mounted: Mounts) -> None:
-    root = mounted(many("--later", 500, ttl=0))
-    assert len(files(root)) >= COUNT
-    wait_until(lambda: len(files(root)) == COUNT + 500, "the second listing is shown")
-
-
 def test_the_status_follows_a_listing_that_arrives(mounted: Mounts, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)

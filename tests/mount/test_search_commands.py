@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from forked_daemon import forked
 from harness import Mount, Mounts, folder
-from programs import Done, Program, bbfs, run, shell, wait_until
-
-from bbfs.resources.search.index.store import IndexStore
+from programs import Done, Program, bbfs, run, shell
 
 TEXTS = {
     "guide/install.md": "# Install\n\nRenew the certificate.\nrenew it again\n\nlast line",
@@ -159,32 +157,3 @@ def test_what_cannot_be_searched_is_said(mount: Mount, tmp_path: Path) -> None:
     assert mount.bbfs("grep", "-qs", "a", here / "nothing", here, status=0).out == b""
     assert b"Missing argument 'PATTERN'" in mount.bbfs("grep", "-rn", status=2).err
     assert b"No such option" in mount.bbfs("grep", "-z", "a", here, status=2).err
-
-
-def test_an_index_run_that_is_killed_goes_on_without_a_duplicate_or_a_hole(tmp_path: Path) -> None:
-    count = 1500
-    root = tmp_path / "texts"
-    root.mkdir()
-    for number in range(count):
-        (root / f"{number:04}.txt").write_text(f"word{number} " * 200)
-    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "BBFS_MOUNT": ""}
-    command = [sys.executable, "-m", "bbfs", "index", "--dir", f"texts={root}"]
-    database = tmp_path / "bbfs/index.sqlite"
-
-    def documents() -> int:
-        if not database.exists():
-            return 0
-        store = IndexStore(database, 0)
-        try:
-            return sum(usage.documents for usage in store.usage())
-        finally:
-            store.close()
-
-    killed = Program(*command, env=env)
-    wait_until(lambda: documents() > 0 or not killed.running, "some documents are in the index", 30)
-    killed.kill()
-    before = documents()
-    assert before > 0
-    said = run(*command, env=env, timeout=60).text
-    assert said == f"bb-filesystem+texts+file: {count - before} documents indexed, {before} unchanged\n"
-    assert documents() == count

@@ -52,17 +52,3 @@ def test_a_name_that_hangs_holds_up_no_other_in_its_directory(
     assert hung.running
     server.release("kb://docker/document/ssl-setup")
     assert hung.wait().text == "ssl\n"
-
-
-@pytest.mark.semantics("S18")
-def test_what_appears_and_goes_is_seen_after_its_notification(mounted: Mounts, server: ScriptedServer) -> None:
-    mount = mounted(server.source("docs"))
-    directory = mount / f"{D}/kb/docker/document"
-    assert errno_of(STAT, directory / "new") == "ENOENT"
-    server.add_unlisted("kb://docker/document/new", "new\n")
-    server.say("notifications/resources/list_changed")
-    wait_until(lambda: errno_of(STAT, directory / "new") != "ENOENT", "the new one")
-    assert run("cat", directory / "new").text == "new\n"
-    server.remove("kb://docker/document/new")
-    server.say("notifications/resources/updated", uri="kb://docker/document/new")
-    wait_until(lambda: errno_of(STAT, directory / "new") == "ENOENT", "that it is gone")

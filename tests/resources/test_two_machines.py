@@ -100,12 +100,3 @@ async def test_several_contents_are_shared_and_links_are_not(server: CacheServer
         assert mine is not None
         assert others is not None
         assert list(mine) == list(others)
-
-
-async def test_what_the_user_keeps_out_is_asked_of_the_source(server: CacheServer) -> None:
-    async with machines(server, replace(data_source(content_ttl=100), mcp=PUBLIC, shared=False)) as (one, two):
-        await one.load()
-        one.source.announce(URI)
-        await two.load()
-        assert two.source.loads[URI] == 1
-        assert server.ask("DBSIZE") == "0"

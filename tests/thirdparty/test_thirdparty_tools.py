@@ -36,24 +36,6 @@ def everything(thirdparty: None, tmp_path: Path) -> Iterator[Everything]:
         yield Everything(mount / "mcp-server+everything", log)
 
 
-@pytest.mark.semantics("S31", "S12")
-def test_looking_around_runs_no_tool(everything: Everything) -> None:
-    names = run("ls", everything.root / "tool").text.split()
-    assert {"echo", "get-sum", "get-tiny-image"} <= set(names)
-    toggle = run("cat", everything.root / "tool/toggle-simulated-logging?", status=1)
-    assert toggle.err.endswith(b"Permission denied\n")  # it does not declare to be read-only
-    shell(
-        'ls -lR "$1" > /dev/null; find "$1" -ls > /dev/null; grep -r "no such text" "$1" || true;'
-        ' stat "$1"/tool/*/* "$1/tool/get-env?" "$1/tool/echo?message=x" "$1/tool/get-sum?a=1&b=2" > /dev/null',
-        everything.root,
-        timeout=60,
-    )
-    requests = everything.log.read_text()
-    assert "tools/list" in requests
-    assert "resources/read" in requests
-    assert everything.calls() == []
-
-
 @pytest.mark.semantics("S31")
 def test_each_open_runs_one(everything: Everything) -> None:
     tool = everything.root / "tool"

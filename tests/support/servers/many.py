@@ -1,9 +1,9 @@
 """An MCP server over stdio with any number of resources, for measuring: standard library only, answers made as asked.
 
-    python many.py --count N [--page-size 1000] [--per-directory 1000] [--large BYTES] [--later N]
+    python many.py --count N [--page-size 1000] [--per-directory 1000] [--large BYTES]
 
 It lists `many://shelves/0000/document-0000000.txt` and so on in order, and `many://large.txt` if that has a size. Every
-text holds line feeds and letters beyond ASCII. --later: this many more resources are there from the second listing on.
+text holds line feeds and letters beyond ASCII.
 --gate: a FIFO; the page that begins with resource `--gate-at` waits for somebody to open that for writing.
 """
 
@@ -17,12 +17,10 @@ parser.add_argument("--count", type=int, default=1000)
 parser.add_argument("--page-size", type=int, default=1000)
 parser.add_argument("--per-directory", type=int, default=1000)
 parser.add_argument("--large", type=int, default=0, help="bytes of many://large.txt; 0 leaves it out")
-parser.add_argument("--later", type=int, default=0)
 parser.add_argument("--gate")
 parser.add_argument("--gate-at", type=int, default=0)
 OPTIONS = parser.parse_args()
 LINE = "Zeile für Zeile, 63 Bytes lang, wie sie ein Dokument hat, naja.\n"
-LISTINGS = 0
 
 
 def entry(number: int) -> str:
@@ -32,18 +30,15 @@ def entry(number: int) -> str:
 
 
 def list_resources(params: dict[str, Any]) -> str:
-    global LISTINGS
     start = int(params.get("cursor") or 0)
-    LISTINGS += not start
     if OPTIONS.gate and start == OPTIONS.gate_at:
         with open(OPTIONS.gate, "rb") as gate:
             gate.read()
-    count = OPTIONS.count + (OPTIONS.later if LISTINGS > 1 else 0)
-    end = min(start + OPTIONS.page_size, count)
+    end = min(start + OPTIONS.page_size, OPTIONS.count)
     entries = list(map(entry, range(start, end)))
     if not start and OPTIONS.large:
         entries.append('{"uri":"many://large.txt","name":"large.txt","mimeType":"text/plain"}')
-    following = f',"nextCursor":"{end}"' if end < count else ""
+    following = f',"nextCursor":"{end}"' if end < OPTIONS.count else ""
     return f'{{"resources":[{",".join(entries)}]{following}}}'
 
 
