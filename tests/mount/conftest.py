@@ -1,6 +1,7 @@
 """Fixtures of the tests on real mounts."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _mounts() -> Iterator[Mounts]:
-    mounts = Mounts()
-    try:
+    with closing(Mounts()) as mounts:
         yield mounts
-    finally:
-        mounts.close()
 
 
 @pytest.fixture

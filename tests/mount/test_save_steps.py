@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -132,9 +133,8 @@ def is_stopped(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killable]:
-    source = killable(request.param, tmp_path_factory.mktemp("source") / "home")
-    yield source
-    source.close()
+    with closing(killable(request.param, tmp_path_factory.mktemp("source") / "home")) as source:
+        yield source
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,8 @@ from bbfs.fuse.service.watchdog import SelfCheck
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[NotifySocket]:
-    stand_in = NotifySocket(tmp_path / "notify")
-    yield stand_in
-    stand_in.close()
+    with closing(NotifySocket(tmp_path / "notify")) as stand_in:
+        yield stand_in
 
 
 def test_a_service_manager_hears_of_start_health_and_stop(fuse: None, manager: NotifySocket, tmp_path: Path) -> None:

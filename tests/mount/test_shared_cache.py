@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,9 +20,8 @@ FILES = [f"test://d/{number}" for number in range(20)]
 
 @pytest.fixture
 def cache() -> Iterator[CacheServer]:
-    server = CacheServer()
-    yield server
-    server.close()
+    with closing(CacheServer()) as server:
+        yield server
 
 
 def fill(server: ScriptedServer) -> None:

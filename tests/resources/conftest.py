@@ -1,6 +1,7 @@
 """Fixtures of the tests of resources: the caches on disk, each in a directory of its own, and a shared cache."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,20 +13,17 @@ from bbfs.resources.cache.metadata import MetadataStore
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[DiskCache]:
-    opened = DiskCache(tmp_path / "contents", 1 << 20)
-    yield opened
-    opened.close()
+    with closing(DiskCache(tmp_path / "contents", 1 << 20)) as opened:
+        yield opened
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    opened = MetadataStore(tmp_path / "metadata.sqlite")
-    yield opened
-    opened.close()
+    with closing(MetadataStore(tmp_path / "metadata.sqlite")) as opened:
+        yield opened
 
 
 @pytest.fixture
 def server() -> Iterator[CacheServer]:
-    server = CacheServer()
-    yield server
-    server.close()
+    with closing(CacheServer()) as server:
+        yield server

@@ -1,7 +1,7 @@
 """Contents that are kept on disk before a program asks for them."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ DOCS = "mcp-server+docs"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Any:
-    made = DiskCache(tmp_path / "contents", 1 << 30, Clock())
-    yield made
-    made.close()
+    with closing(DiskCache(tmp_path / "contents", 1 << 30, Clock())) as made:
+        yield made
 
 
 def source(count: int = 3, **policy: Any) -> FlatSource:

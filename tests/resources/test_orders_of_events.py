@@ -1,6 +1,7 @@
 """A change that is told while a load, a read or a write of the disk is under way: nothing older is fresh afterwards."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,8 @@ class StoppingDisk(DiskCache):
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[StoppingDisk]:
-    opened = StoppingDisk(tmp_path / "contents")
-    yield opened
-    opened.close()
+    with closing(StoppingDisk(tmp_path / "contents")) as opened:
+        yield opened
 
 
 def flat(**contents: Any) -> FlatSource:

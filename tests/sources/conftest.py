@@ -1,11 +1,13 @@
-"""What the tests of several kinds of sources share: a server that gives one answer."""
+"""What the tests of several kinds of sources share: a server that gives one answer, and a web site."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
+from pathlib import Path
 
 import pytest
 import trio
+from web_site import WebSite
 
 
 @pytest.fixture
@@ -26,3 +28,10 @@ def answering(nursery: trio.Nursery) -> Callable[..., Awaitable[str]]:
         return f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
 
     return start
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[WebSite]:
+    site = WebSite(tmp_path)
+    yield site
+    site.stop()

@@ -1,7 +1,7 @@
 """The shared tier on a cluster, and on a primary that sentinels name: what is kept where, who is asked, who is not."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -24,9 +24,8 @@ FOREIGN = "127.0.0.9"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with short_directory() as directory:
-        cluster = Cluster(directory)
-        yield cluster
-        cluster.close()
+        with closing(Cluster(directory)) as cluster:
+            yield cluster
 
 
 @pytest.fixture

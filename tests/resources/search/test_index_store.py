@@ -34,9 +34,8 @@ def document(uri: str, text: str, *, title: str = "", source: str = "one", name:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[IndexStore]:
-    opened = IndexStore(tmp_path / "cache" / "index.sqlite", BUDGET)
-    yield opened
-    opened.close()
+    with closing(IndexStore(tmp_path / "cache" / "index.sqlite", BUDGET)) as opened:
+        yield opened
 
 
 def found(store: IndexStore, query: str, *sources: str, limit: int = 20) -> list[str]:

@@ -267,30 +267,29 @@ paths:
     await made.aclose()
 
 
-async def test_a_key_is_sent_to_no_other_server(tmp_path: Path) -> None:
-    site = WebSite(tmp_path)
-    document = tmp_path / "api.json"
+def document_of(site: WebSite, directory: Path, paths: Mapping[str, Any], **more: Any) -> str:
+    """Write a document of an API at a web site. Return its path."""
+    document = directory / "api.json"
+    document.write_text(json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": paths, **more}))
+    return str(document)
+
+
+async def test_a_key_is_sent_to_no_other_server(site: WebSite, tmp_path: Path) -> None:
     schemes = {"k": {"type": "apiKey", "in": "header", "name": "X-Key"}}
     paths = {"/redirect-to": {"get": {"security": [{"k": []}], "parameters": [{"name": "url", "in": "query"}]}}}
-    document.write_text(
-        json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": paths,
-                    "components": {"securitySchemes": schemes}})
-    )  # fmt: skip
-    try:
-        secrets: dict[str, Any] = {"auth": {"apiKey": "s3cret-key"}, "headers": {"X-Other": "s3cret-too"}}
-        async with handler(str(document), **secrets) as api:
-            listing = await api.list()
-            assert listing.resources == ()
-            assert "another server than the document's" in (listing.problem or "")
-        assert site.requests() == []
-        async with handler(str(document), **secrets, server=site.url) as api:
-            with pytest.raises(BbfsError):
-                await api.load(f"{site.url}/redirect-to?url=http://127.0.0.2:1/")
-        asked = site.await_requests("/redirect-to?url=http://127.0.0.2:1/", 1)
-        assert asked[0]["headers"]["x-key"] == "s3cret-key"
-        assert asked[0]["headers"]["x-other"] == "s3cret-too"
-    finally:
-        site.stop()
+    document = document_of(site, tmp_path, paths, components={"securitySchemes": schemes})
+    secrets: dict[str, Any] = {"auth": {"apiKey": "s3cret-key"}, "headers": {"X-Other": "s3cret-too"}}
+    async with handler(document, **secrets) as api:
+        listing = await api.list()
+        assert listing.resources == ()
+        assert "another server than the document's" in (listing.problem or "")
+    assert site.requests() == []
+    async with handler(document, **secrets, server=site.url) as api:
+        with pytest.raises(BbfsError):
+            await api.load(f"{site.url}/redirect-to?url=http://127.0.0.2:1/")
+    asked = site.await_requests("/redirect-to?url=http://127.0.0.2:1/", 1)
+    assert asked[0]["headers"]["x-key"] == "s3cret-key"
+    assert asked[0]["headers"]["x-other"] == "s3cret-too"
 
 
 @pytest.mark.parametrize(
@@ -319,19 +318,13 @@ async def test_options_that_cannot_be_used_are_refused(config: dict[str, Any], a
 
 
 @pytest.mark.semantics("S17")
-async def test_the_time_to_live_of_an_answer_is_the_servers(tmp_path: Path) -> None:
-    site = WebSite(tmp_path)
-    document = tmp_path / "api.json"
-    paths = {f"/files/{name}": {"get": {}} for name in ("a", "b", "c")}
-    document.write_text(json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": paths}))
+async def test_the_time_to_live_of_an_answer_is_the_servers(site: WebSite, tmp_path: Path) -> None:
+    document = document_of(site, tmp_path, {f"/files/{name}": {"get": {}} for name in ("a", "b", "c")})
     site.write("a", "x", cache_control="max-age=60")
     site.write("b", "x", cache_control="no-store")
     site.write("c", "x", content_type="text/plain; charset=ISO-8859-1", etag='W/"1"')
-    try:
-        async with handler(str(document)) as api:
-            a, b, c = [await api.load(f"{site.url}/files/{name}") for name in "abc"]
-    finally:
-        site.stop()
+    async with handler(document) as api:
+        a, b, c = [await api.load(f"{site.url}/files/{name}") for name in "abc"]
     assert (a.ttl, a.once) == (60, False)
     assert b.once
     assert (c.ttl, c.once, properties(c)["charset"]) == (None, False, "iso-8859-1")
@@ -341,30 +334,25 @@ async def test_the_time_to_live_of_an_answer_is_the_servers(tmp_path: Path) -> N
     assert (c.metadata.etag, c.metadata.mime_type, c.metadata.content_type) == (None, "text/plain", "text")
 
 
-async def test_the_api_is_asked_whether_something_has_changed(tmp_path: Path) -> None:
-    site = WebSite(tmp_path)
-    document = tmp_path / "api.json"
+async def test_the_api_is_asked_whether_something_has_changed(site: WebSite, tmp_path: Path) -> None:
     paths = {
         "/files/one.json": {"get": {}},
         "/files/list.json": {"get": {"parameters": [{"name": "page", "in": "query"}]}},
     }
-    document.write_text(json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": paths}))
+    document = document_of(site, tmp_path, paths)
     site.write("one.json", "{}", content_type="application/json", cache_control="max-age=7")
     site.write("list.json", "[1]", content_type="application/json")
     one, several = f"{site.url}/files/one.json", f"{site.url}/files/list.json"
-    try:
-        async with handler(str(document)) as api:
-            version = (await api.load(one)).parts[0].content.version
-            assert await api.load_if_changed(one, version) == Unchanged(7)
-            assert isinstance(await api.load_if_changed(one, "another"), Loaded)
-            site.write("one.json", "[]")
-            changed = await api.load_if_changed(one, version)
-            assert isinstance(changed, Loaded)
-            assert said(changed) == []
-            version = (await api.load(several)).parts[0].content.version
-            assert isinstance(await api.load_if_changed(several, version), Loaded)  # there may be a second page now
-    finally:
-        site.stop()
+    async with handler(document) as api:
+        version = (await api.load(one)).parts[0].content.version
+        assert await api.load_if_changed(one, version) == Unchanged(7)
+        assert isinstance(await api.load_if_changed(one, "another"), Loaded)
+        site.write("one.json", "[]")
+        changed = await api.load_if_changed(one, version)
+        assert isinstance(changed, Loaded)
+        assert said(changed) == []
+        version = (await api.load(several)).parts[0].content.version
+        assert isinstance(await api.load_if_changed(several, version), Loaded)  # there may be a second page now
 
 
 async def test_a_cookie_of_the_configuration_stays_beside_that_of_a_scheme(server: PetsServer) -> None:
@@ -409,17 +397,14 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-async def test_an_answer_that_is_no_list_to_read_is_the_content_itself(tmp_path: Path, name: str) -> None:
+async def test_an_answer_that_is_no_list_to_read_is_the_content_itself(
+    site: WebSite, tmp_path: Path, name: str
+) -> None:
     """Whatever is in it, its bytes are served, and where there may be more pages, the file says so."""
-    site = WebSite(tmp_path)
     get = {"get": {"parameters": [{"name": "cursor", "in": "query"}], "responses": {}}}
-    document = tmp_path / "api.json"
-    document.write_text(json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": {"/files/list": get}}))
+    document = document_of(site, tmp_path, {"/files/list": get})
     site.write("list", LISTS[name], content_type="application/json")
-    try:
-        async with handler(str(document)) as api:
-            loaded = await api.load(f"{site.url}/files/list")
-            assert loaded.parts[0].content.read(0, 1 << 30) == LISTS[name]
-            assert ("truncated" in properties(loaded)) == (name not in ("numbers", "members"))
-    finally:
-        site.stop()
+    async with handler(document) as api:
+        loaded = await api.load(f"{site.url}/files/list")
+        assert loaded.parts[0].content.read(0, 1 << 30) == LISTS[name]
+        assert ("truncated" in properties(loaded)) == (name not in ("numbers", "members"))

@@ -1,7 +1,7 @@
 """The conformance suite over a REST API by its OpenAPI document."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -57,8 +57,9 @@ class TestApi(SourceConformance):
                 "server_variables": {"port": site.url.rpartition(":")[2]},
                 "allow_private": True,
             }
-            handler = ApiHandler(DataSource("a", "a", "api", "bb", "bb-api+a", config=config), Services())
-            yield handler
-            await handler.aclose()
+            async with aclosing(
+                ApiHandler(DataSource("a", "a", "api", "bb", "bb-api+a", config=config), Services())
+            ) as handler:
+                yield handler
         finally:
             site.stop()

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import ClassVar
 
@@ -121,13 +121,10 @@ class TestSqlite(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        made = DatabaseHandler(
-            source_of(make_sqlite(directory / "a b%20.db", (*STATEMENTS, *FTS5)), "sqlite"), Services()
-        )
-        try:
+        async with aclosing(
+            DatabaseHandler(source_of(make_sqlite(directory / "a b%20.db", (*STATEMENTS, *FTS5)), "sqlite"), Services())
+        ) as made:
             yield made
-        finally:
-            await made.aclose()
 
 
 class TestPostgres(SourceConformance):
@@ -151,11 +148,8 @@ class TestPostgres(SourceConformance):
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
         source = source_of(self.server.url(self.database), "postgres", password=PASSWORD)
-        made = DatabaseHandler(source, Services())
-        try:
+        async with aclosing(DatabaseHandler(source, Services())) as made:
             yield made
-        finally:
-            await made.aclose()
 
 
 @pytest.fixture(scope="module")
@@ -213,8 +207,7 @@ class TestAnyDialect(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        made = DatabaseHandler(source_of(make_sqlite(directory / "a.db", STATEMENTS), "sqlite"), Services())
-        try:
+        async with aclosing(
+            DatabaseHandler(source_of(make_sqlite(directory / "a.db", STATEMENTS), "sqlite"), Services())
+        ) as made:
             yield made
-        finally:
-            await made.aclose()

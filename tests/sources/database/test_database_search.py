@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,10 @@ from bbfs.sources.factory import build
 @asynccontextmanager
 async def database(directory: Path, *statements: str, **options: Any) -> AsyncIterator[DatabaseHandler]:
     config = {"url": make_sqlite(directory / "a.db", statements), **options}
-    handler = DatabaseHandler(DataSource("db", "db", "database", "bb", "bb-database+db", config=config), Services())
-    try:
+    async with aclosing(
+        DatabaseHandler(DataSource("db", "db", "database", "bb", "bb-database+db", config=config), Services())
+    ) as handler:
         yield handler
-    finally:
-        await handler.aclose()
 
 
 def indexed(table: str, key: str, texts: dict[str, str], row_id: str = "rowid") -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import ClassVar
 
@@ -37,11 +37,8 @@ class TestDuckdb(SourceConformance):
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
         url = made_file(directory / "a b.duckdb", STATEMENTS)
-        made = DatabaseHandler(source_of(url, queries=QUERIES), Services())
-        try:
+        async with aclosing(DatabaseHandler(source_of(url, queries=QUERIES), Services())) as made:
             yield made
-        finally:
-            await made.aclose()
 
 
 def read_parquet(directory: Path, data: bytes) -> list[tuple[object, ...]]:

@@ -1,7 +1,7 @@
 """MySQL and MariaDB, by a real server of MariaDB."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,11 +48,8 @@ class TestMariadb(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        made = DatabaseHandler(source_of(self.url, queries=QUERIES, auth=AUTH), Services())
-        try:
+        async with aclosing(DatabaseHandler(source_of(self.url, queries=QUERIES, auth=AUTH), Services())) as made:
             yield made
-        finally:
-            await made.aclose()
 
 
 async def test_a_large_table_has_parts_and_values_of_all_types(server: MariadbServer) -> None:

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,14 @@ from bbfs.model.values import DataSource, Policy
 from bbfs.sources.http.client import WebClient
 
 SECRET = "s3cr3t-t0ken"
+Make = Callable[..., WebClient]
 
 
 @pytest.fixture(scope="module")
-def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     site = WebSite(tmp_path_factory.mktemp("web"))
     yield site
     site.stop()
-
-
-@pytest.fixture
-def site(module_site: WebSite) -> WebSite:
-    return module_site
 
 
 @pytest.fixture
@@ -52,14 +49,21 @@ def source(timeout: float = 10.0, **auth: str) -> DataSource:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[WebClient]:
-    client = WebClient(source(), allow_private=True)
-    yield client
-    await client.aclose()
+async def make() -> AsyncIterator[Make]:
+    """Makes clients, which are closed in the end."""
+    async with AsyncExitStack() as stack:
+
+        def made(timeout: float = 10.0, auth: Mapping[str, str] | None = None, **options: Any) -> WebClient:
+            client = WebClient(source(timeout, **(auth or {})), **{"allow_private": True, **options})
+            stack.push_async_callback(client.aclose)
+            return client
+
+        yield made
 
 
-def make(timeout: float = 10.0, **options: Any) -> WebClient:
-    return WebClient(source(timeout), **{"allow_private": True, **options})
+@pytest.fixture
+def client(make: Make) -> WebClient:
+    return make()
 
 
 @pytest.mark.semantics("S23")
@@ -137,7 +141,7 @@ async def test_a_redirect_to_no_web_page_is_refused(site: WebSite, client: WebCl
 
 
 @pytest.mark.semantics("S30")
-async def test_credentials_do_not_go_to_another_server(site: WebSite, other: WebSite) -> None:
+async def test_credentials_do_not_go_to_another_server(site: WebSite, make: Make, other: WebSite) -> None:
     headers = {"Authorization": f"Bearer {SECRET}", "Cookie": f"id={SECRET}", "X-Api-Key": SECRET, "User-Agent": "me"}
     client = make(headers=headers)
     here = (await (await client.get(f"{site.url}/to?url=/echo")).json())["headers"]
@@ -147,20 +151,18 @@ async def test_credentials_do_not_go_to_another_server(site: WebSite, other: Web
     assert (there["user-agent"], there["host"]) == ("me", other.host)
     with pytest.raises(ProtocolViolation, match="to another server"):
         await client.request("POST", f"{site.url}/to", params={"url": f"{other.url}/echo", "code": "307"}, json={})
-    await client.aclose()
 
 
 @pytest.mark.semantics("S30")
-async def test_secrets_are_in_no_message(site: WebSite, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_are_in_no_message(site: WebSite, make: Make, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "bbfs")
-    client = WebClient(source(token=SECRET), headers={"X-Key": "an0ther"}, allow_private=True, secrets={"th1rd"})
+    client = make(auth={"token": SECRET}, headers={"X-Key": "an0ther"}, secrets={"th1rd"})
     for path in (f"/status/400?body={SECRET}", "/status/400?body=an0ther", "/th1rd", "/status/400/th1rd?body=th1rd"):
         with pytest.raises(BbfsError) as raised:
             await client.get(site.url + path)
         assert "***" in str(raised.value) or path.endswith(SECRET)
         for secret in (SECRET, "an0ther", "th1rd"):
             assert secret not in str(raised.value) + caplog.text
-    await client.aclose()
 
 
 async def test_it_waits_as_long_as_the_server_says(site: WebSite, client: WebClient) -> None:
@@ -185,7 +187,7 @@ async def test_all_requests_wait_for_a_server_that_wants_it(site: WebSite, clien
 
 @pytest.mark.parametrize(("status", "error"), [(429, Busy), (503, Unreachable)])
 async def test_a_pause_past_the_deadline_is_an_error_at_once(
-    site: WebSite, status: int, error: type[BbfsError]
+    site: WebSite, make: Make, status: int, error: type[BbfsError]
 ) -> None:
     client = make(timeout=60)
     with trio.fail_after(30):
@@ -193,10 +195,9 @@ async def test_a_pause_past_the_deadline_is_an_error_at_once(
             with pytest.raises(error, match=f"HTTP {status}: the server wants to be asked again in"):
                 await client.get(f"{site.url}/status/{status}?after=60&d")
     assert len(site.await_requests(f"/status/{status}?after=60&d", 1)) == 1
-    await client.aclose()
 
 
-async def test_so_many_requests_in_a_second(site: WebSite) -> None:
+async def test_so_many_requests_in_a_second(site: WebSite, make: Make) -> None:
     client = make(per_second=10)
     started = trio.current_time()
     async with trio.open_nursery() as nursery:
@@ -207,19 +208,17 @@ async def test_so_many_requests_in_a_second(site: WebSite) -> None:
     await client.get(f"{site.url}/redirect/0")
     with pytest.raises(Busy, match="more requests than one in 30 s"):
         await client.get(f"{site.url}/redirect/0")
-    await client.aclose()
 
 
 @pytest.mark.semantics("S22")
 @pytest.mark.parametrize("path", ["never", "stalled"])
-async def test_a_server_that_says_nothing_is_given_up(site: WebSite, path: str) -> None:
+async def test_a_server_that_says_nothing_is_given_up(site: WebSite, make: Make, path: str) -> None:
     client = make(timeout=0.5)
     with pytest.raises(DeadlineExceeded):
         await client.get(f"{site.url}/{path}")
     with trio.move_on_after(0.1) as scope:
         await client.get(f"{site.url}/{path}")
     assert scope.cancelled_caught
-    await client.aclose()
 
 
 @pytest.mark.parametrize("path", ["cut", "cut-chunks"])
@@ -251,7 +250,7 @@ async def test_content_codings(site: WebSite, client: WebClient) -> None:
         await client.get(f"{site.url}/coded/bomb", max_body=1_000_000)
 
 
-async def test_a_body_over_the_limit_is_refused(site: WebSite) -> None:
+async def test_a_body_over_the_limit_is_refused(site: WebSite, make: Make) -> None:
     client = make(max_body=100_000)
     assert len((await client.get(f"{site.url}/chunks/100000")).body) == 100_000
     with pytest.raises(TooLarge, match="more than 100000 bytes"):
@@ -259,7 +258,6 @@ async def test_a_body_over_the_limit_is_refused(site: WebSite) -> None:
     site.write("large", b"x" * 100_001)
     with pytest.raises(TooLarge, match="more than 100000 bytes"):
         await client.get(f"{site.url}/large")
-    await client.aclose()
 
 
 async def test_a_stream_is_read_piece_by_piece_and_may_be_left(site: WebSite, client: WebClient) -> None:
@@ -284,7 +282,7 @@ async def test_connections_are_kept_and_closed_ones_are_no_error(site: WebSite, 
             nursery.start_soon(client.get, f"{site.url}/redirect/1")
 
 
-async def test_after_closing_nothing_is_asked(site: WebSite) -> None:
+async def test_after_closing_nothing_is_asked(site: WebSite, make: Make) -> None:
     client = make()
     await client.get(f"{site.url}/redirect/0")
     async with trio.open_nursery() as nursery:
@@ -312,24 +310,24 @@ async def test_urls_that_cannot_be_asked_for(client: WebClient, url: str) -> Non
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "2130706433", "127.1", "[::ffff:127.0.0.1]"]
 )
-async def test_private_addresses_are_refused(site: WebSite, host: str) -> None:
+async def test_private_addresses_are_refused(site: WebSite, make: Make, host: str) -> None:
     client = make(allow_private=False)
     with pytest.raises(Denied, match="allow_private"):
         await client.get(f"http://{host}:{site.url.rpartition(':')[2]}/redirect/0?{host}")
-    await client.aclose()
     assert not site.requests(f"/redirect/0?{host}")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "a.localhost."])
-async def test_a_proxy_is_not_asked_for_this_machine(site: WebSite, host: str) -> None:
+async def test_a_proxy_is_not_asked_for_this_machine(site: WebSite, make: Make, host: str) -> None:
     client = make(allow_private=False, proxy=site.url)
     with pytest.raises(Denied):
         await client.get(f"http://{host}/proxied")
-    await client.aclose()
     assert not site.requests(f"http://{host}/proxied")
 
 
-async def test_a_proxy_is_used_where_one_is_configured(site: WebSite, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_is_used_where_one_is_configured(
+    site: WebSite, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     plain, proxied = make(), make(allow_private=False, proxy=f"http://me:{SECRET}@{site.host}")
@@ -339,5 +337,3 @@ async def test_a_proxy_is_used_where_one_is_configured(site: WebSite, monkeypatc
     assert SECRET not in str(raised.value)
     (request,) = site.await_requests("http://example.invalid/proxied", 1)
     assert "proxy-authorization" in request["headers"]
-    await plain.aclose()
-    await proxied.aclose()

@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,8 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsServ
     """A server for the name localhost that is trusted."""
     public, private = certificate(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(public))
-    server = TlsServer(public, private)
-    yield server
-    server.close()
+    with closing(TlsServer(public, private)) as server:
+        yield server
 
 
 def client(**options: Any) -> WebClient:

@@ -1,7 +1,7 @@
 """The conformance suite over a local server that follows Notion's API."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -62,8 +62,5 @@ class TestNotion(SourceConformance):
             config=self.server.config(),
             auth={"token": TOKEN},
         )
-        handler = NotionHandler(source, Services())
-        try:
+        async with aclosing(NotionHandler(source, Services())) as handler:
             yield handler
-        finally:
-            await handler.aclose()

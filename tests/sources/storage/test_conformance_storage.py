@@ -5,7 +5,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
@@ -54,9 +54,8 @@ class TestS3(SourceConformance):
         source = DataSource(
             "s", "s", "storage", "bb", "bb-storage+s+s3", policy=Policy(timeout=10), config=config, auth=auth
         )
-        made = StorageHandler(source, Services())
-        yield made
-        await made.aclose()
+        async with aclosing(StorageHandler(source, Services())) as made:
+            yield made
 
     @contextmanager
     def another_client(self, handler: Handler, native_uri: str, data: bytes) -> Iterator[None]:
@@ -115,11 +114,12 @@ class TestWebDav(SourceConformance):
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
         config = {"url": f"webdav://127.0.0.1:{self.store.port}/d"}
         policy = Policy(timeout=10)
-        made = StorageHandler(
-            DataSource("w", "w", "storage", "bb", "bb-storage+w+webdav", policy=policy, config=config), Services()
-        )
-        yield made
-        await made.aclose()
+        async with aclosing(
+            StorageHandler(
+                DataSource("w", "w", "storage", "bb", "bb-storage+w+webdav", policy=policy, config=config), Services()
+            )
+        ) as made:
+            yield made
 
     @contextmanager
     def another_client(self, handler: Handler, native_uri: str, data: bytes) -> Iterator[None]:
@@ -157,9 +157,8 @@ class _Archive(SourceConformance):
             self.write(path)
         config = {"url": f"{self.scheme}://{path}", "max_memory": 1 << 20}
         source = DataSource("a", "a", "storage", "bb", f"bb-storage+a+{self.scheme}", config=config)
-        made = StorageHandler(source, Services())
-        yield made
-        await made.aclose()
+        async with aclosing(StorageHandler(source, Services())) as made:
+            yield made
 
 
 class TestZip(_Archive):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from email.message import Message
 from pathlib import Path
@@ -39,9 +39,10 @@ async def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         with closing(server):
             server.make_bucket("data")
             config["options"] = {"endpoint": server.url}
-            made = StorageHandler(replace(source, auth={"accessKey": KEY, "secretKey": SECRET}), Services())
-            yield made
-            await made.aclose()
+            async with aclosing(
+                StorageHandler(replace(source, auth={"accessKey": KEY, "secretKey": SECRET}), Services())
+            ) as made:
+                yield made
     else:
         made = StorageHandler(replace(source, config={**config, "options": {"anonymous": True}}), Services())
         assert isinstance(made.backend, ObjectBackend)

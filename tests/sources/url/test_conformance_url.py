@@ -1,7 +1,7 @@
 """The conformance suite over web pages, from a real server."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -43,9 +43,8 @@ class _Url(SourceConformance):
             )
             config = {**self.options(site, list(made)), "allow_private": True, **self.config}
             source = DataSource("web", "web", "url", "bb", "bb-url+web", config=config)
-            handler = UrlHandler(source, Services())
-            yield handler
-            await handler.aclose()
+            async with aclosing(UrlHandler(source, Services())) as handler:
+                yield handler
         finally:
             site.stop()
 

@@ -2,7 +2,7 @@
 
 import gzip
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,6 @@ from bbfs.testing import read_whole
 
 Make = Callable[..., UrlHandler]
 BYTES = {"content_type": "application/octet-stream", "accept_ranges": "bytes"}
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[WebSite]:
-    site = WebSite(tmp_path)
-    yield site
-    site.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -52,11 +52,8 @@ class TestSqlite(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        made = VectorSearchHandler(source_of(notes_file(directory / "v.db")), Services())
-        try:
+        async with aclosing(VectorSearchHandler(source_of(notes_file(directory / "v.db")), Services())) as made:
             yield made
-        finally:
-            await made.aclose()
 
 
 class _ByMeaning(TestSqlite):
