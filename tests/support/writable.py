@@ -238,8 +238,8 @@ class Program(Kernel):
         """All bytes of a file, which may be written at the same time."""
         return await self.files.read(handle, 0, 3) + await self.files.read(handle, 3, 1 << 20)
 
-    async def begin(self, path: str, flags: int) -> int:
-        """open(2)."""
+    async def begin(self, path: str, flags: int, data: bytes = b"", at: int = 0) -> int:
+        """open(2), and write(2) if there are data."""
         parent, name = await self.place(path)
         aim = Aim.CREATES if flags & os.O_CREAT else Aim.OTHER
         found = await self.lookup(parent, name.decode(), aim)
@@ -255,6 +255,8 @@ class Program(Kernel):
             self.references[created.ino] += 1
         else:
             raise NotFound(path)
+        if data:
+            await self.writes.write(handle, at, data)
         return handle
 
     async def close(self, handle: int) -> None:

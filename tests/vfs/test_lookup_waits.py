@@ -193,8 +193,7 @@ async def test_a_file_is_created_in_a_slow_source(
     async with World(nursery, source) as world:
         nursery.start_soon(_set_later, source.hold(source.LISTING))
         program = Program(world)
-        handle = await program.begin(f"{root}n/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        await program.writes.write(handle, 0, b"new")
+        await program.begin(f"{root}n/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, b"new")
         assert await program.cat(f"{root}n/{name}") == b"new"
         nursery.cancel_scope.cancel()
 

@@ -164,8 +164,7 @@ async def test_a_file_renamed_to_a_temporary_name_elsewhere_stays_at_the_source(
 async def test_a_backup_may_go_before_the_file_is_closed(tree: Tree) -> None:
     source, program, _ = tree
     await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
-    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR | os.O_CREAT)
-    await program.writes.write(handle, 0, b"new text")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR | os.O_CREAT, b"new text")
     await program.unlink(f"{TREE}/a.txt~")
     assert source.contents["file:./a.txt"] == b"first"
     await program.close(handle)
@@ -175,8 +174,7 @@ async def test_a_backup_may_go_before_the_file_is_closed(tree: Tree) -> None:
 @pytest.mark.semantics("S32")
 async def test_a_file_that_is_removed_while_it_is_closed_is_gone(flat: Flat) -> None:
     source, program, _ = flat
-    handle = await program.begin(f"{FLAT}/new.txt", os.O_WRONLY | os.O_CREAT)
-    await program.writes.write(handle, 0, b"new")
+    handle = await program.begin(f"{FLAT}/new.txt", os.O_WRONLY | os.O_CREAT, b"new")
     source.released = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(program.close, handle)
@@ -331,8 +329,7 @@ async def test_parts_of_a_file_are_changed_as_on_a_disk(tree: Tree) -> None:
 async def test_the_kernel_is_notified_of_a_written_name_once_the_file_is_closed(tree: Tree) -> None:
     """Until then the name leads to the inode that the program has open, whatever the source has."""
     source, program, world = tree
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
-    await program.writes.write(handle, 0, b"replaced")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC, b"replaced")
     world.told.clear()
     await program.writes.flush(handle)
     assert (source.contents["file:./a.txt"], world.told) == (b"replaced", [])
@@ -388,8 +385,7 @@ async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch
     monkeypatch.setattr(json, "dump", full)  # by which the write is described
     gc.disable()
     try:
-        handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
-        await program.writes.write(handle, 0, bytes(3 << 20))
+        handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY, bytes(3 << 20))
         assert held()
         with pytest.raises(NoSpace):
             await program.close(handle)
@@ -403,8 +399,7 @@ async def test_a_write_that_cannot_be_kept_takes_no_room(tree: Tree, monkeypatch
 @pytest.mark.semantics("S32.8")
 async def test_a_change_by_somebody_else_is_a_conflict_and_both_versions_stay(tree: Tree) -> None:
     source, program, world = tree
-    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
-    await program.writes.write(handle, 0, b"mine!")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR, b"mine!")
     source.contents["file:./a.txt"] = b"theirs"
     with pytest.raises(Conflict):
         await program.close(handle)
@@ -420,8 +415,7 @@ async def test_a_change_by_somebody_else_is_a_conflict_and_both_versions_stay(tr
 async def test_what_a_source_does_not_take_is_kept_once(tree: Tree) -> None:
     source, program, world = tree
     source.refused["file:./a.txt"] = Unreachable("down")
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
-    await program.writes.write(handle, 0, b"kept")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC, b"kept")
     for _ in range(3):
         with pytest.raises(Unreachable):
             await program.writes.sync(handle)
@@ -466,8 +460,7 @@ async def test_what_several_programs_could_not_save_is_all_kept(tree: Tree) -> N
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 async def test_an_open_after_a_refused_close_begins_with_what_the_source_has(tree: Tree, name: str) -> None:
     source, program, world = tree
-    writer = await program.begin(f"{TREE}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    await program.writes.write(writer, 0, b"mine")
+    writer = await program.begin(f"{TREE}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, b"mine")
     reader = await program.open(f"{TREE}/{name}")
     source.contents[f"file:./{name}"] = b"of somebody else"
     with pytest.raises(Conflict):
@@ -691,8 +684,7 @@ async def test_what_only_the_mount_has_at_its_end_is_a_pending_write(tree: Tree)
     await program.save(f"{TREE}/.tmp-bbfs-1", b"left by a command")
     await program.save(f"{TREE}/4913", b"")
     await program.rename(f"{TREE}/d/b.txt", f"{TREE}/d/b.txt~")  # the source has it still
-    opened = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
-    await program.writes.write(opened, 0, b"not closed")
+    opened = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC, b"not closed")
     await world.core.drafts.keep_left()
     kept = {each.uri: (pending.content_path(each).read_bytes(), each.reason) for each in pending.items()}
     start = "bb-scripted+tree+file:./"
@@ -817,8 +809,7 @@ async def test_a_pending_write_shows_at_once_under_a_name_that_was_absent(tree: 
 async def test_a_later_save_keeps_its_bytes_whatever_becomes_of_the_earlier_one(tree: Tree) -> None:
     source, program, world = tree
     pending = world.manager.writer.pending
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
-    await program.writes.write(handle, 0, b"mine")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC, b"mine")
     source.refused["file:./a.txt"] = Unreachable("down")
     with pytest.raises(Unreachable):
         await program.writes.flush(handle)
@@ -1063,8 +1054,7 @@ async def test_a_listing_from_before_a_directory_was_renamed_is_of_another_one(
 @pytest.mark.semantics("S32")
 async def test_what_a_source_cannot_write_any_more_is_kept(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     source, program, world = tree
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
-    await program.writes.write(handle, 0, b"mine")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC, b"mine")
     monkeypatch.setattr(source, "writes", lambda _: ())
     with pytest.raises(NotSupported):
         await program.close(handle)
@@ -1165,8 +1155,7 @@ async def test_a_flat_source_without_renames_is_written_too(flat: Flat) -> None:
     assert await program.ls(FLAT) == ["a.txt", "d"]
     source.contents["test://a.txt"] = b"theirs"
     world.clock.advance(3600)
-    handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
-    await program.writes.write(handle, 0, b"m")
+    handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR, b"m")
     source.contents["test://a.txt"] = b"theirs again"
     with pytest.raises(Conflict):
         await program.close(handle)
@@ -1320,8 +1309,7 @@ async def test_a_directory_that_is_made_again_outlives_the_listing_that_shows_th
 
 async def test_a_file_that_is_removed_while_it_is_open_is_not_written(tree: Tree) -> None:
     source, program, _ = tree
-    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
-    await program.writes.write(handle, 0, b"F")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR, b"F")
     await program.unlink(f"{TREE}/a.txt")
     assert await program.read(handle) == b"First"
     await program.close(handle)
@@ -1438,8 +1426,7 @@ async def test_a_change_without_an_answer_ends_and_leaves_an_open_file_to_its_pr
         await trio.sleep_forever()
         raise AssertionError
 
-    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
-    await program.writes.write(handle, 0, b"F")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR, b"F")
     with monkeypatch.context() as patched:
         patched.setattr(source, asked, hang)
         if asked == "remove":
@@ -1531,8 +1518,7 @@ async def test_a_large_content_that_the_source_refuses_is_not_read_for_that(
 async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     source, program, _ = tree
 
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
-    await program.writes.write(handle, 0, b"begun")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC, b"begun")
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         with pytest.raises(NoSpace):
@@ -1553,8 +1539,7 @@ async def test_a_file_of_which_a_part_could_not_be_kept_is_not_handed_over(
     source, program, world = tree
     world.manager.writer.space.most_files = 0
     for again in (False, True):
-        handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
-        await program.writes.write(handle, 0, b"begin")
+        handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC, b"begin")
         with pytest.raises(NoSpace):
             await program.writes.write(handle, 5, bytes(2 << 20))
         if again:
@@ -1577,8 +1562,7 @@ async def test_each_part_that_could_not_be_kept_has_to_be_written_again(
 ) -> None:
     source, program, _ = tree
     source.contents["file:./a.txt"] = bytes(3 << 20)
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
-    await program.writes.write(handle, 0, b"x")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY, b"x")
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
@@ -1603,8 +1587,7 @@ async def test_a_close_fails_too_if_only_a_write_without_room_came_before_it(
 ) -> None:
     source, program, _ = tree
     source.contents["file:./a.txt"] = bytes(3 << 20)
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
-    await program.writes.write(handle, 0, b"x")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY, b"x")
     await program.writes.sync(handle)
 
     with monkeypatch.context() as patched:
@@ -1635,8 +1618,7 @@ async def test_a_draft_is_shown_while_it_is_written(tree: Tree) -> None:
     """Other programs see what is written, under the inode that the file had."""
     source, program, _ = tree
     before = await program.stat(f"{TREE}/a.txt")
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
-    await program.writes.write(handle, 5, b" and more")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY, b" and more", 5)
     during = await program.stat(f"{TREE}/a.txt")
     assert (during.ino, during.size) == (before.ino, 14)
     assert await program.cat(f"{TREE}/a.txt") == b"first and more"
@@ -1787,8 +1769,7 @@ async def test_a_save_leaves_the_kernel_a_directory_whose_listing_has_expired(tr
     _, program, world = tree
     within = (await program.walk(TREE)).ino
     await program.stat(f"{TREE}/d/b.txt")
-    handle = await program.begin(f"{TREE}/d/b.txt", os.O_RDWR)
-    await program.writes.write(handle, 0, b"new")
+    handle = await program.begin(f"{TREE}/d/b.txt", os.O_RDWR, b"new")
     world.clock.advance(3600)
     world.told.clear()
     await program.close(handle)
@@ -1816,8 +1797,7 @@ async def test_names_read_from_an_open_directory_have_the_size_of_what_is_being_
     _, program, world = tree
     assert await program.cat(f"{TREE}/a.txt") == b"first"
     directory = await program.again(TREE, world.files.opendir)
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
-    await program.writes.write(handle, 5, b" and more")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND, b" and more", 5)
     assert sizes_in(world, directory)[b"a.txt"] == len(b"first and more")
     await program.close(handle)
     assert sizes_in(world, directory)[b"a.txt"] == len(b"first and more")
@@ -1830,8 +1810,7 @@ async def test_a_draft_that_has_ended_does_not_come_back_with_the_names_of_an_op
 ) -> None:
     """later: what replaces the file, which is removed if that is None."""
     source, program, world = tree
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
-    await program.writes.write(handle, 5, b" and more")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND, b" and more", 5)
     directory = await program.again(TREE, world.files.opendir)
     await program.close(handle)
     await (program.unlink(f"{TREE}/a.txt") if later is None else program.save(f"{TREE}/a.txt", later))
@@ -1868,8 +1847,7 @@ async def test_what_is_appended_comes_at_the_end_whatever_size_the_kernel_has(tr
     """Of a file whose size only a load tells, the kernel was told 0."""
     source, program, _ = tree
     before = (await program.walk(f"{TREE}/a.txt")).ino
-    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND)
-    await program.writes.write(handle, 0, b" and more")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_APPEND, b" and more")
     await program.writes.write(handle, 14, b" at the end")
     await program.close(handle)
     assert source.contents["file:./a.txt"] == b"first and more at the end"
@@ -1931,15 +1909,13 @@ async def test_two_saves_at_the_same_time_do_not_replace_each_other_where_a_sour
     """Both would find the content that they began with, just before they store theirs."""
     source, program, world = flat
     monkeypatch.setattr(source, "check", lambda *_: None)
-    first = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY)
-    await program.writes.write(first, 0, b"of the first")
+    first = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY, b"of the first")
     source.refused["test://a.txt"] = Denied("not now")
     second = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY)
     with pytest.raises(Denied):
         await program.close(second)  # from now on the name leads to what the source has
     del source.refused["test://a.txt"]
-    other = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY)
-    await program.writes.write(other, 0, b"of the other")
+    other = await program.begin(f"{FLAT}/a.txt", os.O_WRONLY, b"of the other")
     source.released = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(program.close, other)

@@ -56,16 +56,14 @@ async def mounted(store: DavStore, *, verify: bool = False) -> AsyncIterator[tup
 
 async def held(program: Program, path: str, data: bytes, flags: int = os.O_TRUNC) -> int:
     """Open a file, write, and hand it over: the file stays open."""
-    handle = await program.begin(path, os.O_RDWR | flags)
-    await program.writes.write(handle, 0, data)
+    handle = await program.begin(path, os.O_RDWR | flags, data)
     await program.writes.flush(handle)
     return handle
 
 
 async def lost(program: Program, path: str) -> int:
     """Open a file, write, and hand it over to a source whose answer is lost: the file stays open."""
-    handle = await program.begin(path, os.O_RDWR)
-    await program.writes.write(handle, 0, b"mine!")
+    handle = await program.begin(path, os.O_RDWR, b"mine!")
     with pytest.raises(Unreachable):
         await program.writes.flush(handle)
     return handle
@@ -147,8 +145,7 @@ async def test_a_new_file_keeps_its_inode_where_the_server_states_versions(state
     """GNU tar takes a placeholder of its own for a file of somebody else if its inode or time of change differs."""
     store = DavStore(states_etag=states_etag)
     async with mounted(store) as (program, world, path):
-        handle = await program.begin(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        await program.writes.write(handle, 0, data)
+        handle = await program.begin(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, data)
         made = await program.files.getattr(program.files.core.handles[handle].ino)
         await program.close(handle)
         for _ in range(2):
@@ -364,8 +361,7 @@ async def test_a_save_that_is_older_than_one_whose_answer_was_lost_is_a_conflict
     """That one had what the other client wrote, and this one has not."""
     store = DavStore({FILE: b"first "}, states_etag=True, loses=["PUT"])
     async with mounted(store) as (program, world, path):
-        older = await program.begin(path, os.O_RDWR)
-        await program.writes.write(older, 6, b"older")
+        older = await program.begin(path, os.O_RDWR, b"older", 6)
         store.append(FILE, b"theirs ")
         seen = Expected(exists=True, etag=store.etag(FILE).strip('"'))
         uri = f"webdav://127.0.0.1:{store.port}/{FILE}"
@@ -398,8 +394,7 @@ async def test_a_weak_etag_that_stays_hides_no_change(etag: str) -> None:
     """Apache states one for a file of the last second, whose bytes may change without it."""
     store = DavStore({FILE: b"first"}, states_etag=True, form=etag)
     async with mounted(store) as (program, _, path):
-        handle = await program.begin(path, os.O_RDWR)
-        await program.writes.write(handle, 0, b"mine")
+        handle = await program.begin(path, os.O_RDWR, b"mine")
         store.put(FILE, b"other")
         with pytest.raises(Conflict):
             await program.close(handle)
