@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -96,6 +96,10 @@ class Place:
 
     def changes(self) -> list[str]:
         return self.bbfs("changes", self.mnt).stdout.replace(f"{SOURCE}/", "").splitlines()
+
+    def files(self) -> dict[str, str]:
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.folder)): path.read_text() for path in found}
 
     def leftovers(self) -> list[str]:
         mounts = [mount.path for mount in mountpoint.mounts() if mount.path.startswith(str(self.folder.parent))]
@@ -259,10 +263,7 @@ def test_apply(place: Place) -> None:
     assert done.stdout.splitlines()[0] == f"A  {SOURCE}/older/"
     done = place.bbfs("apply", place.mnt, status=1)
     assert "plans/a: the source has changed it meanwhile" in done.stderr
-    files = {
-        str(path.relative_to(place.folder)): path.read_text() for path in place.folder.rglob("*") if path.is_file()
-    }
-    assert files == {
+    assert place.files() == {
         "one": "changed\n",
         "older/b": "plans/old/b\n",
         "older/script": "#!/bin/sh\n",
@@ -338,8 +339,8 @@ def test_while_changes_are_applied_the_mount_point_is_covered(place: Place) -> N
     assert place.changes() == []
     place.bbfs("umount", place.mnt)
     assert not place.mnt.exists()  # so nothing was in the directory below
-    files = {path.name: path.read_text() for path in place.folder.iterdir() if path.is_file()}
-    assert files == {"one": "changed\n", "two": "two\n", "draft.part": "kept as well\n"}
+    plans = {"plans/a": "plans/a\n", "plans/old/b": "plans/old/b\n"}
+    assert place.files() == {"one": "changed\n", "two": "two\n", "draft.part": "kept as well\n", **plans}
 
 
 @pytest.mark.semantics("S39")
@@ -415,8 +416,7 @@ def test_apply_removes_only_what_a_program_has_removed(place: Place, by: Sequenc
         "D  plans/old/b",
     ]
     assert victim.read_text() == "precious\n"
-    files = {str(each.relative_to(place.folder)) for each in place.folder.rglob("*") if each.is_file()}
-    assert files == {".wh..wh..opq", ".wh.one", "made", "one", "plans/a", "plans/new", "two"}
+    assert place.files().keys() == {".wh..wh..opq", ".wh.one", "made", "one", "plans/a", "plans/new", "two"}
 
 
 @pytest.mark.semantics("S39.4")
@@ -703,10 +703,7 @@ def test_the_program_for_users_without_an_overlay_of_the_kernel(place: Place) ->
     place.bbfs("discard", place.mnt, notes / "two", notes / "first")
     assert sorted(os.listdir(notes)) == ["older", "one", "plans", "two"]
     place.bbfs("apply", place.mnt)
-    files = {
-        str(path.relative_to(place.folder)): path.read_text() for path in place.folder.rglob("*") if path.is_file()
-    }
-    assert files == {"one": "one\nmore\n", "two": "two\n", "plans/b": "b\n"}
+    assert place.files() == {"one": "one\nmore\n", "two": "two\n", "plans/b": "b\n"}
     assert place.changes() == []
     (notes / "late").write_text("late")
     place.bbfs("discard", place.mnt)
@@ -870,10 +867,19 @@ def test_programs_work_over_sources_that_are_no_folders(place: Place) -> None:
     assert (place.scratch / "upper/bb-memory+kept+memory/a").read_text() == "second\n"
 
 
-def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> None:
+@contextmanager
+def shared_mount(place: Place, *words: str | Path) -> Iterator[Path]:
+    """Mount sources without a scratch, at a place of their own."""
     lower = place.mnt.with_name("shared")
-    place.bbfs("mount", lower, "--dir", f"notes={place.folder}", "--background")
+    place.bbfs("mount", lower, *words, "--background")
     try:
+        yield lower
+    finally:
+        place.bbfs("umount", lower)
+
+
+def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> None:
+    with shared_mount(place, "--dir", f"notes={place.folder}") as lower:
         met = place.folder.with_name("met")
         met.mkdir()
         command = 'echo $0 > "$0"; touch "{met}/$0"; until test -e "{met}/a" -a -e "{met}/b"; do sleep 0.05; done; ls'
@@ -886,16 +892,12 @@ def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> Non
         seen = [each.communicate(timeout=BOUND)[0].split() for each in both]
         assert seen == [["a", "one", "plans", "two"], ["b", "one", "plans", "two"]]
         assert sorted(os.listdir(lower / SOURCE)) == ["one", "plans", "two"]
-    finally:
-        place.bbfs("umount", lower)
 
 
 @pytest.mark.semantics("S39")
 def test_a_run_over_a_mount_that_is_there_applies_what_its_sources_have_not_changed(place: Place) -> None:
     """Its daemon notes the versions for the run, also of names that programs have looked up before."""
-    lower = place.mnt.with_name("shared")
-    place.bbfs("mount", lower, "--dir", f"notes={place.folder}", "--background", *WRITABLE)
-    try:
+    with shared_mount(place, "--dir", f"notes={place.folder}", *WRITABLE) as lower:
         subprocess.run(["ls", "-lR", lower], check=True, capture_output=True, timeout=BOUND)
         given = ("--on", lower, "--on-exit", "apply")
         place.run(*given, command="echo mine >> one; rm two; mv plans/a moved; touch new")
@@ -906,8 +908,6 @@ def test_a_run_over_a_mount_that_is_there_applies_what_its_sources_have_not_chan
         assert "moved: the source has" in done.stderr
         assert (place.folder / "one").read_text() == "one\nmine\nx\n"
         assert (place.folder / "moved").read_text() == "theirs\n"
-    finally:
-        place.bbfs("umount", lower)
 
 
 def documents(place: Place, sizes: str) -> Path:
@@ -961,16 +961,12 @@ def test_a_first_write_copies_the_whole_content_and_is_based_on_it(place: Place,
 
 @pytest.mark.semantics("S9.5", "S39.2")
 def test_a_run_over_a_mount_of_lazy_sizes_copies_whole_contents(place: Place) -> None:
-    lower = place.mnt.with_name("shared")
-    place.bbfs("mount", lower, "--config", documents(place, "lazy"), "--background")
-    try:
+    with shared_mount(place, "--config", documents(place, "lazy")) as lower:
         command = f'cd "$BBFS_MOUNT/{DOCUMENTS}"; touch two; echo mine >> one; cat one two'
         given = ("run", "--on", lower, "--at", place.mnt, "--on-exit", "apply", "--", "sh", "-ec", command)
         done = place.bbfs(*given)
         assert done.stdout.startswith("one: first\nmine\ntwo: first\n"), done
         assert (lower / DOCUMENTS / "one").read_text() == "one: first\nmine\n"
-    finally:
-        place.bbfs("umount", lower)
 
 
 def test_run_without_the_privilege_to_mount(place: Place) -> None:

@@ -100,6 +100,15 @@ async def login(url: str, store: TokenStore, show: Callable[[str], Awaitable[Non
     return await log_in(LoginPlace.of(source(url, auth)), store, show, **{"timeout": 20.0, **options})
 
 
+@pytest.fixture
+async def vault(manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser) -> AsyncIterator[str]:
+    """The URL of a server that the manager has, logged in to."""
+    async with serve("oauth.py") as url:
+        await login(url, store, browser.open)
+        add(manager, source(url))
+        yield url
+
+
 def kept(store: TokenStore, url: str) -> Any:
     found = store.load(ClientSettings().key(url))
     assert found is not None
@@ -181,23 +190,20 @@ async def test_pkce_and_state_are_sent_and_a_wrong_state_is_refused(
 
 @pytest.mark.semantics("S23")
 async def test_revoked(
-    manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser, caplog: pytest.LogCaptureFixture
+    manager: MCPManager, vault: str, store: TokenStore, browser: Browser, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serve("oauth.py") as url:
-        await login(url, store, browser.open)
-        add(manager, source(url))
-        await read(manager)
-        await control(url, "revoke")
-        for _ in range(3):
-            with pytest.raises(LoginRequired, match="expired or was revoked: run `bbfs login vault`"):
-                await read(manager)
-        assert manager.connection("vault").state.state == "down"
-        told = [r for r in caplog.records if r.levelno >= logging.WARNING]
-        assert [r.getMessage() for r in told] == [f"vault: {manager.connection('vault').state.reason}"]
-        await login(url, store, browser.open)
-        assert await read(manager)
-        assert manager.connection("vault").state.state == "up"
-        assert manager.connection("vault").state.reason is None
+    await read(manager)
+    await control(vault, "revoke")
+    for _ in range(3):
+        with pytest.raises(LoginRequired, match="expired or was revoked: run `bbfs login vault`"):
+            await read(manager)
+    assert manager.connection("vault").state.state == "down"
+    told = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert [r.getMessage() for r in told] == [f"vault: {manager.connection('vault').state.reason}"]
+    await login(vault, store, browser.open)
+    assert await read(manager)
+    assert manager.connection("vault").state.state == "up"
+    assert manager.connection("vault").state.reason is None
 
 
 async def test_token_that_expires_by_the_clock_is_renewed_before_it_is_sent(
@@ -236,62 +242,51 @@ async def test_two_daemons_share_a_login_whose_refresh_token_is_good_for_one_use
 
 @pytest.mark.semantics("S23")
 async def test_token_endpoint_that_is_down_is_an_outage_and_no_end_of_the_login(
-    manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser
+    manager: MCPManager, vault: str
 ) -> None:
-    async with serve("oauth.py") as url:
-        await login(url, store, browser.open)
-        add(manager, source(url))
+    await read(manager)
+    await control(vault, "expire")
+    await control(vault, "break")
+    with pytest.raises(Unreachable, match=r"cannot be renewed: 127.0.0.1 answers HTTP 503"):
         await read(manager)
-        await control(url, "expire")
-        await control(url, "break")
-        with pytest.raises(Unreachable, match=r"cannot be renewed: 127.0.0.1 answers HTTP 503"):
-            await read(manager)
-        await control(url, "mend")
-        assert await read(manager)
+    await control(vault, "mend")
+    assert await read(manager)
 
 
 @pytest.mark.semantics("S23")
-async def test_insufficient_scope(manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser) -> None:
-    async with serve("oauth.py") as url:
-        await login(url, store, browser.open)
-        add(manager, source(url))
-        with pytest.raises(Denied, match="run `bbfs login vault --scope 'read admin'`") as caught:
-            await read(manager, "vault://admin")
-        assert type(caught.value) is Denied
-        assert manager.connection("vault").state.state == "up"
-        assert await read(manager), "what the login is good for can still be read"
-        assert "refresh" not in (await control(url))["counts"], "a new token would have the same scope"
-        await login(url, store, browser.open, scope="read admin")
-        assert await read(manager, "vault://admin")
+async def test_insufficient_scope(manager: MCPManager, vault: str, store: TokenStore, browser: Browser) -> None:
+    with pytest.raises(Denied, match="run `bbfs login vault --scope 'read admin'`") as caught:
+        await read(manager, "vault://admin")
+    assert type(caught.value) is Denied
+    assert manager.connection("vault").state.state == "up"
+    assert await read(manager), "what the login is good for can still be read"
+    assert "refresh" not in (await control(vault))["counts"], "a new token would have the same scope"
+    await login(vault, store, browser.open, scope="read admin")
+    assert await read(manager, "vault://admin")
 
 
-async def test_renewal_is_not_lost_when_its_reader_gives_up(
-    manager: MCPManager, serve: Serve, store: TokenStore, browser: Browser
-) -> None:
-    async with serve("oauth.py") as url:
-        await login(url, store, browser.open)
-        add(manager, source(url))
-        await read(manager)
-        before = kept(store, url)
-        await control(url, "expire")
-        await control(url, "slow")
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope() as reader:
+async def test_renewal_is_not_lost_when_its_reader_gives_up(manager: MCPManager, vault: str, store: TokenStore) -> None:
+    await read(manager)
+    before = kept(store, vault)
+    await control(vault, "expire")
+    await control(vault, "slow")
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as reader:
 
-                async def give_up() -> None:
-                    while not (await control(url))["waiting"]:
-                        await trio.lowlevel.checkpoint()
-                    reader.cancel()
-                    await control(url, "mend")
+            async def give_up() -> None:
+                while not (await control(vault))["waiting"]:
+                    await trio.lowlevel.checkpoint()
+                reader.cancel()
+                await control(vault, "mend")
 
-                nursery.start_soon(give_up)
-                await read(manager)
-        assert reader.cancelled_caught
-        assert await read(manager)
-        assert kept(store, url).access_token != before.access_token
-        state = await control(url)
-        assert state["counts"]["refresh"] == 1
-        assert state["counts"]["code"] == 1
+            nursery.start_soon(give_up)
+            await read(manager)
+    assert reader.cancelled_caught
+    assert await read(manager)
+    assert kept(store, vault).access_token != before.access_token
+    state = await control(vault)
+    assert state["counts"]["refresh"] == 1
+    assert state["counts"]["code"] == 1
 
 
 async def test_what_must_not_be_cut_off_is_bounded(autojump_clock: trio.testing.MockClock) -> None:
