@@ -73,6 +73,18 @@ def test_everything_beside_it(tmp_path: Path) -> None:
         ('shared = "redis://h"\nshared_prefix = "a b"', "cache.shared_prefix: "),
         ('shared = "redis://h"\nshared_max_content = "1GiB"', "cache.shared_max_content: "),
         ('shared = "redis://h"\nshared_ttl = 0', "cache.shared_ttl: "),
+        ('shared = "redis+cluster://"', "cache.shared: has no host"),
+        ('shared = "redis+cluster://a,,b"', "cache.shared: has no host"),
+        ('shared = "redis+cluster://a:x"', "cache.shared: has no usable port"),
+        ('shared = "redis+cluster://a/1"', "cache.shared: names a database"),
+        ('shared = "redis+cluster://a?x=1"', "cache.shared: has parameters"),
+        ('shared = "http+cluster://a"', "cache.shared: expected redis://HOST"),
+        ('shared = "redis+sentinel://a"', "cache.shared: should name the primary"),
+        ('shared = "redis+sentinel://a/kept/x"', "cache.shared: should name the database"),
+        ('shared = "redis://a"\nshared_nodes = ["b"]', "cache.shared_nodes: belongs to redis+cluster"),
+        ('shared = "redis+cluster://a"\nshared_nodes = ["10.1.0.1/16"]', "cache.shared_nodes: expected host names"),
+        ('shared = "redis+cluster://a"\nshared_nodes = ["a*"]', "cache.shared_nodes: expected host names"),
+        ('shared = "redis://a"\nshared_sentinel_password = "x"', "cache.shared_sentinel_password: belongs to"),
     ],
 )
 def test_what_is_wrong_is_told_without_values(tmp_path: Path, lines: str, message: str) -> None:
@@ -133,26 +145,3 @@ def test_what_belongs_to_several_servers(tmp_path: Path) -> None:
     assert found.announced == ("10.1.0.0/16", "*.cache.example", "192.0.2.7", "db-1.example")
     assert (found.sentinel_username, found.sentinel_password) == ("watcher", ENVIRON["WORD"])
     assert ENVIRON["WORD"] not in repr(found) + str(found)
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ('shared = "redis+cluster://"', "cache.shared: has no host"),
-        ('shared = "redis+cluster://a,,b"', "cache.shared: has no host"),
-        ('shared = "redis+cluster://a:x"', "cache.shared: has no usable port"),
-        ('shared = "redis+cluster://a/1"', "cache.shared: names a database"),
-        ('shared = "redis+cluster://a?x=1"', "cache.shared: has parameters"),
-        ('shared = "http+cluster://a"', "cache.shared: expected redis://HOST"),
-        ('shared = "redis+sentinel://a"', "cache.shared: should name the primary"),
-        ('shared = "redis+sentinel://a/kept/x"', "cache.shared: should name the database"),
-        ('shared = "redis://a"\nshared_nodes = ["b"]', "cache.shared_nodes: belongs to redis+cluster"),
-        ('shared = "redis+cluster://a"\nshared_nodes = ["10.1.0.1/16"]', "cache.shared_nodes: expected host names"),
-        ('shared = "redis+cluster://a"\nshared_nodes = ["a*"]', "cache.shared_nodes: expected host names"),
-        ('shared = "redis://a"\nshared_sentinel_password = "x"', "cache.shared_sentinel_password: belongs to"),
-    ],
-)
-def test_what_is_wrong_with_several_servers(tmp_path: Path, lines: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, f"[cache]\n{lines}\n")
-    assert message in str(caught.value)

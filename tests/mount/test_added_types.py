@@ -75,14 +75,19 @@ def test_the_type_is_mounted(environment: Path, mounted: Mounts, tmp_path: Path)
     assert errno_of("open(sys.argv[1]).read()", root / "database" / "user") == "EHOSTDOWN"
 
 
-def test_an_unknown_option_is_refused(environment: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text('[[sources]]\nname = "app"\ntype = "ini"\nconfig = { fiel = "app.ini" }\n')
-    ended = subprocess.run(
-        [environment, "-m", "bbfs", "ls", "--config", config], capture_output=True, text=True, timeout=60
-    )
+def refused(environment: Path, directory: Path, source: str) -> str:
+    """Return what `bbfs ls` says of a source that it refuses."""
+    config = directory / "config.toml"
+    config.write_text(f"[[sources]]\n{source}\n")
+    words = [environment, "-m", "bbfs", "ls", "--config", config]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert ended.returncode != 0
-    assert "unknown option; did you mean 'file'?" in ended.stderr
+    return ended.stderr
+
+
+def test_an_unknown_option_is_refused(environment: Path, tmp_path: Path) -> None:
+    said = refused(environment, tmp_path, 'name = "app"\ntype = "ini"\nconfig = { fiel = "app.ini" }')
+    assert "unknown option; did you mean 'file'?" in said
 
 
 def test_a_type_that_cannot_be_imported_says_why(environment: Path, tmp_path: Path) -> None:
@@ -91,10 +96,5 @@ def test_a_type_that_cannot_be_imported_says_why(environment: Path, tmp_path: Pa
     broken.mkdir()
     (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
     (broken / "entry_points.txt").write_text("[bbfs.sources]\nbroken = no_such_module:Handler\n")
-    config = tmp_path / "config.toml"
-    config.write_text('[[sources]]\nname = "b"\ntype = "broken"\n')
-    ended = subprocess.run(
-        [environment, "-m", "bbfs", "ls", "--config", config], capture_output=True, text=True, timeout=60
-    )
-    assert ended.returncode != 0
-    assert "type 'broken': no_such_module:Handler cannot be imported: ModuleNotFoundError" in ended.stderr
+    said = refused(environment, tmp_path, 'name = "b"\ntype = "broken"')
+    assert "type 'broken': no_such_module:Handler cannot be imported: ModuleNotFoundError" in said

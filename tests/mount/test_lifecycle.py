@@ -273,17 +273,6 @@ def test_a_server_gets_its_own_environment_and_no_descriptor_of_the_daemon(
     assert not any("/dev/fuse" in target or str(mount.state.home) in target for target in held)
 
 
-@pytest.mark.semantics("S31")
-def test_nothing_that_a_program_does_runs_a_tool(mounted: Mounts, server: ScriptedServer) -> None:
-    for number in range(5):
-        server.add(f"test://d/{number}", "x")
-    mount = mounted(server.source("docs"))
-    shell("ls -lR; find . -name '*'; echo */*/*; cat mcp-server+docs/test/d/*; du -a .", directory=mount.path)
-    asked = {line.split()[0] for line in server.log()}
-    assert {"list", "read", "initialize"} <= asked
-    assert not any(method.startswith(("tools/", "prompts/", "completion/")) for method in asked)
-
-
 def test_the_harness_sees_what_is_unexpected_in_a_log() -> None:
     log = "bbfs: info: a: b\nbbfs: warning: b: odd\nTraceback (most recent call last):\n\nbbfs: debug: c: d\nnoise\n"
     assert unexpected_lines(log, []) == ["bbfs: warning: b: odd", "Traceback (most recent call last):", "noise"]

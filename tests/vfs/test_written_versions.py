@@ -215,18 +215,23 @@ async def test_a_file_renamed_over_another_one_opens_at_the_second_try(states_et
         assert store.asked == ["GET d/a.txt"]
 
 
+async def save_again(program: Program, world: World, path: str, times: int) -> None:
+    """Save a file so often, with a write after it was handed over, and look at it each time."""
+    for number in range(times):
+        handle = await held(program, path, b"%d" % number)
+        await program.writes.write(handle, 1, b"!")
+        await program.close(handle)
+        assert await program.cat(path) == b"%d!" % number
+        world.clock.advance(3600 * (number % 2))
+
+
 @pytest.mark.parametrize("form", ['"{}"', 'W/"{}"'])
 @pytest.mark.parametrize("compares", [True, False])
 @pytest.mark.parametrize("states_etag", [True, False])
 async def test_a_file_is_saved_again_and_again(states_etag: bool, compares: bool, form: str) -> None:
     store = DavStore({FILE: b"first"}, states_etag=states_etag, compares=compares, form=form)
     async with mounted(store) as (program, world, path):
-        for number in range(5):
-            handle = await held(program, path, b"%d" % number)
-            await program.writes.write(handle, 1, b"!")
-            await program.close(handle)
-            assert await program.cat(path) == b"%d!" % number
-            world.clock.advance(3600 * (number % 2))
+        await save_again(program, world, path, 5)
         assert store.files == {FILE: b"4!"}
         assert not [*world.manager.writer.pending.items()]
 
@@ -250,12 +255,7 @@ class TwoEtags(DavStore):
 async def test_a_server_with_another_etag_in_its_answers_is_written_again_and_again() -> None:
     store = TwoEtags({FILE: b"first"}, states_etag=True)
     async with mounted(store) as (program, world, path):
-        for number in range(4):
-            handle = await held(program, path, b"%d" % number)
-            await program.writes.write(handle, 1, b"!")
-            await program.close(handle)
-            assert await program.cat(path) == b"%d!" % number
-            world.clock.advance(3600 * (number % 2))
+        await save_again(program, world, path, 4)
         handle = await held(program, path, b"mine")
         store.put(FILE, b"theirs")
         store.told = None
