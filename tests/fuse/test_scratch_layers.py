@@ -28,7 +28,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import changes as changes_of
 from bbfs.fuse.scratch import copying, entries, layers, settling
 from bbfs.fuse.scratch import shown as shown_layer
-from bbfs.fuse.scratch.bases import Base, Notes
+from bbfs.fuse.scratch.bases import Attempt, Base, Notes
 from bbfs.fuse.scratch.changes import MAX_DEPTH, Change, changes, digest
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.origin import origin, parsed
@@ -499,6 +499,46 @@ async def test_the_note_of_a_name_ends_when_the_scratch_hides_it(scratch: Scratc
     shown.closed("seen")
     await shown.note_absent("seen")
     assert "seen" not in Notes.of(scratch).bases
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["[" * 200_000, '{"path":"file","kind":"file","version":[1]}', '{"path":5,"kind":"file"}', '{"path":"file"'],
+    ids=["deep", "version", "path", "torn"],
+)
+def test_damaged_notes_are_left_out(scratch: Scratch, damage: str) -> None:
+    before = Notes.of(scratch)
+    with Path(before.path).open("a") as file:
+        file.write(damage)
+    read = Notes.of(scratch)
+    assert read.bases == before.bases
+    read.shown("later", Base("file", {"etag": "1"}))
+    read.close()
+    assert Notes.of(scratch).bases == {**before.bases, "later": Base("file", {"etag": "1"})}
+
+
+def test_a_damaged_state_is_told(scratch: Scratch) -> None:
+    Path(scratch.path, "scratch.json").write_text("[" * 200_000)
+    with pytest.raises(MountError, match="is damaged; the changes are in"):
+        _ = scratch.state
+
+
+def test_notes_that_are_read_again_are_those_that_were_made(scratch: Scratch) -> None:
+    """What is below a directory goes with it, once."""
+    made = Notes(str(Path(scratch.path, "bases")))
+    directory, file = Base("directory"), Base("file")
+    for path, base in (("a", directory), ("a/b", directory), ("a/b/c", file), ("ab", file)):
+        made.shown(path, base)
+    made.absent("a/b")
+    made.attempted("a/b/c", Attempt("", ()))
+    made.shown("a/b/again", file)
+    assert Notes.of(scratch).bases.keys() >= made.bases.keys() == {"a", "ab", "a/b/again"}
+    made.absent("a")
+    made.shown("a/b/new", file)
+    made.ended("a/b")  # it went with `a`, and takes nothing along any more
+    made.close()
+    assert {"a", "a/b/again", "a/b/c"}.isdisjoint(Notes.of(scratch).bases)
+    assert made.bases.keys() <= Notes.of(scratch).bases.keys()
 
 
 async def test_the_version_that_an_open_has_is_noted_until_its_close(scratch: Scratch) -> None:

@@ -25,6 +25,8 @@ PATH = "path"
 """The field of an origin that is no part of the version."""
 NOTES = "bases"
 """The name of the file, in the directory of a scratch."""
+_LONGEST = 1 << 15
+"""Bytes of a line: those of a path (PATH_MAX of limits.h) that JSON escapes, and a version."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -75,29 +77,42 @@ class Notes:
 
     @classmethod
     def of(cls, scratch: Scratch) -> "Notes":
-        """Read the notes of a scratch. Raise OSError."""
+        """Read the notes of a scratch. Leave damaged lines out. Raise OSError."""
         found = cls(os.path.join(scratch.path, NOTES))
+        noted: dict[str, int] = {}
+        gone: dict[str, int] = {}  # the last line of each directory that went with what was below it
+
+        def is_gone(path: str) -> bool:
+            ends = (at for at, mark in enumerate(path) if mark == "/")
+            return any(gone.get(path[:end], 0) > noted[path] for end in ends)
+
         with suppress(FileNotFoundError), open(os.open(found.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            for line in file:
+            while line := file.readline(_LONGEST):
                 found.lines += 1
                 found._is_torn = not line.endswith(b"\n")
-                with suppress(ValueError, TypeError, KeyError, AttributeError):  # the last line of a crash
-                    found._take(json.loads(line))
+                with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the end of a crash
+                    said = _checked(json.loads(line))
+                    path = said["path"]
+                    if found._take(said) and not is_gone(path):
+                        gone[path] = found.lines
+                    if "temporary" not in said:
+                        noted[path] = found.lines
+        if gone:
+            found.bases = {path: base for path, base in found.bases.items() if not is_gone(path)}
         return found
 
-    def _take(self, said: Mapping[str, Any]) -> None:
+    def _take(self, said: Mapping[str, Any]) -> bool:
+        """Take in a line. Return whether a directory went, and so what is below it."""
         path = said["path"]
         if "temporary" in said:
             self.attempts[path] = Attempt(said["temporary"], tuple(said["identity"]))
-            return
+            return False
         self.attempts.pop(path, None)
         if said.get("kind") is not None:
             self.bases[path] = Base(said["kind"], said.get("version"))
-            return
+            return False
         gone = self.bases.pop(path, None)
-        if gone is not None and gone.kind == "directory":
-            for below in [each for each in self.bases if each.startswith(path + "/")]:
-                del self.bases[below]
+        return gone is not None and gone.kind == "directory"
 
     def shown(self, path: str, base: Base) -> None:
         """Note a version of a name, if it is another one than the last. Raise OSError."""
@@ -131,7 +146,9 @@ class Notes:
         if self._is_torn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self.lines += 1
-        self._take(said)
+        if self._take(said):
+            for below in [each for each in self.bases if each.startswith(said["path"] + "/")]:
+                del self.bases[below]
 
     def compact(self) -> None:
         """Write the notes again without the lines that later ones replace. No other process may append."""
@@ -152,6 +169,14 @@ class Notes:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _checked(said: Any) -> Mapping[str, Any]:
+    """Return a line of notes, decoded. Raise TypeError or KeyError if a crash or a stranger has damaged it."""
+    fields = (said["path"], said.get("temporary", ""), said.get("kind", ""), said.get("version") or {})
+    if not all(map(isinstance, fields, (str, str, str | None, dict))):
+        raise TypeError("no line of notes")
+    return said
 
 
 def version_in(lower: int, name: str, found: os.stat_result) -> Version | None:

@@ -128,7 +128,7 @@ class Scratch:
             read = file.read(_LARGEST_STATE)
         try:
             found = json.loads(read)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or "applied" not in found:
             raise MountError(f"{self.path}/{_STATE} is damaged; the changes are in {self.upper}")

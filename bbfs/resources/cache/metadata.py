@@ -104,7 +104,7 @@ class MetadataStore:
             log.warning("what was remembered of %s cannot be read: %s", source, error)
         except sqlite3.DatabaseError as error:
             self._replace(error)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             log.warning("what was remembered of %s cannot be used: %s", source, error)
         return [], None
 

@@ -136,7 +136,7 @@ def test_what_is_no_database_is_set_aside(path: Path, caplog: pytest.LogCaptureF
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-@pytest.mark.parametrize("where", ["pages", "listing", "fields"])
+@pytest.mark.parametrize("where", ["pages", "listing", "deep", "fields"])
 def test_what_is_damaged_inside_costs_no_more_than_what_was_remembered(path: Path, where: str) -> None:
     store = MetadataStore(path)
     rows = [Remembered(f"x://{number}", number, "digest", "salt", 1, 1.0, 1.0) for number in range(500)]
@@ -149,7 +149,8 @@ def test_what_is_damaged_inside_costs_no_more_than_what_was_remembered(path: Pat
         data[4096:] = os.urandom(len(data) - 4096)
         path.write_bytes(data)
     else:
-        change = "UPDATE listing SET head = '{'" if where == "listing" else "UPDATE listed SET description = '5'"
+        head = {"listing": "{", "deep": "[" * 100_000}.get(where)
+        change = "UPDATE listed SET description = '5'" if head is None else f"UPDATE listing SET head = '{head}'"
         with sqlite3.connect(path) as database:
             database.execute(change)
         database.close()

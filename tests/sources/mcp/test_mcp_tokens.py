@@ -131,7 +131,9 @@ def test_a_directory_that_others_can_use_is_refused(tmp_path: Path):
     assert list(directory.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"kept": "file", "login": {"tokens": "hush"}}', "hush \xff"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"kept": "file", "login": {"tokens": "hush"}}', "hush \xff", "[" * 100_000]
+)
 def test_a_damaged_file_is_told_without_its_content(tmp_path: Path, text: str):
     store = TokenStore(tmp_path / "logins", "file")
     where = Path(store.save(KEY, LOGIN))

@@ -142,7 +142,7 @@ class TokenStore:
             raise Denied(f"the login is kept in the keyring: {error}") from None
         except OSError as error:
             raise Denied(f"{path} cannot be read: {error.strerror}") from None
-        except (ValidationError, ValueError, LookupError, TypeError):
+        except (ValidationError, ValueError, LookupError, TypeError, RecursionError):
             pass  # their texts may quote the file
         raise Denied(f"{path} is damaged; `bbfs login` replaces it")
 
@@ -173,7 +173,7 @@ class TokenStore:
             return False
         try:
             in_keyring = json.loads(path.read_bytes()).get("kept") == "keyring"
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             in_keyring = False
         if in_keyring:
             system_keyring.delete(_KEYRING_SERVICE, self._entry(key))
