@@ -196,19 +196,18 @@ class Source:
 
     def note_written(self, native_uri: str, now: float) -> None:
         """Serve no content of a resource from now on that was fetched before: the mount has changed it itself."""
-        self.was_written = True
-        self._written.pop(native_uri, None)
-        self._written[native_uri] = now
-        if len(self._written) > WRITES_KEPT:
-            self._written_before = max(self._written_before, self._written.pop(next(iter(self._written))))
+        self._note(self._written, native_uri, now, WRITES_KEPT)
 
     def note_written_below(self, start: str, now: float) -> None:
         """As `note_written`, of all resources whose URIs begin so."""
+        self._note(self._written_below, start, now, MOVES_KEPT)
+
+    def _note(self, written: dict[str, float], key: str, now: float, most: int) -> None:
         self.was_written = True
-        self._written_below.pop(start, None)
-        self._written_below[start] = now
-        if len(self._written_below) > MOVES_KEPT:
-            self._written_before = max(self._written_before, self._written_below.pop(next(iter(self._written_below))))
+        written.pop(key, None)
+        written[key] = now
+        if len(written) > most:
+            self._written_before = max(self._written_before, written.pop(next(iter(written))))
 
     def written_at(self, native_uri: str) -> float:
         """Return the time before which a content of a resource may lack what the mount itself has written; else 0."""

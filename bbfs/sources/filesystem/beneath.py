@@ -93,20 +93,9 @@ _ERRORS: dict[int, type[BbfsError]] = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV), NotFound),
     # ELOOP: a symbolic link on the way, EXDEV: a way out of the root.
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.ELOOP, errno.EXDEV), Denied),
-    **dict.fromkeys(
-        (
-            errno.ESTALE,
-            errno.ENOTCONN,
-            errno.EHOSTDOWN,
-            errno.EHOSTUNREACH,
-            errno.ENETUNREACH,
-            errno.ECONNABORTED,
-            errno.ECONNREFUSED,
-            errno.ESHUTDOWN,
-            errno.ETIMEDOUT,
-        ),
-        Unreachable,
-    ),
+    **dict.fromkeys((errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT), Unreachable),
+    **dict.fromkeys((errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH), Unreachable),
+    **dict.fromkeys((errno.ECONNABORTED, errno.ECONNREFUSED), Unreachable),
     errno.EISDIR: IsADirectory,
     errno.EEXIST: Exists,
     errno.ENOTEMPTY: NotEmpty,

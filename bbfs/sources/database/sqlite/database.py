@@ -28,19 +28,13 @@ from bbfs.sources.database.process import memory_limit
 from bbfs.sources.database.sqlite.session import SqliteSession, Unresolved
 
 _FAULTS: dict[int, type[BbfsError]] = {
-    sqlite3.SQLITE_BUSY: Busy,
-    sqlite3.SQLITE_LOCKED: Busy,
-    sqlite3.SQLITE_PERM: Denied,
-    sqlite3.SQLITE_READONLY: Denied,
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), Busy),
+    **dict.fromkeys((sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY), Denied),
     sqlite3.SQLITE_INTERRUPT: DeadlineExceeded,
-    sqlite3.SQLITE_CORRUPT: ProtocolViolation,
-    sqlite3.SQLITE_NOTADB: ProtocolViolation,
-    sqlite3.SQLITE_CANTOPEN: Unreachable,
-    sqlite3.SQLITE_IOERR: Unreachable,
+    **dict.fromkeys((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB), ProtocolViolation),
+    **dict.fromkeys((sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR), Unreachable),
     sqlite3.SQLITE_IOERR_WRITE: TooLarge,  # to its file for sorting, which has a limit: nothing else is written
-    sqlite3.SQLITE_TOOBIG: TooLarge,
-    sqlite3.SQLITE_NOMEM: TooLarge,
-    sqlite3.SQLITE_FULL: TooLarge,
+    **dict.fromkeys((sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_FULL), TooLarge),
 }
 _WRITING_FAULTS: dict[int, type[BbfsError]] = {
     **_FAULTS,

@@ -16,7 +16,7 @@ from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.archives.compression import Decompressed, decoder_of, faults
 from bbfs.sources.storage.archives.files import COPY, ArchiveFile, Bytes, Patience, Positioned
 from bbfs.sources.storage.archives.members import LONGEST_NAME, Members
-from bbfs.sources.storage.archives.zip_directory import ZipError, ZipMember, data_of, read_directory
+from bbfs.sources.storage.archives.zip_directory import ZipMember, data_of, read_directory
 from bbfs.sources.storage.backend import StoredItem
 
 _ENCRYPTED = 0x1  # of the general purpose flags, APPNOTE 4.4.4
@@ -99,9 +99,9 @@ class ZipArchive:
         """Return an uncompressed member as a range of the archive."""
         begin = data_of(self._bytes.read, member)
         if member.compressed_size != member.size:
-            raise ZipError("its two sizes differ, and it is not compressed")
+            raise ValueError("its two sizes differ, and it is not compressed")
         if begin + member.size > self.file.content.size:
-            raise ZipError("ends beyond the archive")
+            raise ValueError("ends beyond the archive")
         return Slice(self.file.content, begin, member.size, self._etag(member))
 
     def _decompressed(self, member: ZipMember, what: str, patience: Patience) -> MemoryContent | StoredContent:
@@ -160,6 +160,6 @@ def _as_lzma_file(part: io.RawIOBase, member: ZipMember) -> io.RawIOBase:
     length = int.from_bytes(version[2:], "little")
     properties = part.read(5) or b""
     if length != 5 or len(properties) != 5:
-        raise ZipError("LZMA with other properties than five bytes")
+        raise ValueError("LZMA with other properties than five bytes")
     size = -1 if member.flags & _LZMA_ENDS else member.size
     return _Part(part, member.compressed_size, properties + size.to_bytes(8, "little", signed=True))

@@ -32,10 +32,6 @@ Read = Callable[[int, int], bytes]
 """Returns exactly the bytes at an offset, of a length."""
 
 
-class ZipError(ValueError):
-    """A file that is no zip file, or a damaged one."""
-
-
 @dataclass(frozen=True, slots=True)
 class ZipMember:
     """One entry. offset: of its local header. mode: of Unix, 0 if the archive states no mode. comment: as it is
@@ -66,7 +62,7 @@ class ZipMember:
 def read_directory(read: Read, size: int, encoding: str | None) -> Iterator[tuple[str, ZipMember]]:
     """Yield names and entries. size: of the file. encoding: of names without the flag for UTF-8.
 
-    Raises ZipError, ValueError, LookupError for an unknown encoding, and TooLarge.
+    Raises ValueError, LookupError for an unknown encoding, and TooLarge.
     """
     begin, length, before = _place(read, size)
     if length > LARGEST:
@@ -75,13 +71,13 @@ def read_directory(read: Read, size: int, encoding: str | None) -> Iterator[tupl
     at = 0
     while at < length:
         if length - at < _ENTRY.size:
-            raise ZipError("ends within its directory")
+            raise ValueError("ends within its directory")
         (
             signature, made_by, _, flags, method, clock, day, crc, compressed, plain, name, extra, comment, _, _,
             attributes, offset,
         ) = _ENTRY.unpack_from(directory, at)  # fmt: skip
         if signature != b"PK\1\2":
-            raise ZipError("a directory with something else in it")
+            raise ValueError("a directory with something else in it")
         at += _ENTRY.size
         name, at = directory[at : at + name], at + name
         extra, at = directory[at : at + extra], at + extra
@@ -98,10 +94,10 @@ def read_directory(read: Read, size: int, encoding: str | None) -> Iterator[tupl
 
 
 def data_of(read: Read, member: ZipMember) -> int:
-    """Return the offset of a member's data. Raises ZipError."""
+    """Return the offset of a member's data. Raises ValueError."""
     signature, name, extra = _LOCAL_HEADER.unpack(read(member.offset, _LOCAL_HEADER.size))
     if signature != b"PK\3\4":
-        raise ZipError("no header where the directory says")
+        raise ValueError("no header where the directory says")
     return member.offset + _LOCAL_HEADER.size + name + extra
 
 
@@ -111,7 +107,7 @@ def _place(read: Read, size: int) -> tuple[int, int, int]:
     tail = read(size - length, length)
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < _END.size:
-        raise ZipError("has no directory")
+        raise ValueError("has no directory")
     *_, length, offset, _ = _END.unpack_from(tail, at)
     end = size - len(tail) + at
     record = end - _ZIP64_LOCATOR.size - _ZIP64_END.size
@@ -121,7 +117,7 @@ def _place(read: Read, size: int) -> tuple[int, int, int]:
             length, offset, end = length64, offset64, record
     before = end - length - offset
     if before < 0 or end < length:
-        raise ZipError("a directory that begins before the file")
+        raise ValueError("a directory that begins before the file")
     return end - length, length, before
 
 
