@@ -347,11 +347,10 @@ class Inventory:
         if self.tree.directories + steps > MAX_DIRECTORIES:
             return False
         if directories is not None:
-            always, turn = len(directories([])), Turn()
-            for uri in difference.added:
+            always = len(directories([]))
+            async for uri in InTurns(difference.added):
                 if len(directories([uri_paths.plain_path(uri).path])) > always:
                     return False
-                await turn.give_way()
         return True
 
     def _change_in_place(self, rows: Rows, difference: _Difference) -> ChangedPaths | None:

@@ -15,7 +15,7 @@ from bbfs.model.uri_paths import VANISHING, plain_path
 from bbfs.model.values import Listing, ResourceMetadata
 from bbfs.server_parts.skills import DIRECTORY
 from bbfs.sources.abilities import ListingExchange
-from bbfs.sources.bounded.turns import Turn
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.mcp.client.decode import add_resources, resource_entry, usable_text, weight
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.paging import End, Taken
@@ -219,9 +219,5 @@ class DirectoryEntries:
         """Return the entries. known: adds what else is known of a resource."""
         outside = f"{self._outside} entries outside of the directory left out" if self._outside else None
         problem = "; ".join(filter(None, (end.problem, outside))) or None
-        found: list[ResourceMetadata] = []
-        turn = Turn()
-        for entry in self._entries.values():
-            found.append(known(entry))
-            await turn.give_way()
+        found = [known(entry) async for entry in InTurns(self._entries.values())]
         return Listing(found, end.ttl, problem)

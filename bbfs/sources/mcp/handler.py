@@ -32,7 +32,7 @@ from bbfs.model.versions import Expected
 from bbfs.server_parts.skills import SKILLS
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY, ListingExchange
-from bbfs.sources.bounded.turns import Turn
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
 from bbfs.sources.mcp import writing
@@ -251,10 +251,8 @@ class McpHandler:
     async def _make_offer(self, listed: Rows) -> Offer:
         """Return the offer. Make it in a thread, since its files may be large, and keep the one that still holds."""
         own: set[str] = set()
-        turn = Turn()
-        for portion in listed.descriptions.portions():
+        async for portion in InTurns(listed.descriptions.portions()):
             own.update(uri for uri, _ in portion if uri.startswith(mcp_calls.BEGINNINGS))
-            await turn.give_way()
         wanted = (self._tools, self._prompts, frozenset(own))
         if self._offer is None or wanted != self._offered:
             make = partial(mcp_calls.offer, self.source, *wanted)

@@ -28,7 +28,7 @@ from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
 from bbfs.resources.catalog.templates.completion import Completions, Names
 from bbfs.resources.catalog.templates.slashes import slashed
-from bbfs.sources.bounded.turns import Turn
+from bbfs.sources.bounded.turns import InTurns
 
 MAX_UNLISTED = 10_000
 """Unlisted resources whose record is kept; beyond that, only their versions."""
@@ -124,9 +124,7 @@ class Templated:
         """Take over the templates of a new listing. One that makes no paths is left out, and `problem` says so."""
         made: list[Template] = []
         problems: list[str] = []
-        turn = Turn()
-        for given in templates:
-            await turn.give_way()
+        async for given in InTurns(templates):
             try:
                 made.append(Template(given, Pattern(given.uri_template)))
             except InvalidUri as error:
