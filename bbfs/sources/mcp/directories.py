@@ -6,11 +6,11 @@ segment longer. Whatever else a server answers is left out, and counted.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from bbfs.model.errors import BbfsError
 from bbfs.model.listing import Rows
-from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import VANISHING, plain_path
 from bbfs.model.values import Listing, ResourceMetadata
 from bbfs.server_parts.skills import DIRECTORY
@@ -196,19 +196,9 @@ class DirectoryEntries:
             else:
                 self._outside += 1
                 continue
-            metadata = ResourceMetadata(
-                source_uri(self._base_prefix, entry.uri),
-                entry.uri,
-                entry.name,
-                entry.title,
-                entry.description,
-                entry.mime_type,
-                size=None if is_directory else entry.size,
-                modified_ns=entry.modified_ns,
-                annotations=entry.annotations,
-                mcp_data=entry.mcp_data,
-                kind="directory" if is_directory else "resource",
-            )
+            metadata = entry.metadata(self._base_prefix)
+            if is_directory:
+                metadata = replace(metadata, size=None, kind="directory")
             if self._entries.setdefault(name, metadata) is metadata:
                 size += weight(item)
             elif self._entries[name] != metadata:

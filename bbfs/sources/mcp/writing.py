@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bbfs.model.errors import (
@@ -104,18 +105,8 @@ def stored(result: Mapping[str, Any], source: DataSource, native_uri: str) -> Re
     # The server's spelling of the URI is taken, another resource's is not.
     if entry is None or plain_path(entry.uri).path != plain_path(native_uri).path:
         return ResourceMetadata(source_uri(source.base_prefix, native_uri), native_uri, last_part(native_uri))
-    return ResourceMetadata(
-        source_uri(source.base_prefix, entry.uri),
-        entry.uri,
-        entry.name if entry.name != entry.uri else last_part(entry.uri),
-        title=entry.title,
-        description=entry.description,
-        mime_type=entry.mime_type,
-        size=entry.size,
-        modified_ns=entry.modified_ns,
-        annotations=entry.annotations,
-        mcp_data=entry.mcp_data,
-    )
+    metadata = entry.metadata(source.base_prefix)
+    return metadata if entry.name != entry.uri else replace(metadata, name=last_part(entry.uri))
 
 
 def require_done(result: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from bbfs.model.calls import Progress
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import Cut, plain_cut, printable, shown
-from bbfs.model.uri import encodable
+from bbfs.model.uri import encodable, source_uri
 from bbfs.model.values import Completion, Content, Loaded, Part, ResourceMetadata, ResourceTemplate
 from bbfs.server_parts.skills import SKILLS
 from bbfs.sources.content.file import StoredContent
@@ -68,6 +68,13 @@ class ResourceEntry:
     modified_ns: int | None = None
     annotations: Mapping[str, Any] | None = None
     mcp_data: Mapping[str, Any] | None = None
+
+    def metadata(self, base_prefix: str) -> ResourceMetadata:
+        """Return the resource of the source with this prefix."""
+        return ResourceMetadata(
+            source_uri(base_prefix, self.uri), self.uri, self.name, self.title, self.description, self.mime_type,
+            size=self.size, modified_ns=self.modified_ns, annotations=self.annotations, mcp_data=self.mcp_data,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
