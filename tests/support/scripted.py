@@ -105,17 +105,6 @@ class ScriptedServer:
         self.options(listGate=None)
         _open_for_good(gate)
 
-    def hang_subscriptions(self) -> None:
-        """Do not answer subscriptions until `release_subscriptions`."""
-        os.mkfifo(self.directory / "subscribe-gate")
-        self.options(subscribeGate=str(self.directory / "subscribe-gate"))
-
-    def release_subscriptions(self) -> None:
-        """Answer the subscriptions that wait, and all that follow."""
-        gate = self._options["subscribeGate"]
-        self.options(subscribeGate=None)
-        _open_for_good(gate)
-
     def release(self, uri: str) -> None:
         """Answer the reads of a resource that wait, and all that follow."""
         gate = self._resources[uri].pop("-gate")

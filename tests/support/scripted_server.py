@@ -98,11 +98,6 @@ def read(request: dict[str, Any]) -> None:
     READING.pop(request["id"], None)
 
 
-def subscribe(request: dict[str, Any]) -> None:
-    pass_gate(script().get("subscribeGate"))
-    answer(request, {})
-
-
 def complete(request: dict[str, Any]) -> None:
     argument, context = request["params"]["argument"], request["params"].get("context", {}).get("arguments", {})
     log(f"complete {argument['name']} {argument['value']!r} {json.dumps(context)}")
@@ -135,9 +130,7 @@ def handle(request: dict[str, Any]) -> None:
             answer(request, {"resourceTemplates": script().get("templates", [])})
         case "completion/complete":
             complete(request)
-        case "resources/subscribe":
-            threading.Thread(target=subscribe, args=(request,), daemon=True).start()
-        case "ping" | "resources/unsubscribe":
+        case "ping" | "resources/subscribe" | "resources/unsubscribe":
             answer(request, {})
         case method if "id" in request:
             refuse(request, -32601, f"no such method: {method}")

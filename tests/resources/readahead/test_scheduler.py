@@ -122,17 +122,12 @@ async def test_a_source_that_is_down_is_left_to_those_who_ask(nursery: trio.Nurs
         assert max(source.loads.values()) == 1, "no error is asked for twice"
 
 
-@pytest.mark.parametrize("policy", [{"sizes": "lazy"}, {"concurrency": 1}, {"content_ttl": 0.0}])
-async def test_where_nothing_is_loaded_ahead(nursery: trio.Nursery, policy: dict[str, Any]) -> None:
-    source = FlatSource(data_source(**policy), contents=dict.fromkeys(uris(LISTED), b"1"))
-    async with World(nursery, source) as world:
-        await walk(world, 30)
-        await settled()
-        assert sorted(source.loaded) == list(uris(30))
-
-
-async def test_a_content_that_holds_for_a_moment_is_not_loaded_ahead(nursery: trio.Nursery) -> None:
-    source = FlatSource(data_source(), contents=dict.fromkeys(uris(LISTED), b"1"), content_ttl=0.1)
+@pytest.mark.parametrize(
+    ("policy", "ttl"),
+    [({"sizes": "lazy"}, None), ({"concurrency": 1}, None), ({"content_ttl": 0.0}, None), ({}, 0.1)],
+)
+async def test_where_nothing_is_loaded_ahead(nursery: trio.Nursery, policy: dict[str, Any], ttl: float | None) -> None:
+    source = FlatSource(data_source(**policy), contents=dict.fromkeys(uris(LISTED), b"1"), content_ttl=ttl)
     async with World(nursery, source) as world:
         await walk(world, 30)
         await settled()

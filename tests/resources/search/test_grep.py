@@ -72,14 +72,6 @@ async def test_only_files_that_can_match_are_read(tmp_path: Path) -> None:
         assert await docs.read("r[e]n") == ["a", "b", "c", "d"]
 
 
-async def test_what_the_mount_would_ask_for_again_is_read(tmp_path: Path) -> None:
-    async with tree(tmp_path / "index.sqlite", TEXTS, content_ttl=10.0) as docs:
-        await docs.index()
-        docs.clock.advance(11)
-        assert await docs.read("renew") == ["a", "b", "c", "d"]
-        assert await docs.read("renew", cached=True) == ["a", "c"]
-
-
 async def test_an_announced_change_is_read(tmp_path: Path) -> None:
     async with tree(tmp_path / "index.sqlite", TEXTS) as docs:
         await docs.index()

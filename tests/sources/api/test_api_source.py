@@ -117,16 +117,14 @@ async def test_bounds_are_those_of_the_options(server: PetsServer) -> None:
         assert "max_pages" in properties(loaded)["truncated"]
 
 
-async def test_an_answer_beyond_the_limit_is_too_large(server: PetsServer) -> None:
+@pytest.mark.parametrize(
+    ("path", "error", "why"),
+    [("/large", TooLarge, "max_body"), ("/broken", ProtocolViolation, "no array where the first one has")],
+)
+async def test_an_answer_that_is_no_content(server: PetsServer, path: str, error: type[BbfsError], why: str) -> None:
     async with handler(server.document, max_body="500kB") as api:
-        with pytest.raises(TooLarge, match="max_body"):
-            await api.load(f"{server.url}/large")
-
-
-async def test_a_later_page_that_is_none_is_an_error(server: PetsServer) -> None:
-    async with handler(server.document) as api:
-        with pytest.raises(ProtocolViolation, match="no array where the first one has"):
-            await api.load(f"{server.url}/broken")
+        with pytest.raises(error, match=why):
+            await api.load(server.url + path)
 
 
 async def test_values_come_from_where_they_are_configured(server: PetsServer) -> None:

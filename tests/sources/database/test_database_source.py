@@ -56,19 +56,16 @@ async def test_a_missing_sqlite_file_is_unreachable_and_may_come(
         assert made.state.state == "up"
 
 
-@pytest.mark.semantics("S23")
-async def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
-    (tmp_path / "a.db").write_bytes(b"no database " * 100)
+@pytest.mark.semantics("S22", "S23")
+@pytest.mark.parametrize("is_pipe", [False, True])
+async def test_what_is_no_database_is_said_to_be_none_and_not_waited_for(tmp_path: Path, is_pipe: bool) -> None:
+    if is_pipe:
+        os.mkfifo(tmp_path / "a.db")
+    else:
+        (tmp_path / "a.db").write_bytes(b"no database " * 100)
+    error, why = (Unreachable, "no regular file") if is_pipe else (ProtocolViolation, "not a database")
     async with handler(source_of(f"sqlite:///{tmp_path}/a.db")) as made:
-        with pytest.raises(ProtocolViolation, match="not a database"):
-            await made.list_directory(())
-
-
-@pytest.mark.semantics("S22")
-async def test_a_pipe_in_the_place_of_a_sqlite_file_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.db")
-    async with handler(source_of(f"sqlite:///{tmp_path}/a.db")) as made:
-        with pytest.raises(Unreachable, match="no regular file"):
+        with pytest.raises(error, match=why):
             await made.list_directory(())
 
 

@@ -221,15 +221,12 @@ async def test_a_server_that_says_nothing_is_given_up(site: WebSite, make: Make,
     assert scope.cancelled_caught
 
 
-@pytest.mark.parametrize("path", ["cut", "cut-chunks"])
-async def test_a_body_that_is_cut_off_is_an_error(site: WebSite, client: WebClient, path: str) -> None:
-    with pytest.raises(Unreachable):
+@pytest.mark.parametrize(
+    ("path", "error"), [("cut", Unreachable), ("cut-chunks", Unreachable), ("no-http", ProtocolViolation)]
+)
+async def test_a_cut_body_and_no_http(site: WebSite, client: WebClient, path: str, error: type[BbfsError]) -> None:
+    with pytest.raises(error):
         await client.get(f"{site.url}/{path}")
-
-
-async def test_what_is_no_http_is_refused(site: WebSite, client: WebClient) -> None:
-    with pytest.raises(ProtocolViolation):
-        await client.get(f"{site.url}/no-http")
 
 
 async def test_nobody_at_home(client: WebClient) -> None:

@@ -245,10 +245,16 @@ async def test_another_content_is_a_conflict(now: bytes | None) -> None:
     assert server.calls == []
 
 
-async def test_a_server_without_versions_is_not_written_by_version() -> None:
-    server = notes(version=None)
-    with pytest.raises(NotSupported, match="leave the option version out"):
-        await handler(server).write("a:1", MemoryContent(b"new"), of(b"old"))
+@pytest.mark.parametrize(
+    ("version", "max_size", "error", "why"),
+    [(None, 9, NotSupported, "leave the option version out"), ("7", 2, TooLarge, r"write\.max_size")],
+)
+async def test_what_the_options_do_not_let_through(
+    version: str | None, max_size: int, error: type[BbfsError], why: str
+) -> None:
+    server = notes(version=version)
+    with pytest.raises(error, match=why):
+        await handler(server, max_size=max_size).write("a:1", MemoryContent(b"new"), of(b"old"))
     assert server.calls == []
 
 
@@ -258,13 +264,6 @@ async def test_without_a_version_bbfs_has_to_compare() -> None:
     assert not made.detects_conflicts
     await made.write("a:1", MemoryContent(b"new"), of(b"other"))
     assert server.calls == [("put", {"uri": "a:1", "content": "new"})]
-
-
-async def test_a_content_over_the_bound_is_refused() -> None:
-    server = notes()
-    with pytest.raises(TooLarge, match=r"write\.max_size"):
-        await handler(server, max_size=2).write("a:1", MemoryContent(b"new"), Expected())
-    assert server.calls == []
 
 
 async def test_a_tool_that_is_missing_is_named() -> None:
