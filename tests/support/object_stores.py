@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import httpx2
 import trio
+from fakes import data_source
 from programs import started_server
 from repository import SERVERS
 
@@ -30,6 +31,13 @@ def stored_at(endpoint: str, **options: Any) -> dict[str, Any]:
     config = {"url": "s3://data/", "options": {"endpoint": endpoint}}
     auth = {"accessKey": KEY, "secretKey": SECRET}
     return {"name": "store", "type": "storage", "config": config, "auth": auth, **options}
+
+
+def handler_at(endpoint: str, **options: Any) -> StorageHandler:
+    """Return the handler of a source of the bucket `data`. options: of S3."""
+    config = {"url": "s3://data/", "options": {"endpoint": endpoint, **options}}
+    auth = {"accessKey": KEY, "secretKey": SECRET}
+    return StorageHandler(data_source("bb-storage+data+s3", config=config, auth=auth), Services())
 
 
 @asynccontextmanager

@@ -1,12 +1,13 @@
 """Requests that a server leaves without an answer: what is sent again, and what is told as an error."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import replace
 
 import pytest
 from fakes import data_source
 from leaving_server import LeavingServer, etag
+from object_stores import handler_at
 
 from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.versions import Expected
@@ -36,13 +37,10 @@ async def client(server: LeavingServer) -> AsyncIterator[WebClient]:
 
 @pytest.fixture
 async def s3(server: LeavingServer) -> AsyncIterator[StorageHandler]:
-    config = {"url": "s3://data/", "options": {"endpoint": server.url}}
-    auth = {"accessKey": "key", "secretKey": "secret"}
-    handler = StorageHandler(replace(data_source("bb-storage+data+s3"), config=config, auth=auth), Services())
     server.objects["/data/kept"] = b"a connection"
-    await handler.stat("s3://data/kept")
-    yield handler
-    await handler.aclose()
+    async with aclosing(handler_at(server.url)) as handler:
+        await handler.stat("s3://data/kept")
+        yield handler
 
 
 class Pieces:

@@ -1,6 +1,7 @@
 """Object stores, and proxies in front of them, that answer a change with success and have not made it."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing, closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 
@@ -8,6 +9,7 @@ import obstore
 import pytest
 from fakes import data_source
 from leaving_server import LeavingServer
+from object_stores import handler_at
 from obstore.store import MemoryStore
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, Unreachable
@@ -52,13 +54,9 @@ class LyingServer(LeavingServer):
 
 @pytest.fixture
 async def lying() -> AsyncIterator[tuple[StorageHandler, LyingServer]]:
-    server = LyingServer()
-    config = {"url": "s3://data/", "options": {"endpoint": server.url}}
-    source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": "k", "secretKey": "s"})
-    handler = StorageHandler(source, Services())
-    yield handler, server
-    await handler.aclose()
-    server.close()
+    with closing(LyingServer()) as server:
+        async with aclosing(handler_at(server.url)) as handler:
+            yield handler, server
 
 
 async def save(handler: StorageHandler) -> None:

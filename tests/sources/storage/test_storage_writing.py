@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, closing
-from dataclasses import replace
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import trio
 import trio.testing
 from fakes import data_source
 from http_server import Answers, HttpServer
-from object_stores import KEY, SECRET, S3Server
+from object_stores import S3Server, handler_at
 from obstore.store import MemoryStore
 
 from bbfs.model.errors import BbfsError, Conflict, NoSpace
@@ -31,20 +30,14 @@ NEW = Expected(exists=False)
 
 @pytest.fixture(params=["s3", "gs"])
 async def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StorageHandler]:
-    scheme = request.param
-    config = {"url": f"{scheme}://data/", "options": {}}
-    source = replace(data_source(f"bb-storage+data+{scheme}"), config=config)
-    if scheme == "s3":
-        server = S3Server()
-        with closing(server):
+    if request.param == "s3":
+        with closing(S3Server()) as server:
             server.make_bucket("data")
-            config["options"] = {"endpoint": server.url}
-            async with aclosing(
-                StorageHandler(replace(source, auth={"accessKey": KEY, "secretKey": SECRET}), Services())
-            ) as made:
+            async with aclosing(handler_at(server.url)) as made:
                 yield made
     else:
-        made = StorageHandler(replace(source, config={**config, "options": {"anonymous": True}}), Services())
+        config = {"url": "gs://data/", "options": {"anonymous": True}}
+        made = StorageHandler(data_source("bb-storage+data+gs", config=config), Services())
         assert isinstance(made.backend, ObjectBackend)
         monkeypatch.setattr(made.backend, "_store", MemoryStore())
         yield made
@@ -52,14 +45,10 @@ async def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 async def s3() -> AsyncIterator[tuple[StorageHandler, S3Server]]:
-    server = S3Server()
-    config = {"url": "s3://data/", "options": {"endpoint": server.url}}
-    source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
-    with closing(server):
+    with closing(S3Server()) as server:
         server.make_bucket("data")
-        made = StorageHandler(source, Services())
-        yield made, server
-        await made.aclose()
+        async with aclosing(handler_at(server.url)) as made:
+            yield made, server
 
 
 class Parts:
@@ -220,14 +209,9 @@ class Store(HttpServer):
 @asynccontextmanager
 async def stored_at(kind: str, **options: Any) -> AsyncIterator[tuple[StorageHandler, Store]]:
     """Yield a source in a store of a kind. options: of S3."""
-    store = Store(kind)
-    options["endpoint"] = store.url
-    config = {"url": "s3://data/", "options": options}
-    source = replace(data_source("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
-    handler = StorageHandler(source, Services())
-    with closing(store):
-        yield handler, store
-        await handler.aclose()
+    with closing(Store(kind)) as store:
+        async with aclosing(handler_at(store.url, **options)) as handler:
+            yield handler, store
 
 
 @pytest.mark.semantics("S32")
