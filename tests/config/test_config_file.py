@@ -453,30 +453,26 @@ def test_what_a_handler_refuses_is_told_with_its_line(tmp_path: Path) -> None:
     lines = str(caught.value).splitlines()
     assert sorted(line.partition(": ")[0] for line in lines) == [f"{file}:10", f"{file}:11"]
     assert any("sources[shop].config.rot: unknown option" in line for line in lines)
-    file.write_text('[[sources]]\nname = "n"\ntype = "notion"\n')
-    with pytest.raises(ConfigError, match=rf"^{file}:1: sources\[n\]\.auth\.token: "):
-        compose(load_config(str(file), environ={}))
+
+
+UNREAD = r"sources\[a\]\.auth\.token: a source of type '\w+' takes no secrets"
+SECRET = 'auth = { token = "x" }'
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('folder = "m"\nbacth = 3', r":3: embeddings\.bacth: unknown option; did you mean 'batch'\?"),
-        ("", r":1: embeddings: needs either url and model, or folder"),
-        ('url = "${env:NONE}"', r":2: embeddings\.url: .*NONE"),
-        ('url = "http://h/v1"\nmodel = 3', r":3: embeddings\.model: should be a text"),
+        ('[embeddings]\nfolder = "m"\nbacth = 3', r":3: embeddings\.bacth: unknown option; did you mean 'batch'\?"),
+        ("[embeddings]\n", ":1: embeddings: needs either url and model, or folder"),
+        ('[embeddings]\nurl = "${env:NONE}"', r":2: embeddings\.url: .*NONE"),
+        ('[embeddings]\nurl = "http://h/v1"\nmodel = 3', r":3: embeddings\.model: should be a text"),
+        ('[[sources]]\nname = "n"\ntype = "notion"', r":1: sources\[n\]\.auth\.token: "),
+        (f'[[sources]]\nname = "a"\ntype = "memory"\n{SECRET}', f":4: {UNREAD}"),
+        (f'[[sources]]\nname = "a"\ntype = "filesystem"\nconfig = {{ root = "/srv" }}\n{SECRET}', f":5: {UNREAD}"),
     ],
 )
-def test_what_is_wrong_with_the_embeddings_is_told_with_its_line(tmp_path: Path, lines: str, message: str) -> None:
+def test_what_a_composition_refuses_is_told_with_its_line(tmp_path: Path, lines: str, message: str) -> None:
     file = tmp_path / "config.toml"
-    file.write_text(f"[embeddings]\n{lines}\n")
-    with pytest.raises(ConfigError, match=message):
-        compose(load_config(str(file), environ={}))
-
-
-@pytest.mark.parametrize("kind", ['type = "memory"', 'type = "filesystem"\nconfig = { root = "/srv" }'])
-def test_secrets_that_nobody_reads_are_refused(tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text(f'[[sources]]\nname = "a"\n{kind}\nauth = {{ token = "x" }}\n')
-    with pytest.raises(ConfigError, match=r":\d: sources\[a\]\.auth\.token: a source of type '\w+' takes no secrets"):
+    file.write_text(f"{lines}\n")
+    with pytest.raises(ConfigError, match=f"^{file}{message}"):
         compose(load_config(str(file), environ={}))
