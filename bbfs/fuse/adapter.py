@@ -19,7 +19,7 @@ from bbfs.fuse.backings.stored import StoredRequests
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError
-from bbfs.model.inode_number import PASSED
+from bbfs.resources.catalog.record import PASSED
 from bbfs.vfs.filesystem import FileSystem
 
 log = logging.getLogger(__name__)

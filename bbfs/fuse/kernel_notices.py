@@ -21,8 +21,8 @@ import trio
 
 from bbfs.fuse import notifier_process
 from bbfs.fuse.helper_process import started
-from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
+from bbfs.resources.catalog.record import PASSED
 from bbfs.vfs.inode_table import DirectoryLocks
 
 log = logging.getLogger(__name__)

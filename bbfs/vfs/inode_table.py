@@ -14,7 +14,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import Outdated
-from bbfs.model.inode_number import _FIRST, _NUMBERS, ROOT, inode_number
+from bbfs.resources.catalog.record import _FIRST, _NUMBERS, ROOT, inode_number
 
 _TABLES = 64
 """Number of dicts: one of a million entries would stop the daemon for a tenth of a second when it grows."""

@@ -12,9 +12,8 @@ from typing import Literal, TypeAlias
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotADirectory, NotFound
-from bbfs.model.inode_number import ROOT
 from bbfs.model.values import Change
-from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, ROOT, Node, Path
 from bbfs.resources.contents import Contents
 from bbfs.resources.tree import Tree
 from bbfs.vfs.file_handles import FileHandles, OpenFile

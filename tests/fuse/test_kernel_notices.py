@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from bbfs.fuse.kernel_notices import EMPTIED_WITHIN, LATEST, MOST, Names, Notifications
-from bbfs.model.inode_number import PASSED
 from bbfs.model.values import Change
+from bbfs.resources.catalog.record import PASSED
 from bbfs.vfs.inode_table import DirectoryLocks
 
 BOUND = 60.0

@@ -21,7 +21,7 @@ from bbfs.fuse.backings.stored import StoredRequests
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated, Unreachable
-from bbfs.model.inode_number import PASSED
+from bbfs.resources.catalog.record import PASSED
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.beneath import Root
 from bbfs.vfs.filesystem import FileSystem

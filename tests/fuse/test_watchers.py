@@ -16,9 +16,8 @@ from bbfs.fuse.watchers.calls import RecognisedCalls
 from bbfs.fuse.watchers.events import FIRST_LOOKS, MOST, Events
 from bbfs.fuse.watchers.toucher import Call, Status, Toucher
 from bbfs.model.errors import NotFound
-from bbfs.model.inode_number import ROOT
 from bbfs.model.values import Change
-from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Path
+from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, ROOT, Node, Path
 from bbfs.vfs.file_handles import FileHandles
 from bbfs.vfs.inode_table import InodeTable
 

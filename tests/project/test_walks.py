@@ -25,10 +25,10 @@ BOUND = 30.0
 BOUNDS = {
     "cold": (30, 255, 2),
     "warm": (7, 25, 2),
-    "ls": (34, 760, 3),
-    "overwrite": (34, 360, 2),
-    "save by rename": (40, 750, 2),
-    "remove": (28, 210, 2),
+    "ls": (33, 760, 3),
+    "overwrite": (33, 360, 2),
+    "save by rename": (38, 750, 2),
+    "remove": (27, 210, 2),
     "search": (36, 400, 2),
 }
 """Modules that a walk may touch, calls of functions that it may make, and how often one request in it may ask one thing

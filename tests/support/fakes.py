@@ -14,7 +14,6 @@ import trio
 import trio.testing
 
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound, NotSupported, Outdated
-from bbfs.model.inode_number import ROOT
 from bbfs.model.uri import source_uri
 from bbfs.model.values import (
     Change,
@@ -32,6 +31,7 @@ from bbfs.model.values import (
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
+from bbfs.resources.catalog.record import ROOT
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.writing.pending import PendingStore
 from bbfs.sources import Handler

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bbfs.model.errors import Outdated
-from bbfs.model.inode_number import PASSED, ROOT, inode_number
+from bbfs.resources.catalog.record import PASSED, ROOT, inode_number
 from bbfs.vfs.inode_table import InodeKey, InodeTable
 
 NAMES = st.text(alphabet=st.characters(exclude_characters="\0/", exclude_categories=()), min_size=1, max_size=5)

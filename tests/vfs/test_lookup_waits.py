@@ -14,7 +14,7 @@ from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, 
 from writable import Program, WritableFlat, WritableTree
 
 from bbfs.model.errors import DeadlineExceeded, Exists, NotADirectory, NotFound, Outdated, Unreachable
-from bbfs.model.inode_number import ROOT
+from bbfs.resources.catalog.record import ROOT
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.names import LOOKUP_WAIT, Ended, Wait, after, answered
 

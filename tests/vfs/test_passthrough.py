@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from plain_kernel import OWN, PlainKernel
 
-from bbfs.model.inode_number import PASSED
+from bbfs.resources.catalog.record import PASSED
 from bbfs.sources.filesystem.beneath import AtMountPoint, MountPoint, Root
 from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
 from bbfs.vfs.passthrough.folder import EXCHANGE, Creator, PassedFolder

@@ -19,9 +19,9 @@ from bbfs.model.errors import (
     Outdated,
     Unreachable,
 )
-from bbfs.model.inode_number import ROOT as ROOT_INODE
 from bbfs.model.values import Loaded
 from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.catalog.record import ROOT as ROOT_INODE
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.filesystem import Wanted
 from bbfs.vfs.names import answered

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from bbfs.model.errors import BbfsError, NotFound, Outdated
-from bbfs.model.inode_number import ROOT
-from bbfs.resources.catalog.record import AWAITED
+from bbfs.resources.catalog.record import AWAITED, ROOT
 from bbfs.vfs.file_handles import Attributes
 
 CONTENT_TTL, LISTING_TTL = 10.0, 30.0

@@ -19,7 +19,7 @@ from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, name_of
 from bbfs.model.errors import BbfsError
-from bbfs.model.inode_number import PASSED
+from bbfs.resources.catalog.record import PASSED
 from bbfs.vfs.file_handles import WRITING
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.passthrough.inodes import folder_of

@@ -43,8 +43,8 @@ from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown, status_version
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NoAttribute, NotSupported, Outdated
-from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.uri import ABOUT, SEARCH
+from bbfs.resources.catalog.record import PASSED, ROOT
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
 from bbfs.sources.filesystem.beneath import AtMountPoint
 from bbfs.vfs.file_handles import WRITING

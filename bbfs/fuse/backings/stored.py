@@ -44,8 +44,7 @@ from bbfs.fuse.scratch.bases import Base
 from bbfs.fuse.scratch.shown import Shown
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
 from bbfs.model.errors import BbfsError, Conflict, NoAttribute, NotSupported, Outdated
-from bbfs.model.inode_number import PASSED
-from bbfs.resources.catalog.record import DIRECTORY, Path
+from bbfs.resources.catalog.record import DIRECTORY, PASSED, Path
 from bbfs.vfs.file_handles import WRITING, Attributes
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 from pyfuse3 import FileHandleT, FileInfo, InodeT, RequestContext
 
-from bbfs.model.inode_number import PASSED
+from bbfs.resources.catalog.record import PASSED
 from bbfs.vfs.file_handles import WRITING
 from bbfs.vfs.filesystem import FileSystem
 

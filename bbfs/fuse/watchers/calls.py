@@ -24,8 +24,7 @@ from bbfs.fuse.backings.attributes import Ownership
 from bbfs.fuse.backings.stored import packed
 from bbfs.fuse.watchers.toucher import REPORTED_WITHIN, Call, Kind, Status, Toucher
 from bbfs.model.errors import BbfsError
-from bbfs.model.inode_number import PASSED, ROOT
-from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Node, Path
+from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, PASSED, ROOT, Node, Path
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.filesystem import FileSystem
 

@@ -19,9 +19,8 @@ from cachetools import LRUCache, TTLCache
 
 from bbfs.fuse.watchers.toucher import Call, Kind, Status
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
-from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.model.values import Change
-from bbfs.resources.catalog.record import DIRECTORY_VERSION, Node, Path
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, PASSED, ROOT, Node, Path
 from bbfs.resources.tree import Tree
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.names import as_bytes

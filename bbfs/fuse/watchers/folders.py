@@ -12,8 +12,7 @@ from cachetools import TTLCache
 from bbfs.fuse.watchers.events import Happened
 from bbfs.fuse.watchers.toucher import Kind
 from bbfs.model.errors import BbfsError
-from bbfs.model.inode_number import PASSED
-from bbfs.resources.catalog.record import Path
+from bbfs.resources.catalog.record import PASSED, Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources.filesystem.beneath import AtMountPoint
 from bbfs.sources.filesystem.handler import FilesystemHandler

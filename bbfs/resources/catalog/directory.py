@@ -15,8 +15,8 @@ from bbfs.model.listing import LARGEST, Buckets
 from bbfs.model.values import ChangeEvent, DataSource, Listing, ResourceMetadata
 from bbfs.resources.catalog.base import PORTION, Catalog, CatalogContext, LargeEntries, Stored, View
 from bbfs.resources.catalog.folding import ChangedPaths
-from bbfs.resources.catalog.lookups import FoundNames, LateAnswers, last_segment, own_segment
-from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, publish_description, record_node
+from bbfs.resources.catalog.lookups import FoundNames, LateAnswers, Past, last_segment, own_segment
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, publish_description, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 from bbfs.sources.bounded.turns import InTurns, freeze, let_go
 

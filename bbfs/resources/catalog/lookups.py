@@ -1,4 +1,5 @@
-"""Names that a source has beside those it lists: that programs have looked up, or that its answers have mentioned.
+"""Names that a source has beside those it lists: that programs have looked up, that its answers have mentioned, or that
+it listed before.
 
 An answer to a lookup is fresh as long as a listing is; that a name does not exist, for a few seconds.
 """
@@ -7,9 +8,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
@@ -17,7 +19,8 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import DeadlineExceeded, NotFound
 from bbfs.model.uri import encodable, native_scheme
 from bbfs.model.values import DataSource, ResourceMetadata
-from bbfs.resources.catalog.record import Past, Path, Record, publish_description
+from bbfs.resources.cache.metadata import Remembered
+from bbfs.resources.catalog.record import Path, Record, publish_description
 from bbfs.sources import CanFind
 
 if TYPE_CHECKING:
@@ -49,6 +52,54 @@ _PROBES = frozenset(
 _PROBE_FORMS = re.compile(
     r"\.Trash-[0-9]+|\._.*|\.fuse_hidden[0-9a-f]+|\.nfs[0-9a-f]+|\.#.*|#.*#|\..*\.sw[a-px]|.+~|\.goutputstream-.*|\.~lock\..*#|.+,v"
 )
+PAST_KEPT = 100_000
+"""Dropped records whose state is kept."""
+
+
+class Past:
+    """The loaded resources that were dropped last, and those that are held, by native URI.
+
+    A resource that is listed again continues with its record. Otherwise one whose content has changed in between would
+    get the inode of the old content, and the kernel may have cached pages of that.
+    """
+
+    def __init__(self) -> None:
+        self._rows: LRUCache[str, Remembered] = LRUCache(PAST_KEPT)
+        self._there: WeakValueDictionary[str, Record] = WeakValueDictionary()
+
+    def take_in(self, rows: Iterable[Remembered]) -> None:
+        """Take over the records of an earlier mount."""
+        for row in rows:
+            self._rows.setdefault(row.uri, row)
+
+    def there(self, native_uri: str) -> Record | None:
+        """Return the record of a resource that a listing or a lookup still holds, or None."""
+        return self._there.get(native_uri)
+
+    def left(self, record: Record) -> None:
+        """Keep the learnt state of a record that is dropped."""
+        if record.digest is not None and record.parent is None:
+            self._rows[record.metadata.native_uri] = record.to_remember()
+
+    def overwrite(self, start: str) -> set[str]:
+        """Serve nothing older of the resources whose URIs begin so. Return the URIs of those that are known."""
+        there = {uri: record for uri, record in self._there.items() if uri.startswith(start)}
+        for record in there.values():
+            record.overwrite()
+        rows = [(uri, row) for uri, row in self._rows.items() if uri.startswith(start)]
+        for uri, row in rows:  # the kernel may have pages of its inode version
+            self._rows[uri] = replace(row, fetched_at=None, ttl=None)
+        return {*there, *(uri for uri, _ in rows)}
+
+    def record(self, source_key: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
+        """Make the record of a resource that had none, or had one of another kind."""
+        record = Record(source_key, metadata, path, now)
+        if metadata.kind == "resource":
+            self._there[metadata.native_uri] = record
+        row = self._rows.pop(metadata.native_uri, None) if metadata.kind == "resource" else None
+        if row is not None:
+            record.recall(row)
+        return record
 
 
 @dataclass(slots=True)

@@ -1,16 +1,14 @@
-"""The state of each resource while the daemon runs: one mutable record a resource, and the nodes of the tree.
+"""The state of each resource while the daemon runs: one mutable record a resource, and the nodes of the tree with
+their inode numbers.
 
 A record outlives listings: a resource that is listed again keeps its learnt size, version and inode. Everything here is
 synchronous; between two awaits a task is alone.
 """
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
-from weakref import WeakValueDictionary
-
-from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Part, ResourceMetadata
@@ -33,8 +31,12 @@ DIRECTORY_VERSION = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
 STAND_IN = "\0?"
 """Ends the version part of an inode that stands in for one that is open and may be outdated."""
-PAST_KEPT = 100_000
-"""Dropped records whose state is kept."""
+ROOT = 1
+"""The inode number of the mount's root, fixed by FUSE (FUSE_ROOT_ID)."""
+PASSED = 1 << 62
+"""The lowest number of a file in a local folder that the mount passes through. Below are the hashes."""
+_FIRST = 2
+_NUMBERS = PASSED - _FIRST
 _BEGAN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -327,52 +329,6 @@ def content_key(record: Record) -> tuple[str, str, int, str | None]:
     return owner.source_key, owner.metadata.native_uri, part, record.digest
 
 
-class Past:
-    """The loaded resources that were dropped last, and those that are held, by native URI.
-
-    A resource that is listed again continues with its record. Otherwise one whose content has changed in between would
-    get the inode of the old content, and the kernel may have cached pages of that.
-    """
-
-    def __init__(self) -> None:
-        self._rows: LRUCache[str, Remembered] = LRUCache(PAST_KEPT)
-        self._there: WeakValueDictionary[str, Record] = WeakValueDictionary()
-
-    def take_in(self, rows: Iterable[Remembered]) -> None:
-        """Take over the records of an earlier mount."""
-        for row in rows:
-            self._rows.setdefault(row.uri, row)
-
-    def there(self, native_uri: str) -> Record | None:
-        """Return the record of a resource that a listing or a lookup still holds, or None."""
-        return self._there.get(native_uri)
-
-    def left(self, record: Record) -> None:
-        """Keep the learnt state of a record that is dropped."""
-        if record.digest is not None and record.parent is None:
-            self._rows[record.metadata.native_uri] = record.to_remember()
-
-    def overwrite(self, start: str) -> set[str]:
-        """Serve nothing older of the resources whose URIs begin so. Return the URIs of those that are known."""
-        there = {uri: record for uri, record in self._there.items() if uri.startswith(start)}
-        for record in there.values():
-            record.overwrite()
-        rows = [(uri, row) for uri, row in self._rows.items() if uri.startswith(start)]
-        for uri, row in rows:  # the kernel may have pages of its inode version
-            self._rows[uri] = replace(row, fetched_at=None, ttl=None)
-        return {*there, *(uri for uri, _ in rows)}
-
-    def record(self, source_key: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
-        """Make the record of a resource that had none, or had one of another kind."""
-        record = Record(source_key, metadata, path, now)
-        if metadata.kind == "resource":
-            self._there[metadata.native_uri] = record
-        row = self._rows.pop(metadata.native_uri, None) if metadata.kind == "resource" else None
-        if row is not None:
-            record.recall(row)
-        return record
-
-
 def publish_description(
     record: Record, metadata: ResourceMetadata, now: float, ttl: float, *, keeps_inode: bool = False
 ) -> None:
@@ -469,3 +425,17 @@ def inode_version(node: Node) -> str:
         return "@" + (node.target or "")
     assert node.record is not None
     return node.record.inode_version
+
+
+def inode_number(path: tuple[str, ...], version: str = "") -> int:
+    """Return the number of the inode at `path` (names below the mount's root) in the version `version`.
+
+    1 for the root; otherwise from 2 up to 2**62 - 1, never 0. Names are legal file names (not empty, no NUL); equal
+    arguments give equal numbers on every machine and in every release.
+    """
+    if not path:
+        return ROOT
+    # Names are neither empty nor hold NUL: the first pair of NULs ends the path, so no two keys hash the same text.
+    text = "\0".join(path) + "\0\0" + version
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return _FIRST + int.from_bytes(digest, "big") % _NUMBERS

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
-from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.base import Shown, is_directory
-from bbfs.resources.catalog.record import Path, Record, inode_version
+from bbfs.resources.catalog.record import Path, Record, inode_number, inode_version
 from bbfs.resources.flights import RequestSlot
 from bbfs.resources.readahead.windows import Stream, Streams, TreeOrder, WalkEntries
 from bbfs.resources.source import Source

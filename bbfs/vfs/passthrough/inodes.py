@@ -11,7 +11,7 @@ from os import fsdecode, fsencode, stat_result
 from stat import S_IFMT
 from threading import Lock
 
-from bbfs.model.inode_number import PASSED
+from bbfs.resources.catalog.record import PASSED
 from bbfs.sources.content.fd import Descriptor
 from bbfs.vfs.told import Told
 

@@ -169,15 +169,20 @@ class Drafts:
         """Give a draft an inode that no program has seen with another content."""
         draft.version, draft.owns_inode = next(self._own_versions), True
 
-    def unstored(self, source: Source, native_uri: str, path: Path, below: Path) -> Record:
-        """Return a record of a resource that the source does not have yet, or has under another name."""
-        mime_type = mime_type_of_name(path[-1])
+    def unstored(
+        self, source: Source, native_uri: str, path: Path, below: Path, *, is_temporary: bool = False
+    ) -> Record:
+        """Return a record of a resource that the source does not have yet, or has under another name.
+
+        is_temporary: its name says nothing of its type.
+        """
+        mime_type = None if is_temporary else mime_type_of_name(path[-1])
         metadata = ResourceMetadata(
             source_uri(source.data.base_prefix, native_uri),
             native_uri,
             path[-1],
             mime_type=mime_type,
-            content_type=content_type_of(mime_type),
+            content_type="unknown" if mime_type is None else content_type_of(mime_type),
         )
         return Record(source.key, metadata, below, self._manager.clock())
 

@@ -169,7 +169,9 @@ class NameChanges:
             if not temporary:
                 raise NotSupported(f"{native_uri}: the source cannot create it")
         if hidden is None:
-            record = source.catalog.record(native_uri) or self._drafts.unstored(source, native_uri, path, below)
+            record = source.catalog.record(native_uri) or self._drafts.unstored(
+                source, native_uri, path, below, is_temporary=temporary
+            )
         else:
             record = hidden
         draft = self._drafts.begin(path, below, native_uri, record, expected)

@@ -9,9 +9,9 @@ from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, 
 from trio.testing import MockClock
 
 from bbfs.model.errors import BbfsError, Unreachable
-from bbfs.model.inode_number import inode_number
 from bbfs.model.values import McpServer
 from bbfs.resources.catalog.inventory import Inventory
+from bbfs.resources.catalog.record import inode_number
 from bbfs.resources.readahead.scheduler import FORGOTTEN_AFTER
 from bbfs.resources.readahead.windows import IDLE
 
