@@ -117,7 +117,7 @@ class OpenFile:
     doubted: bool = False
     draft: Draft | None = None
     reads: bool = False
-    refused: list[str] = field(default_factory=list)
+    refused: tuple[str, ...] = ()
     appends: bool = False
 
     @property

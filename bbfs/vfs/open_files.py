@@ -36,7 +36,8 @@ class OpenFiles:
 
     uncached: the open files whose bytes the kernel must not keep, by handle; True where a read may wait for the source.
     Opens of such a file may have other bytes though they share an inode, or the kernel must not hold its pages while it
-    waits. replaced: those whose inode had another version before: the kernel must drop its pages.
+    waits. replaced: those whose inode had another version before: the kernel must drop its pages. unfilled: those whose
+    inode the kernel may be given whole (`to_fill`).
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class OpenFiles:
         self._kernel = kernel
         self.uncached: dict[int, bool] = {}
         self.replaced: set[int] = set()
+        self.unfilled: set[int] = set()
 
     # -- open, to read -------------------------------------------------------------------------------------------------
 
@@ -115,7 +117,8 @@ class OpenFiles:
 
     def _open_again(self, ino: int) -> int | None:
         """Return a handle of what an inode was found to be; None if that may not be the present content."""
-        opening: Opening | None = self._inodes.note(ino)
+        inode = self._inodes.inode(ino)
+        opening: Opening | None = inode.note
         if opening is None or not opening.holds(self._manager.clock(), self._kernel.changes):
             return None
         content = self._manager.memory.get(opening.key)
@@ -123,9 +126,12 @@ class OpenFiles:
             return None
         record, version = opening.record, opening.version
         record.changed_at = record.awaited_until = 0.0
-        return self._handles.add(
+        handle = self._handles.add(
             OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False)
         )
+        if not inode.filled:
+            self.unfilled.add(handle)
+        return handle
 
     def noted(self, ino: int) -> Opening | None:
         """Return what an inode was found to be, if its record is fresh; None where that needs a walk."""
@@ -165,6 +171,8 @@ class OpenFiles:
         handle, waits = self._handles.add(opened), getattr(opened.content, WAITS_FOR_SOURCE, False)
         if opened.shares_inode or waits:
             self.uncached[handle] = waits
+        else:
+            self.unfilled.add(handle)
         return handle
 
     def to_fill(self, handle: int) -> bytes | None:
@@ -173,12 +181,13 @@ class OpenFiles:
         Once for each inode: its pages stay true. Only where no other program has the inode open: the kernel may hold a
         page until such a program's read is answered, and would not take the content before.
         """
+        self.unfilled.discard(handle)
         opened = self._handles[handle]
         content, ino = opened.content, opened.ino
         if type(content) is not MemoryContent or not 0 < content.size <= FILLED or self._grants.is_lower:
             return None
         inode = self._inodes.inode(ino)
-        if inode.filled or handle in self.uncached or handle in self.replaced or not self._handles.is_only(ino):
+        if inode.filled or handle in self.replaced or not self._handles.is_only(ino):
             return None
         inode.filled = True
         return content.data
@@ -424,6 +433,7 @@ class OpenFiles:
         if self.uncached:
             self.uncached.pop(handle, None)
         self.replaced.discard(handle)
+        self.unfilled.discard(handle)
         draft = opened.draft
         if draft is None:
             return

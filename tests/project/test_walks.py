@@ -24,7 +24,7 @@ from bbfs.vfs.passthrough import vouched
 BOUND = 30.0
 BOUNDS = {
     "cold": (30, 255, 2),
-    "warm": (7, 25, 2),
+    "warm": (7, 20, 2),
     "ls": (33, 760, 3),
     "overwrite": (33, 360, 2),
     "save by rename": (38, 750, 2),

@@ -32,8 +32,8 @@ from bbfs.runtime.changes import Bus
 from bbfs.vfs.kernel_cache import KernelCache
 
 HOME = str(Path(bbfs.__file__).parent)
-ANSWER = adapter.Operations.getattr.__code__
-"""The function that answers each request of the kernel but FORGET. A cell of it has the request's name."""
+ANSWERS = {adapter.Operations.getattr.__code__, adapter.Operations.flush.__code__}
+"""The functions that answer the requests of the kernel but FORGET. A cell of them has the request's name."""
 SERVE = vars(server)["_Client"].serve.__code__
 """The function that serves one connection of a command."""
 NOTIFY, KERNEL = Bus.notify.__code__, KernelCache.changed.__code__
@@ -67,7 +67,7 @@ class Walk(trio.abc.Instrument):
     def record(self, frame: FrameType, event: str, value: Any) -> None:
         """A profile function (sys.setprofile)."""
         code = frame.f_code
-        if code is ANSWER:
+        if code in ANSWERS:
             self._answer(frame.f_locals["method"].__name__, frame.f_locals["args"][0], event, value)
         elif code is SERVE and event == "call" and self._begin_request("command"):
             self._tasks.add(trio.lowlevel.current_task())

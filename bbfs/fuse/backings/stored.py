@@ -280,7 +280,7 @@ class StoredRequests(pyfuse3.Operations):
             self._openers[handle] = ctx.pid
         # An inode is one version of its content, so its pages stay true however often it is opened.
         if waits is None:
-            if not flags & WRITING and (content := self._open_files.to_fill(handle)) is not None:
+            if handle in self._open_files.unfilled and (content := self._open_files.to_fill(handle)) is not None:
                 _fill(inode, content)
             return FileInfo(fh=FileHandleT(handle), keep_cache=handle not in self._open_files.replaced)
         return FileInfo(fh=FileHandleT(handle), keep_cache=False, direct_io=True)
@@ -307,7 +307,7 @@ class StoredRequests(pyfuse3.Operations):
         await self._by_opener(fh, self._open_files.sync(fh))
 
     async def release(self, fh: FileHandleT) -> None:
-        if (path := self._shown_paths.pop(fh, None)) is not None:
+        if self._shown_paths and (path := self._shown_paths.pop(fh, None)) is not None:
             self._shown.closed(path)
         if self._openers:
             self._openers.pop(fh, None)

@@ -339,12 +339,12 @@ class Drafts:
             )
         except BbfsError as error:
             if opened is not None:
-                opened.refused = earlier
+                opened.refused = tuple(earlier)
             draft.refused = earlier
             await self.doubt(draft.record, error)
             raise
         if opened is not None:
-            opened.refused = []
+            opened.refused = ()
         draft.failed, draft.refused = False, []
         if draft.set_ns is not None:
             record = await self._writer.names.set_time(source, record, draft.set_ns)
