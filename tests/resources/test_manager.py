@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -22,7 +23,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import Capabilities, Content, DataSource
+from bbfs.model.values import Capabilities, Content, DataSource, Loaded
 from bbfs.resources.by_uri import LoadedResource
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.lookups import MENTIONED_KEPT, Mentioned
@@ -631,9 +632,22 @@ async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once
         assert source.loads["x://a"] == 3
 
 
+class StatingSource(FlatSource):
+    """Its loads state an etag and a size, which its listing does not."""
+
+    async def load(self, native_uri: str) -> Loaded:
+        loaded = await super().load(native_uri)
+        content = loaded.parts[0].content
+        return replace(loaded, metadata=self.metadata(native_uri, size=content.size, etag=content.version))
+
+
 @pytest.mark.semantics("S6", "S9.4", "S17")
-async def test_sizes_and_the_listing_are_remembered_across_mounts(nursery: trio.Nursery, tmp_path: Path) -> None:
-    clock, source = Clock(), flat(a=b"12345", b=b"1")
+@pytest.mark.parametrize("kind", [FlatSource, StatingSource])
+async def test_sizes_and_the_listing_are_remembered_across_mounts(
+    nursery: trio.Nursery, tmp_path: Path, kind: type[FlatSource]
+) -> None:
+    contents: Any = {"x://a": b"12345", "x://b": b"1"}
+    clock, source = Clock(), kind(contents=contents)
     store = MetadataStore(tmp_path / "metadata.sqlite")
     async with World(nursery, source, store=store, clock=clock) as world:
         await world.kernel.stat(ROOT + "a")
@@ -642,7 +656,7 @@ async def test_sizes_and_the_listing_are_remembered_across_mounts(nursery: trio.
     store.close()
 
     clock.advance(5.0)
-    again = flat(a=b"12345", b=b"1")
+    again = kind(contents=contents)
     store = MetadataStore(tmp_path / "metadata.sqlite")
     async with World(nursery, again, store=store, clock=clock) as world:
         found = await world.kernel.stat(ROOT + "a")

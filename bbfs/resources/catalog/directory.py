@@ -449,7 +449,7 @@ class DirectoryCatalog(Catalog):
                 continue
             elif record.describe(metadata, place, now):
                 told.update([place])
-            publish_description(record, metadata, now, self.source.policy.content_ttl)
+            publish_description(record, metadata, now, self.source.policy.content_ttl, is_listed=True)
             entries[name] = record
         if len(known) + added > len(entries):
             async for name in InTurns([*known]):

@@ -215,7 +215,7 @@ class FoundNames:
             record = self._past.record(self._context.key, metadata, path, now)
         elif record.describe(metadata, path, now):
             self._context.notify([path], "changed")
-        publish_description(record, metadata, now, self._source.policy.content_ttl)
+        publish_description(record, metadata, now, self._source.policy.content_ttl, is_listed=True)
         self._answers[path] = _Answer(now, record)
         return record
 

@@ -330,11 +330,18 @@ def content_key(record: Record) -> tuple[str, str, int, str | None]:
 
 
 def publish_description(
-    record: Record, metadata: ResourceMetadata, now: float, ttl: float, *, keeps_inode: bool = False
+    record: Record,
+    metadata: ResourceMetadata,
+    now: float,
+    ttl: float,
+    *,
+    keeps_inode: bool = False,
+    is_listed: bool = False,
 ) -> None:
     """Take a description with an etag for a load: the version, and so the inode, follow from it.
 
     keeps_inode: it is of the first content ever seen, as in `Record.learn`, or of the bytes that the inode has.
+    is_listed: the source describes it whenever its name is listed or looked up, so the next mount needs no row of it.
     """
     size = usable_size(metadata.size)
     if size == record.size and record.digest is not None and record.digest == record.unstated and not keeps_inode:
@@ -342,6 +349,8 @@ def publish_description(
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
         if record.digest != metadata.etag and not keeps_inode:
             record.inode_version = metadata.etag
+        if not is_listed and (size, metadata.etag) != (record.size, record.digest):
+            record.dirty = True
         record.size, record.digest, record.shown = size, metadata.etag, None
         record.fetched_at, record.ttl = now, ttl
         record.invalidated = record.stale = False
