@@ -91,7 +91,8 @@ def streams() -> Iterator[Case]:
 def listings() -> Iterator[Case]:
     """Yield listings of odd URIs, templates and completions without an end."""
     schemes = page(200, uri="s@N@x%d://a")
-    yield case("other schemes for ever, over stdio", stdio({"resources/list": Reply(line(schemes))}))
+    listed = stdio({"resources/list": Reply(line(schemes))})
+    yield Case("other schemes for ever, over stdio", listed, DIRECTORY, walk_part)  # 100 000 directories, if in time
     templates: Mapping[str, Made] = {
         "templates of many variables": page(200, key="resourceTemplates", uri="hostile://t%d/" + "{a}.{b}-" * 40),
         "templates of many queries": page(1, key="resourceTemplates", uri="hostile://a{?" + ",".join(

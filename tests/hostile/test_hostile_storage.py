@@ -29,8 +29,8 @@ MIB = 1 << 20
 ZEROS = bytes(64 * MIB)
 XML = {"content-type": "application/xml"}
 QUICK = {"a page of a million elements"}
-MANY_FILES = {"a listing of long names for ever"}
-"""Listings of which 18 000 files are kept: the store is asked for each that is read, 400 a second."""
+MANY_FILES = {"a listing of long names for ever", "a listing of new names for ever"}
+"""Listings of which 18 000 or 100 000 files are kept if they come in time: the store is asked for each that is read."""
 
 
 def bucket(reply: Reply) -> Source:

@@ -44,13 +44,13 @@ def walk(directory: Path) -> Sequence[Sequence[str | Path]]:
     return [("ls", "-lR", directory), ("grep", "-rc", "x", directory)]
 
 
-def walk_part(directory: Path) -> Sequence[Sequence[str | Path]]:
-    """Return the programs that list 20 000 names of a source, and stat and read the first two hundred.
+def walk_part(directory: Path, count: int = 200) -> Sequence[Sequence[str | Path]]:
+    """Return the programs that list 20 000 names of a source, and stat and read the first `count`.
 
     For a source that lists as many names as its bounds allow and takes a request for each: a walk of all would show how
     long so many requests take, each of which is answered at once.
     """
-    first = f"find '{directory}' | head -n 200 | tr '\\n' '\\0' | xargs -0"
+    first = f"find '{directory}' | head -n {count} | tr '\\n' '\\0' | xargs -0"
     return [
         ("sh", "-c", each)
         for each in (f"ls -R '{directory}' | head -n 20000", f"{first} ls -ld", f"{first} grep -sc x")

@@ -134,6 +134,7 @@ class Skills:
         self._workers = workers
         self._changed = changed
         self._by_root: dict[str, Skill] = {}
+        self._listing = trio.Lock()
         self.are_listed = False
         """Whether the server has said which skills it has."""
 
@@ -260,15 +261,16 @@ class Skills:
 
         A server that cannot list its skills has no manifests then. Raise Unreachable.
         """
-        if self.are_listed:
-            return
-        try:
-            await self.list()
-        except Unreachable:
-            raise
-        except BbfsError as error:
-            self.are_listed = True
-            log.warning("%s: %s: %s: no file of a skill can be checked", self._id, LIST_SKILLS, error)
+        async with self._listing:  # manifests may be large: reads that come at once share one listing
+            if self.are_listed:
+                return
+            try:
+                await self.list()
+            except Unreachable:
+                raise
+            except BbfsError as error:
+                self.are_listed = True
+                log.warning("%s: %s: %s: no file of a skill can be checked", self._id, LIST_SKILLS, error)
 
     async def _problem(self, skill: Skill, uri: str, loaded: Loaded) -> str | None:
         """Return how a file that was read differs from the entry of its skill, or None."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from trees_server import asked
 
 from bbfs.model.errors import BbfsError, NotFound, ProtocolViolation
@@ -108,6 +109,13 @@ async def test_the_manifests_are_asked_for_before_the_first_read(trees: Trees, l
         with pytest.raises(NotFound):
             await manager.by_uri.load(f"{SOURCE}+skill://none/SKILL.md")
         assert asked(log, "skills/list") == ["-"]
+
+
+async def test_reads_that_come_at_once_share_a_listing_of_manifests(trees: Trees, log: Path, skills: Path) -> None:
+    async with trees("--skills", skills) as manager, trio.open_nursery() as nursery:
+        for name in ("SKILL.md", "references/FORMS.md"):
+            nursery.start_soon(read, manager, name)
+    assert asked(log, "skills/list") == ["-"]
 
 
 def entry(**changes: Any) -> Any:
