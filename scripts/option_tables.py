@@ -88,16 +88,16 @@ def tables_in(text: str) -> list[str]:
     return [match[2] for match in _TABLE.finditer(text)]
 
 
-def table(name: str) -> str:
-    """Return the lines of a table."""
+def table(name: str, models: Mapping[str, type[BaseModel]] = MODELS) -> str:
+    """Return the lines of a table. models: those of the other tables than the one of schemes."""
     keys = ["scheme", "key"] if name == SCHEMES_TABLE else ["option"]
     heads = [*keys, "value", "default", "meaning"]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in [heads, ["---"] * len(heads), *rows(name)])
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [heads, ["---"] * len(heads), *rows(name, models)])
 
 
-def rows(name: str) -> Iterator[list[str]]:
+def rows(name: str, models: Mapping[str, type[BaseModel]] = MODELS) -> Iterator[list[str]]:
     """Yield the cells of each row of a table, which are Markdown."""
-    yield from _scheme_rows() if name == SCHEMES_TABLE else _rows(MODELS[name])
+    yield from _scheme_rows() if name == SCHEMES_TABLE else _rows(models[name])
 
 
 def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[list[str]]:

@@ -12,7 +12,6 @@ import click
 from bbfs.cli import lazy, output
 
 FIRST = 1.0
-"""Seconds before the line is shown."""
 EVERY = 0.25
 """Seconds between two looks."""
 _ENDS_WITHIN = 0.5
@@ -23,10 +22,12 @@ _ERASE = "\x1b[K"
 class Progress:
     """The line that shows the progress of one command. It is shown on standard error, and only if that is a terminal.
 
-    note: returns the text of the current step, or None. It is called in a thread, and may block.
+    note: returns the text of the current step, or None. It is called in a thread, and may block. first: seconds before
+    the line is shown.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, first: float = FIRST) -> None:
+        self._first = first
         self.note: Callable[[], str | None] = lambda: None
         self._on = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._drawn = False
@@ -49,7 +50,7 @@ class Progress:
             thread.join(_ENDS_WITHIN)
 
     def _run(self, ended: threading.Event) -> None:
-        pause = FIRST
+        pause = self._first
         while not ended.wait(pause) and self._on:
             pause = EVERY
             text = self.note()

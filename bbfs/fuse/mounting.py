@@ -74,7 +74,7 @@ def _hangs(path: str) -> bool:
     return False
 
 
-def abort(mount: Mount) -> bool:
+def abort(mount: Mount, connections: Path = CONNECTIONS) -> bool:
     """Let all requests of a FUSE mount fail, now and from now on. Return whether this user may.
 
     A program that waits for the mount cannot be killed before its request ends, and a thread of a killed daemon that
@@ -82,7 +82,7 @@ def abort(mount: Mount) -> bool:
     connections is mounted, and root everywhere.
     """
     try:
-        number = os.open(CONNECTIONS / str(os.minor(mount.device)) / "abort", os.O_WRONLY | os.O_CLOEXEC)
+        number = os.open(connections / str(os.minor(mount.device)) / "abort", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
         if mountpoint.mount_at(mount.path) != mount:
             return False

@@ -86,7 +86,9 @@ async def _open_nursery() -> AsyncGenerator[Workers]:
 class Readable:
     """Waits until a descriptor is readable, and makes its reads non-blocking. One for each event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, longest_burst: float = LONGEST_BURST, looks: int = LOOKS) -> None:
+        self._longest_burst = longest_burst
+        self._brisk_looks = looks
         self._polls: dict[int, select.poll] = {}
         self._burst = 0
         self._until = inf
@@ -110,9 +112,9 @@ class Readable:
         self._burst = 0
         began = trio.current_time()
         await trio.lowlevel.wait_readable(descriptor)
-        self._until = time.monotonic() + LONGEST_BURST
+        self._until = time.monotonic() + self._longest_burst
         # After such a short wait, the requests come from a program that does one step after another.
-        self._looks = LOOKS if trio.current_time() - began < BRISK else 1
+        self._looks = self._brisk_looks if trio.current_time() - began < BRISK else 1
 
 
 def trio_for_pyfuse3() -> ModuleType:

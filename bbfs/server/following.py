@@ -25,9 +25,6 @@ from bbfs.sources import CanAnnounce, CanWatch
 
 log = logging.getLogger(__name__)
 
-CONFIRMED_WITHIN = 5.0
-"""Seconds for which a source may take to say whether it is going to tell of a resource."""
-
 
 @dataclass(slots=True)
 class _Followed:
@@ -54,10 +51,14 @@ class _Followed:
 
 
 class Following(Subscribers):
-    """The subscribers of `bbfs serve`, and the resources that they follow."""
+    """The subscribers of `bbfs serve`, and the resources that they follow.
 
-    def __init__(self, manager: ResourceManager, nursery: trio.Nursery) -> None:
+    wait: seconds for which a source may take to say whether it is going to tell of a resource.
+    """
+
+    def __init__(self, manager: ResourceManager, nursery: trio.Nursery, wait: float) -> None:
         super().__init__(nursery)
+        self._wait = wait
         self._manager = manager
         self._followed: dict[str, _Followed] = {}
         manager.changes.subscribe(self._changed)
@@ -65,7 +66,7 @@ class Following(Subscribers):
     async def follow(self, *uris: str) -> None:
         """Notify of all changes of these resources that happen after this has returned.
 
-        Waits up to `CONFIRMED_WITHIN` for the sources to agree. Raises InvalidUri, and NotFound for an unknown source;
+        Waits for the sources to agree. Raises InvalidUri, and NotFound for an unknown source;
         then none of the resources is followed.
         """
         found = [(uri, *self._manager.by_uri.record_of(uri)) for uri in uris]
@@ -80,12 +81,12 @@ class Following(Subscribers):
             else:
                 known.followers += 1
         try:
-            with trio.move_on_after(CONFIRMED_WITHIN):
+            with trio.move_on_after(self._wait):
                 async with trio.open_nursery() as nursery:
                     for source in {each.source.data.id: each.source for each in new.values()}.values():
                         nursery.start_soon(self._confirmed, source)
             begun = [self._look_at(uri, each) for uri, each in new.items() if each.followers and not each.announced]
-            with trio.move_on_after(CONFIRMED_WITHIN):
+            with trio.move_on_after(self._wait):
                 for each in begun:
                     await each.wait()
         except trio.Cancelled:

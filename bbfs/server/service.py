@@ -59,7 +59,7 @@ class Service(NotifyingServer[Any]):
     """The server over one ResourceManager; its tasks are in `nursery`.
 
     depth: how far load_datasource goes down by default. most_bytes: of the contents of one answer. wait: seconds that a
-    list waits for the sources.
+    list and a subscription wait for the sources.
     """
 
     notifies = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -77,7 +77,7 @@ class Service(NotifyingServer[Any]):
         self._most_bytes = most_bytes
         self._kept = KeptResults()
         self._tools = Tools(manager, self._kept, depth, most_bytes)
-        self._subscribers = Following(manager, nursery)
+        self._subscribers = Following(manager, nursery, wait)
         self._offering = Offering(manager, nursery, self._appeared, wait)
         self._directories = Directories(manager, self._resource)
         self._skills = SkillEntries(manager, self._offering)

@@ -22,7 +22,6 @@ from forked_daemon import forked
 from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
-from bbfs.cli import progress
 from bbfs.cli.progress import Progress, amount, of_sources
 
 Run = Callable[..., Result]
@@ -51,8 +50,7 @@ class _Terminal(io.StringIO):
 def test_a_wait_is_told_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "FIRST", 0.0)
-    line = Progress()
+    line = Progress(first=0.0)
     line.note = lambda: "docs: 3 pages\x1b[2J" + "x" * 1000
     with line.shown():
         assert terminal.drawn.wait(BOUND)
@@ -67,9 +65,8 @@ def test_a_wait_is_told_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_drawn(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal() if case != "no terminal" else io.StringIO()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "FIRST", BOUND if case == "short" else 0.0)
     monkeypatch.setenv("TERM", "dumb" if case == "dumb" else "xterm")
-    line = Progress(quiet=case == "quiet")
+    line = Progress(quiet=case == "quiet", first=BOUND if case == "short" else 0.0)
     looked = threading.Event()
     line.note = lambda: looked.set() or "text"
     with line.shown():

@@ -709,7 +709,6 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
 ) -> None:
     wanting: set[int] = set()
     monkeypatch.setattr("bbfs.fuse.waiting_programs.wants_out", lambda pid: pid in wanting)
-    monkeypatch.setattr("bbfs.fuse.waiting_programs._is_there", lambda pid: True)
     source = WritableTree()
     source.contents = {"file:./a": b"old", "file:./d/b": b"b"}
     source.directories = {"file:./empty"}
@@ -723,7 +722,7 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
 
         return wait
 
-    killed = cast(pyfuse3.RequestContext, SimpleNamespace(pid=7, umask=0o022))
+    killed = cast(pyfuse3.RequestContext, SimpleNamespace(pid=os.getpid(), umask=0o022))
     async with World(nursery, source) as world:
         interrupts = Interrupts()
         nursery.start_soon(interrupts.run)
@@ -763,7 +762,7 @@ async def test_a_killed_writer_ends_soon_and_its_change_is_whole(
             programs.start_soon(ask)
             await asked.wait()
             started = trio.current_time()
-            wanting.add(7)
+            wanting.add(os.getpid())
         assert trio.current_time() - started < 1.0
         assert answered == [errno.EINTR]
         for each in (handle, reading):

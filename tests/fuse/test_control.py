@@ -104,9 +104,9 @@ async def test_a_directory_of_another_users_is_not_used(
 
 async def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(flat()) as (_, address):
-        monkeypatch.setattr(messages, "_CREDENTIALS", _OfAnother())
+        monkeypatch.setattr(control, "peer", lambda _: (1, 12345))
         with pytest.raises(Unreachable):
-            async with connect(address, 12345):
+            async with connect(address):
                 pass
         monkeypatch.undo()
         with pytest.raises(Denied, match="belongs to another user"):
@@ -115,14 +115,6 @@ async def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: 
         async with connect(address):
             pass
     assert "of user 12345 was refused" in caplog.text
-
-
-class _OfAnother:
-    size = 12
-
-    def unpack(self, raw: bytes) -> tuple[int, int, int]:
-        assert len(raw) == self.size
-        return 1, 12345, 1
 
 
 async def receive(link: MessageStream) -> dict[str, Any]:

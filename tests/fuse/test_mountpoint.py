@@ -1,6 +1,7 @@
 """The table of mounts, canonical paths, and what makes a mount point fit."""
 
 import os
+import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from bbfs.fuse import mounting, mountpoint
 from bbfs.fuse.mounting import is_dead, opened, prepared, unmount
-from bbfs.fuse.mountpoint import MountError, canonical, mount_at
+from bbfs.fuse.mountpoint import MountError, SilentMount, canonical, mount_at
 from bbfs.fuse.mountpoint import mounts as read_mounts
 
 TABLE = """\
@@ -254,24 +255,27 @@ def test_what_a_machine_lacks_is_said_with_the_remedy(tmp_path: Path, monkeypatc
 def test_a_mount_that_hangs_stays_until_somebody_may_end_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Once no path leads to it, not even root could name it."""
     monkeypatch.setattr(mountpoint, "mount_at", lambda _: mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 0))
-    monkeypatch.setattr(mounting, "_hangs", lambda _: True)
     monkeypatch.setattr(mounting, "abort", lambda _: False)
-    lazily_tried: list[bool] = []
+    commands: list[list[str]] = []
 
-    def busy(_path: str, *, lazily: bool) -> str:
-        lazily_tried.append(lazily)
-        return "busy"
+    def silent(_path: str, _timeout: float = 0) -> None:
+        raise SilentMount("no answer")
 
-    monkeypatch.setattr(mounting, "_unmount", busy)
+    def busy(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "busy")
+
+    monkeypatch.setattr(mountpoint, "names", silent)
+    monkeypatch.setattr(subprocess, "run", busy)
     with pytest.raises(MountError, match=f"only root can end that: 'umount -f {tmp_path}' as root"):
         unmount(str(tmp_path))
-    assert lazily_tried == [False]
+    assert [{"-z", "10"} & {*command} for command in commands] == [set()], "a lazy unmount was tried"
 
 
-def test_the_file_of_a_connection_aborts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(mounting, "CONNECTIONS", tmp_path)
+def test_the_file_of_a_connection_aborts_it(tmp_path: Path) -> None:
     (tmp_path / "51").mkdir()
     (tmp_path / "51/abort").touch()
-    assert mounting.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 51)))
+    assert mounting.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 51)), tmp_path)
     assert (tmp_path / "51/abort").read_bytes() == b"1"
-    assert not mounting.abort(mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 52)))  # it is not mounted
+    unmounted = mountpoint.Mount("/mnt/x", mountpoint.TYPE, os.makedev(0, 52))
+    assert not mounting.abort(unmounted, tmp_path)

@@ -24,12 +24,11 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize(("longest", "burst"), [(inf, BURST), (0.0, 1)])
 async def test_what_is_there_is_taken_without_a_turn_of_the_loop_but_others_have_theirs(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, longest: float, burst: int
+    pipe: tuple[int, int], longest: float, burst: int
 ) -> None:
-    monkeypatch.setattr(request_queue, "LONGEST_BURST", longest)
     reading, writing = pipe
     os.write(writing, b"x")
-    readable, taken, seen = Readable(), 0, []
+    readable, taken, seen = Readable(longest_burst=longest), 0, []
 
     async def other() -> None:
         while True:
@@ -86,9 +85,8 @@ async def test_one_looks_again_and_again_only_for_who_has_just_come_back_at_once
     os.write(writing, b"x")
     poll, times = Poll(), iter([0.0, BRISK / 2, 1.0, 1.0 + 2 * BRISK, 2.0, 3.0])
     monkeypatch.setattr(request_queue.select, "poll", lambda: poll)
-    monkeypatch.setattr(request_queue, "LOOKS", 64)
     monkeypatch.setattr(request_queue.trio, "current_time", lambda: next(times))
-    readable, looks = Readable(), []
+    readable, looks = Readable(looks=64), []
     for _ in range(3):
         before = poll.looks
         await readable.wait(reading)

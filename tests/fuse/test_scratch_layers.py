@@ -560,7 +560,7 @@ async def test_the_version_that_an_open_has_is_noted_until_its_close(scratch: Sc
 
 
 async def test_a_locked_directory_of_the_upper_layer_holds_no_other_request_up(
-    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+    scratch: Scratch, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel locks it while it asks the daemon for what it copies there."""
     unlocked, noted = threading.Event(), Shown(scratch)
@@ -572,8 +572,10 @@ async def test_a_locked_directory_of_the_upper_layer_holds_no_other_request_up(
         unlocked.set()
     assert Notes.of(scratch).bases["file"].version == {"etag": "1"}
     unlocked.clear()
-    monkeypatch.setattr(shown_layer, "_WAITS", 0.01)
-    await noted.note_all([("old", Base("file", {"etag": "1"}))])  # it is answered all the same
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(noted.note_all, [("old", Base("file", {"etag": "1"}))])
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(1.0)  # it is answered all the same
     assert Notes.of(scratch).bases["old"].version == {"etag": "first old"}
     unlocked.set()
 

@@ -38,10 +38,9 @@ class Undescribed(BaseModel):
     size: int = 1
 
 
-def test_an_option_without_a_meaning_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(option_tables, "MODELS", {"new": Undescribed})
+def test_an_option_without_a_meaning_is_noticed() -> None:
     with pytest.raises(KeyError, match="size"):
-        option_tables.table("new")
+        option_tables.table("new", {"new": Undescribed})
 
 
 @pytest.mark.parametrize(

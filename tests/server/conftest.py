@@ -58,13 +58,12 @@ def sources(local: Path, knowledge: Store) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractAsyncContextManager[Service]]:
+def service(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Service]]:
     """The service over some sources, in this process: `async with service(*tables, depth=2) as one`.
 
     A test with it ends within `BOUND`. It waits for all sources: several servers that start on a busy machine take more
     than five seconds.
     """
-    monkeypatch.setattr("bbfs.server.following.CONFIRMED_WITHIN", BOUND)
 
     @asynccontextmanager
     async def open_service(*tables: dict[str, Any], **options: Any) -> AsyncGenerator[Service]:

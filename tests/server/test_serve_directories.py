@@ -15,7 +15,9 @@ from served import BOUND, FILES
 from trees_server import server_of_trees
 
 from bbfs.knowledge.database.store import Store
+from bbfs.knowledge.server.catalogue import PAGE_SIZE
 from bbfs.knowledge.server.service import KnowledgeServer
+from bbfs.server.listing.directories import PAGE
 from bbfs.server_parts.skills import (
     DIRECTORY,
     GET_SKILL,
@@ -84,24 +86,23 @@ async def test_clients_of_the_handshake_era_see_no_directories(service: Service,
         assert await roots(client) == []
 
 
-async def test_pages_of_a_directory(service: Service, local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(40):
-        (local / f"src/{number:02}.txt").write_text("x")
-    uri, names = "bb-filesystem+local+file:./src", [*(f"{number:02}.txt" for number in range(40)), "config.ts"]
-    monkeypatch.setattr("bbfs.server.listing.directories.PAGE", 7)
+async def test_pages_of_a_directory(service: Service, local: Path) -> None:
+    for number in range(1100):
+        (local / f"src/{number:04}.txt").write_text("x")
+    uri, names = "bb-filesystem+local+file:./src", [*(f"{number:04}.txt" for number in range(1100)), "config.ts"]
     table = {**folder("local", local), "ttl": 0}
     async with service(table) as served, Client(served) as client:
         assert [each.name for each in await children(client, uri)] == names
         first = await page(client, uri)
         assert first.next_cursor is not None
-        (local / "src/00.txt").unlink()
+        (local / "src/0000.txt").unlink()
         (local / "src/0.txt").write_text("before what was seen")
-        (local / "src/20a.txt").write_text("behind it")
+        (local / "src/0700a.txt").write_text("behind it")
         rest, cursor = list[str](), first.next_cursor
         while cursor is not None:
             found = await page(client, uri, cursor)
             rest, cursor = rest + [each.name for each in found.resources], found.next_cursor
-        assert rest == [*names[7:21], "20a.txt", *names[21:]]
+        assert rest == [*names[PAGE:701], "0700a.txt", *names[701:]]
         for wrong in ("nonsense", first.next_cursor + "x"):
             with pytest.raises(MCPError) as caught:
                 await page(client, uri, wrong)
@@ -233,9 +234,8 @@ async def test_what_is_no_skill_is_files(service: Service, local: Path) -> None:
         assert set(await skills(client)) == {"skill://local/whole/SKILL.md"}
 
 
-async def test_a_knowledge_base_reads_directories(knowledge: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.knowledge.server.catalogue.PAGE_SIZE", 2)
-    for number in range(5):
+async def test_a_knowledge_base_reads_directories(knowledge: Store) -> None:
+    for number in range(2 * PAGE_SIZE + 1):
         knowledge.put("many", f"d{number}", b"x")
         knowledge.put(f"c/{number}", "x", b"x")
     with trio.fail_after(BOUND):

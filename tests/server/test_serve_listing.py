@@ -20,6 +20,8 @@ from mcp_types import (
 from repository import SERVERS
 from served import FILES
 
+from bbfs.server.listing.resource_list import MOST_DIRECTORIES
+
 
 async def look(client: Client, source: str, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool("load_datasource", {"dataSourceId": source, "format": "json", **arguments})
@@ -221,13 +223,15 @@ async def test_the_template_of_an_archive_leads_into_it(service: Callable[..., A
             assert (outcome["uri"], outcome["contents"][0]["text"]) == (listed.uri, "# A\n")
 
 
-async def test_a_wide_tree_has_bounds(
-    service: Callable[..., Any], local: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bbfs.server.listing.resource_list.MOST_DIRECTORIES", 3)
+async def test_a_wide_tree_has_bounds(service: Callable[..., Any], local: Path) -> None:
+    for number in range(MOST_DIRECTORIES):
+        (local / f"pictures{number:03}").mkdir()
+    last = MOST_DIRECTORIES - 3  # behind the root and "pictures"
+    for number in (last, last + 1):
+        (local / f"pictures{number:03}/logo.png").touch()
     async with service(folder("local", local)) as served, Client(served) as client:
         found = {resource.uri.partition("file:./")[2] for resource in files(await client.list_resources())}
-        assert found == {"data.bin", "empty.txt", "package.json", "pictures/logo.png", "src/config.ts"}
+        assert found == {"data.bin", "empty.txt", "package.json", "pictures/logo.png", f"pictures{last}/logo.png"}
 
 
 async def test_reading(service: Callable[..., Any], sources: list[dict[str, Any]], era: str) -> None:

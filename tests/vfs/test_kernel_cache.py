@@ -644,7 +644,7 @@ async def test_those_who_follow_single_files_look_them_up_in_a_change(
     async with World(nursery, source) as world:
         world.manager.changes = Bus()  # without the kernel
         heard = await watching(inner, world, DOCS + "a")
-        following = Following(world.manager, inner)
+        following = Following(world.manager, inner, wait=5.0)
         await following.follow("mcp-server+docs+x://a", "mcp-server+docs+x://b")
         told: list[object] = []
         monkeypatch.setattr(following, "notify", told.append)
