@@ -14,7 +14,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import Outdated
-from bbfs.resources.catalog.record import _FIRST, _NUMBERS, ROOT, inode_number
+from bbfs.resources.catalog.record import FIRST_HASHED, HASHED, ROOT, inode_number
 
 _TABLES = 64
 """Number of dicts: one of a million entries would stop the daemon for a tenth of a second when it grows."""
@@ -293,7 +293,7 @@ class InodeTable:
         if self._is_shown(ino, path, version):
             return ino
         while ino in self:
-            ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
+            ino = FIRST_HASHED + (ino + 1 - FIRST_HASHED) % HASHED
         return ino
 
 

@@ -35,8 +35,9 @@ ROOT = 1
 """The inode number of the mount's root, fixed by FUSE (FUSE_ROOT_ID)."""
 PASSED = 1 << 62
 """The lowest number of a file in a local folder that the mount passes through. Below are the hashes."""
-_FIRST = 2
-_NUMBERS = PASSED - _FIRST
+FIRST_HASHED = 2
+HASHED = PASSED - FIRST_HASHED
+"""How many numbers are hashes: those from `FIRST_HASHED` to the one below `PASSED`."""
 _BEGAN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -447,4 +448,4 @@ def inode_number(path: tuple[str, ...], version: str = "") -> int:
     # Names are neither empty nor hold NUL: the first pair of NULs ends the path, so no two keys hash the same text.
     text = "\0".join(path) + "\0\0" + version
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return _FIRST + int.from_bytes(digest, "big") % _NUMBERS
+    return FIRST_HASHED + int.from_bytes(digest, "big") % HASHED

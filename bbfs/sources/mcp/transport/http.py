@@ -15,7 +15,6 @@ from typing import Any, cast
 import httpx2
 import mcp_types as types
 import trio
-from pydantic_core import to_json
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor, printable
@@ -28,7 +27,7 @@ from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.messages import Inbox, Intake, Share, Transport
+from bbfs.sources.mcp.transport.messages import Inbox, Intake, Share, Transport, encoded
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
@@ -118,7 +117,7 @@ class HttpTransport:
         self, method: str, url: str, headers: Mapping[str, str], message: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[httpx2.Response]:
         """Yield a response with its body still to be read. Follows redirects within the origin of the server only."""
-        body = None if message is None else to_json(message, inf_nan_mode="null")
+        body = None if message is None else encoded(message)
         kind = {} if body is None else {"content-type": "application/json"}
         request = self.client.build_request(method, url, headers={**kind, **headers}, content=body)
         response = await self._authorised(request)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import mcp_types as types
 import trio
 from pydantic import ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.bounded.json import SHORT, JsonBounds, parse_json
@@ -371,6 +371,11 @@ def _put_back(value: Any, texts: dict[str, LongText]) -> None:
             value[key] = texts[item].text()
         elif isinstance(item, dict | list):
             _put_back(item, texts)
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """Return a message as JSON in one line: a number that JSON does not have is null."""
+    return to_json(message, inf_nan_mode="null")
 
 
 class Inbox:

@@ -17,7 +17,6 @@ from subprocess import PIPE
 from typing import Any
 
 import trio
-from pydantic_core import to_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor, shortened
@@ -25,7 +24,7 @@ from bbfs.model.values import McpServer
 from bbfs.sources.bounded.workers import describe_signal
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport import leftovers
-from bbfs.sources.mcp.transport.messages import Inbox, Intake, Share, Transport
+from bbfs.sources.mcp.transport.messages import Inbox, Intake, Share, Transport, encoded
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -80,7 +79,7 @@ class Outbox:
         """Write a message and a line feed. Raises trio's errors of a closed or broken channel, also for a message that
         would be over the bounds of the backlog."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        data = to_json(message, inf_nan_mode="null") + b"\n"
+        data = encoded(message) + b"\n"
         if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):
             raise trio.BrokenResourceError
         if not self.waiting and not self.closed:
