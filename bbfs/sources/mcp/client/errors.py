@@ -109,9 +109,12 @@ def request_error(exc: MCPError, *, reading: bool, cut: Cut = plain_cut) -> Bbfs
     if isinstance(exc, ConnectionClosed):
         return Unreachable(text)
     classes: dict[int, type[BbfsError]] = {
-        **dict.fromkeys((types.METHOD_NOT_FOUND, types.MISSING_REQUIRED_CLIENT_CAPABILITY), NotSupported),
+        types.METHOD_NOT_FOUND: NotSupported,
+        types.MISSING_REQUIRED_CLIENT_CAPABILITY: NotSupported,
         types.URL_ELICITATION_REQUIRED: LoginRequired,
-        **dict.fromkeys((types.PARSE_ERROR, *_SESSION_LOST), ProtocolViolation),
+        types.PARSE_ERROR: ProtocolViolation,
+        types.INVALID_REQUEST: ProtocolViolation,
+        types.UNSUPPORTED_PROTOCOL_VERSION: ProtocolViolation,
     }
     return classes.get(code, BbfsError)(f"{text} (code {code})")
 
