@@ -252,6 +252,13 @@ class DatabaseHandler:
     def interested(self, native_uri: str) -> None:
         """Do nothing: the database reports no change."""
 
+    def announces(self, native_uri: str | None) -> bool:
+        """Return False: other programs may write any row."""
+        return False
+
+    async def confirmed(self) -> None:
+        """Return at once: there is nothing to confirm."""
+
     async def _ask(self, work: Callable[[RemoteSession, Job], T]) -> T:
         with self._health:
             return await self._backend.run(work)

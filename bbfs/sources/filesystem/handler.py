@@ -127,14 +127,18 @@ class FilesystemHandler:
     # -- what others change ------------------------------------------------------------------------------------------
 
     def watch(self, sink: Callable[[Change], None]) -> None:
-        """Report what changes in the directories that were listed last, once a program watches one (`follow`).
-
-        Not every change is an event, so none is announced (`CanAnnounce`).
-        """
+        """Report what changes in the directories that were listed last, once a program watches one (`follow`)."""
         self._made_watch = FolderWatch(self.source.id, sink, native_uri_of, segment_of)
 
     def interested(self, native_uri: str) -> None:
         """Do nothing: directories are watched, and not files."""
+
+    def announces(self, native_uri: str | None) -> bool:
+        """Return False: only directories that a program watches are watched, and not every change is an event."""
+        return False
+
+    async def confirmed(self) -> None:
+        """Return at once: no change is promised to be reported."""
 
     def follow(self, path: tuple[str, ...]) -> None:
         """Watch a directory that a program watches on the mount. path: as it is shown. Called in a thread."""
