@@ -14,7 +14,7 @@ from bbfs.model.errors import Unreachable
 from bbfs.model.values import Loaded, McpServer, Part
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.tier import EVERYTHING, Cached
-from bbfs.resources.loading import shared_tier as shared_contents
+from bbfs.resources.loading.shared_tier import PUTS_AT_ONCE
 from bbfs.resources.source.fingerprint import fingerprint
 from bbfs.sources.content.memory import MemoryContent
 
@@ -195,15 +195,13 @@ async def test_what_is_back_is_asked_of_the_source_whatever_others_tell(nursery:
         assert await there.kernel.cat(A) == b"newer"
 
 
-async def test_what_waits_to_be_put_is_not_for_later_loads(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_contents, "PUTS_AT_ONCE", 1)
-    source, clock = shareable(a=b"old", b=b"b"), Clock()
+async def test_what_waits_to_be_put_is_not_for_later_loads(nursery: trio.Nursery) -> None:
+    others = [f"b{number}" for number in range(PUTS_AT_ONCE)]
+    source, clock = shareable(a=b"old", **dict.fromkeys(others, b"b")), Clock()
     shared = Shared(clock)
     async with World(nursery, source, shared=shared, clock=clock) as world:
         shared.gate = trio.Event()
-        for name in "ba":
+        for name in (*others, "a"):
             await world.kernel.cat(f"mcp-server+docs/x/{name}")
         await settled()
         source.contents["x://a"] = b"newer"
@@ -213,7 +211,7 @@ async def test_what_waits_to_be_put_is_not_for_later_loads(
         assert await world.kernel.cat(A) == b"newer"
         shared.gate.set()
         await settled()
-        assert shared.putting == [(b"b",), (b"newer",)]
+        assert shared.putting == [*[(b"b",)] * PUTS_AT_ONCE, (b"newer",)]
         assert not shared.claimed
 
 

@@ -5,7 +5,8 @@ import trio
 from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 
 from bbfs.model import listing
-from bbfs.resources.catalog import folding, inventory
+from bbfs.resources.catalog import folding
+from bbfs.resources.catalog.inventory import IN_PLACE
 from bbfs.vfs import directory_handles as directories
 from bbfs.vfs.directory_handles import NODE_SIZE, OpenDirectory
 
@@ -83,12 +84,12 @@ async def test_names_that_stay_come_once_while_others_come_and_go(nursery: trio.
 
 @pytest.mark.semantics("S12")
 async def test_names_that_stay_come_once_while_another_listing_takes_the_place_of_the_open_one(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery,
 ) -> None:
-    monkeypatch.setattr(inventory, "IN_PLACE", 0)
     docs = source()
     async with World(nursery, docs) as world:
-        seen = await seen_while(world, docs, slice(60, 100), {})
+        elsewhere = dict.fromkeys((f"x://e/{number}" for number in range(IN_PLACE)), b"")
+        seen = await seen_while(world, docs, slice(60, 100), elsewhere)
         assert {*NAMES[:60], *NAMES[100:]} <= seen
 
 

@@ -17,6 +17,7 @@ from bbfs.sources.filesystem.beneath import AtMountPoint, MountPoint, Root
 from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
 from bbfs.vfs.passthrough.folder import EXCHANGE, Creator, PassedFolder
 from bbfs.vfs.passthrough.inodes import folder_of
+from bbfs.vfs.passthrough.places import OPEN_DIRECTORIES
 
 OPERATIONS = int(os.environ.get("BBFS_PASSED_OPERATIONS", "4000"))
 """Random operations of the model-based test; `make passed` runs a million."""
@@ -260,15 +261,20 @@ def test_what_other_programs_do_to_a_held_inode_is_seen(kernel: PlainKernel, tmp
     assert raised.value.errno == errno.ESTALE
 
 
-def test_directories_beyond_the_open_ones_are_opened_again(
-    kernel: PlainKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bbfs.vfs.passthrough.places.OPEN_DIRECTORIES", 2)
-    for path in ("a", "a/b", "a/b/c", "a/b/c/d", "x", "x/y"):
+def test_directories_beyond_the_open_ones_are_opened_again(kernel: PlainKernel) -> None:
+    others = ["others", *(f"others/{number}" for number in range(OPEN_DIRECTORIES))]
+    for path in ("a", "a/b", "a/b/c", "a/b/c/d", "x", "x/y", *others):
         kernel.mkdir(path)
+
+    def open_others(name: str) -> None:
+        for path in others:
+            kernel.mkdir(f"{path}/{name}")
+
     kernel.write_at("a/b/c/d/f", os.O_WRONLY | os.O_CREAT, 0, b"1")
     kernel.write_at("x/y/f", os.O_WRONLY | os.O_CREAT, 0, b"2")
+    open_others("first")
     assert (kernel.read_all("a/b/c/d/f"), kernel.read_all("x/y/f")) == (b"1", b"2")
+    open_others("second")
     kernel.rename("a/b/c", "x/y/c")
     assert kernel.read_all("x/y/c/d/f") == b"1"
 

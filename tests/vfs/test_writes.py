@@ -44,7 +44,6 @@ from bbfs.resources.catalog.record import Record
 from bbfs.resources.commands.answers import ask
 from bbfs.resources.commands.table import Put, Retry
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.writing import writer
 from bbfs.resources.writing.pending import LEFT
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
@@ -1466,8 +1465,9 @@ async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_c
 
 
 @pytest.mark.semantics("S32.7")
-async def test_a_pending_write_that_is_dropped_ends_its_hand_over(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "DROPPED_EVERY", 0.01)
+async def test_a_pending_write_that_is_dropped_ends_its_hand_over(
+    tree: Tree, autojump_clock: trio.testing.MockClock
+) -> None:
     source, program, world = tree
     asked, ended = trio.Event(), trio.Event()
 

@@ -114,11 +114,12 @@ class _Known:
 
 
 class DiskIndex:
-    """An open index. Raises sqlite3.Error from every method. clock: seconds, monotonic."""
+    """An open index. Raises sqlite3.Error from every method. clock: seconds, monotonic. most: URIs for `absent`."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
         self._path = path
         self._clock = clock
+        self._most = most
         self._known: dict[str, _Known] = {}
         self._db = connect(str(path), _SCHEMA, _VERSION, shrinks=True)
         self._db.isolation_level = None  # transactions begin where `changing` says so
@@ -166,7 +167,7 @@ class DiskIndex:
         own_database(self._path)
         copy.execute("VACUUM INTO ?", (str(self._path),))  # which writes no journal
         copy.close()
-        return DiskIndex(self._path, self._clock), gone
+        return DiskIndex(self._path, self._clock, self._most), gone
 
     def replaced(self) -> tuple["DiskIndex", list[str]]:
         """Do the same with all sources. The pins stay."""
@@ -174,7 +175,7 @@ class DiskIndex:
         gone = [row[0] for row in self._db.execute("SELECT digest FROM content")]
         self.close()
         _unlink(self._path)
-        made = DiskIndex(self._path, self._clock)
+        made = DiskIndex(self._path, self._clock, self._most)
         with made.changing():
             for table, rows in pins.items():
                 made._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
@@ -219,9 +220,9 @@ class DiskIndex:
             return
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if known is None or known.version != version:
-            rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, MOST + 1))
+            rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, self._most + 1))
             uris = {row[0] for row in rows}
-            known = _Known(uris if len(uris) <= MOST else None, version, 0.0)
+            known = _Known(uris if len(uris) <= self._most else None, version, 0.0)
             while len(self._known) >= SOURCES and source not in self._known:
                 del self._known[next(iter(self._known))]
             self._known[source] = known
@@ -278,7 +279,7 @@ class DiskIndex:
         known = self._known.get(source)
         if known is not None and known.uris is not None:
             known.uris.add(key[1])
-            if len(known.uris) > MOST:
+            if len(known.uris) > self._most:
                 known.uris = None
         self._db.execute(
             "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?, ?)",

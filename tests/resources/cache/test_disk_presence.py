@@ -1,12 +1,12 @@
 """What is known of the disk without a look at it: never that something is absent which this process has put there."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bbfs.model.values import Part
-from bbfs.resources.cache import disk_index
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.disk_index import LOOKED_EVERY, SOURCES, DiskIndex
 from bbfs.resources.cache.tier import Cached
@@ -77,16 +77,16 @@ def test_what_another_process_puts_is_there_after_the_next_look(
     assert index.absent(SOURCE, "x://a") is False
 
 
-def test_of_many_nothing_is_known_absent(indexes: tuple[DiskIndex, DiskIndex], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_index, "MOST", 2)
-    index, other = indexes
-    index.look(SOURCE)
-    for uri in "abc":
-        assert index.absent(SOURCE, "d") is True
-        put(index, uri)
-    assert index.absent(SOURCE, "d") is False
-    other.look(SOURCE)
-    assert other.absent(SOURCE, "d") is False
+def test_of_many_nothing_is_known_absent(tmp_path: Path, clock: Seconds) -> None:
+    path = tmp_path / "index.sqlite"
+    with closing(DiskIndex(path, clock, most=2)) as index, closing(DiskIndex(path, clock, most=2)) as other:
+        index.look(SOURCE)
+        for uri in "abc":
+            assert index.absent(SOURCE, "d") is True
+            put(index, uri)
+        assert index.absent(SOURCE, "d") is False
+        other.look(SOURCE)
+        assert other.absent(SOURCE, "d") is False
 
 
 def test_the_sources_looked_at_first_are_let_go(indexes: tuple[DiskIndex, DiskIndex]) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
 from bbfs.model.uri_templates.patterns import Pattern, Position
 from bbfs.model.values import ResourceMetadata, ResourceTemplate
+from bbfs.resources.catalog.base import MADE
 from bbfs.resources.catalog.record import Record
-from bbfs.resources.catalog.templates import Unlisted
+from bbfs.resources.catalog.templates import MAX_UNLISTED_BYTES, Unlisted
 from bbfs.resources.catalog.templates.slashes import slashed
 from bbfs.vfs.names import answered
 
@@ -419,17 +420,16 @@ async def test_listing_values_matches_few_and_gives_way(nursery: trio.Nursery, m
 
 @pytest.mark.parametrize("listed", [(), ("v0", "v0250", "v0251x", "w")])
 async def test_records_of_completed_names_are_made_as_a_reader_reaches_them(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, listed: tuple[str, ...]
+    nursery: trio.Nursery, listed: tuple[str, ...]
 ) -> None:
     """10 000 at once took half a second."""
-    monkeypatch.setattr("bbfs.resources.catalog.base.MADE", 50)
     values = [f"v{number:04}" for number in range(500)]
     source = CompletingSource(values={"v": values}, page=500, contents={f"x://c/{name}": b"1" for name in listed})
     source.template("x://c/{v}")
     async with World(nursery, source) as world:
         ino, catalog = (await world.kernel.walk(f"{ROOT}/x/c")).ino, world.manager.sources[ROOT].catalog
         handle = await answered(world.core.directories.opendir(ino), world.core.directories.opendir, ino)
-        assert len(catalog.all_records()) <= 50
+        assert len(catalog.all_records()) <= MADE < 400
         assert len(world.core.directories[handle].view) == len({*values, *listed})
         names = [name.decode() for name, _, _ in world.core.directories.readdir(handle, 2)]
         assert names == sorted({*values, *listed})
@@ -461,11 +461,10 @@ async def test_values_are_bounded_by_bytes(
         assert "more values than are shown" in caplog.text
 
 
-def test_unlisted_records_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.resources.catalog.templates.MAX_UNLISTED_BYTES", 1_000_000)
+def test_unlisted_records_are_bounded_by_bytes() -> None:
     unlisted = Unlisted(lambda uri, remembered: None)
     for number in range(100):
-        uri = f"x://{number}/" + "y" * 50_000
+        uri = f"x://{number}/" + "y" * (MAX_UNLISTED_BYTES // 20)
         unlisted[uri] = Record("mcp-server+docs", ResourceMetadata(uri, uri, "y"), ("x", "y"), 0.0)
     assert 5 <= len(unlisted) <= 10
 

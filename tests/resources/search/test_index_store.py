@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.resources.search.index import ranking
 from bbfs.resources.search.index.entries import Document, Entry, Remove, Seen, Stale, decoded
+from bbfs.resources.search.index.ranking import MOST_RANKED
 from bbfs.resources.search.index.store import IndexStore
 from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, Terms, chunks, is_unspaced, runs, terms
 from bbfs.resources.search.literals import plan
@@ -194,27 +194,26 @@ def transactions(store: IndexStore, entries: list[Entry]) -> list[int]:
     return terms
 
 
-def test_a_document_of_many_terms_lets_others_write(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.resources.search.index.store.TERMS_AT_ONCE", 100)
-    monkeypatch.setattr("bbfs.resources.search.index.store._LARGE", 400)
+def test_a_document_of_many_terms_lets_others_write(tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(1000)]
-    for uri in "ab":  # the second has no new ones
-        terms = transactions(store, [document(uri, f"{uri} " + " ".join(words))])
-        assert max(terms) <= 100
-        assert len(terms) == (12 if uri == "a" else 2)
-    assert found(store, "word999") == ["a", "b"]
-    assert excluded(store, "ord999") == set()
-    assert excluded(store, "ord1000") == {"a", "b"}
+    with closing(IndexStore(tmp_path / "index.sqlite", BUDGET, terms_at_once=100)) as store:
+        for uri in "ab":  # the second has no new ones
+            terms = transactions(store, [document(uri, f"{uri} " + " ".join(words))])
+            assert max(terms) <= 100
+            assert len(terms) == (12 if uri == "a" else 2)
+        assert found(store, "word999") == ["a", "b"]
+        assert excluded(store, "ord999") == set()
+        assert excluded(store, "ord1000") == {"a", "b"}
 
 
-def test_entries_that_take_long_are_several_transactions(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_take_long_are_several_transactions(store: IndexStore, tmp_path: Path) -> None:
     entries = [document(str(number), f"word{number}") for number in range(10)]
     assert len(transactions(store, [*entries])) == 1
-    monkeypatch.setattr("bbfs.resources.search.index.store.WRITE_FOR", 0.0)
-    assert len(transactions(store, [Remove("one", entry.uri) for entry in entries])) == 10
-    store.write(entries, 2.0)
-    store.clear("one")
-    assert store.usage() == []
+    with closing(IndexStore(tmp_path / "cache" / "index.sqlite", BUDGET, write_for=0.0)) as slow:
+        assert len(transactions(slow, [Remove("one", entry.uri) for entry in entries])) == 10
+        slow.write(entries, 2.0)
+        slow.clear("one")
+        assert slow.usage() == []
 
 
 def test_only_documents_that_cannot_match_are_excluded(store: IndexStore) -> None:
@@ -255,15 +254,18 @@ def test_a_full_index_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFix
     ]
 
 
-def test_a_word_that_is_everywhere_costs_no_hit(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "MOST_RANKED", 3)
+def test_a_word_that_is_everywhere_costs_no_hit(store: IndexStore) -> None:
     store.write([document("old", "needle"), document("first", "the", source="two")], 1.0)
-    store.write([document(str(number), f"the number {number} the") for number in range(9)], 1.0)
-    assert set(found(store, "the", limit=3)) <= {"6", "7", "8"}  # the newest
-    assert {*found(store, "the", limit=20)} == {*map(str, range(9))}
+    early = [str(number) for number in range(9)]
+    store.write([document(uri, "number the", source="early") for uri in early], 1.0)
+    store.write([document(f"b{number}", "the number of the") for number in range(MOST_RANKED)], 1.0)
+    store.write([document(f"c{number}", "the number of the others") for number in range(9)], 1.0)
+    newest = [f"b{number}" for number in range(9, MOST_RANKED)] + [f"c{number}" for number in range(9)]
+    assert {*found(store, "the", "early", "one", limit=20)} <= {*newest}
+    assert {*found(store, "the", "early", limit=20)} == {*early}
     assert found(store, "the", "two") == ["first"]
     assert found(store, "needle the", limit=3)[0] == "old"
-    assert {*found(store, "number the absent", limit=20)} == {*map(str, range(9))}
+    assert {*found(store, "number the absent", "early", limit=20)} == {*early}
 
 
 def test_a_whole_word_comes_before_the_beginning_of_one(store: IndexStore) -> None:

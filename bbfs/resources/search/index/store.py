@@ -31,8 +31,6 @@ WRITE_FOR = 0.3
 """Seconds of entries in one transaction, about: other processes that write wait for its end."""
 TERMS_AT_ONCE = 20_000
 """New terms in one transaction, about 0.2 s. A document of a MiB may have 170 000."""
-_LARGE = 4 * TERMS_AT_ONCE
-"""Characters from which a text may have as many terms."""
 _COST = 9
 """Bytes of the index for a character of a text in which no word comes twice. Prose takes about two."""
 _TERMS_KNOWN = 500_000
@@ -42,9 +40,17 @@ _TERMS_KNOWN = 500_000
 class IndexStore(IndexReader):
     """An open index that is written."""
 
-    def __init__(self, path: Path, max_bytes: int, *, read_at_once: float = READ_AT_ONCE) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int,
+        *,
+        read_at_once: float = READ_AT_ONCE,
+        write_for: float = WRITE_FOR,
+        terms_at_once: int = TERMS_AT_ONCE,
+    ) -> None:
         """Open or make the index. read_at_once: seconds that an opening takes at most, about, to make words again."""
-        self._read_at_once = read_at_once
+        self._read_at_once, self._write_for, self._terms_at_once = read_at_once, write_for, terms_at_once
         super().__init__(path, max_bytes)
 
     def _open(self) -> None:
@@ -89,11 +95,11 @@ class IndexStore(IndexReader):
         """Make words of documents in one transaction. Return whether there were any to make."""
         with self._changing():  # the query too: another process may do the same
             found = self._db.execute(query).fetchall()
-            until = time.monotonic() + WRITE_FOR
+            until = time.monotonic() + self._write_for
             for (document,) in found:
                 chunks, names = self._chunks(document), self._names(document)
                 self._analyse(document, names, chunks, self._text(document), 0)
-                if time.monotonic() > until or len(self._new) > TERMS_AT_ONCE:
+                if time.monotonic() > until or len(self._new) > self._terms_at_once:
                     break
         return bool(found)
 
@@ -107,14 +113,14 @@ class IndexStore(IndexReader):
                 self._known.clear()
             room = self._room()
             full = self._note_full(_most_bytes(waiting[0]) > room)
-            if not full and _is_large(waiting[0]):
+            if not full and self._is_large(waiting[0]):
                 self._add_terms_ahead(waiting[0])
             with self._changing():
-                until = time.monotonic() + WRITE_FOR
+                until = time.monotonic() + self._write_for
                 room -= 0 if full else _most_bytes(waiting[0])
                 left_out += self._take(waiting.popleft(), now, full=full)
-                while waiting and time.monotonic() < until and not _is_large(waiting[0]):
-                    if len(self._new) > TERMS_AT_ONCE:
+                while waiting and time.monotonic() < until and not self._is_large(waiting[0]):
+                    if len(self._new) > self._terms_at_once:
                         break
                     room -= (most := _most_bytes(waiting[0]))
                     if most and room < 0:
@@ -152,12 +158,16 @@ class IndexStore(IndexReader):
                 )
         return False
 
+    def _is_large(self, entry: Entry) -> TypeGuard[Document]:
+        """Return whether an entry has so many characters that it may have more terms than one transaction takes."""
+        return isinstance(entry, Document) and len(entry.text) > 4 * self._terms_at_once
+
     def _add_terms_ahead(self, entry: Document) -> None:
         """Write the terms of a large document in transactions of their own. A term without a document harms nothing."""
         found = [*(terms(entry.text).words - self._known)]
-        for begin in range(0, len(found), TERMS_AT_ONCE):
+        for begin in range(0, len(found), self._terms_at_once):
             with self._changing():
-                self._add_terms(set(found[begin : begin + TERMS_AT_ONCE]))
+                self._add_terms(set(found[begin : begin + self._terms_at_once]))
 
     @mending
     def confirmed(self, entry: Document, now: float) -> bool:
@@ -195,7 +205,7 @@ class IndexStore(IndexReader):
         query = "SELECT document.id FROM document JOIN source ON source.id = source WHERE fingerprint = ? LIMIT 500"
         with self._changing():  # the query too: another process may clear the same source
             found = [number for (number,) in self._db.execute(query, (source,))]
-            until = time.monotonic() + WRITE_FOR
+            until = time.monotonic() + self._write_for
             for document in found:
                 self._remove([document])
                 if time.monotonic() > until:
@@ -364,10 +374,6 @@ class IndexStore(IndexReader):
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
-
-
-def _is_large(entry: Entry) -> TypeGuard[Document]:
-    return isinstance(entry, Document) and len(entry.text) > _LARGE
 
 
 def _most_bytes(entry: Entry) -> int:
