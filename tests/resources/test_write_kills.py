@@ -1,5 +1,6 @@
 """A daemon that is killed at any step of a save leaves the old or the new file, and every byte that it lacks (S32)."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ def at(step: str, monkeypatch: pytest.MonkeyPatch) -> Dying:
     elif step == "keep":
         monkeypatch.setattr(PendingStore, "keep", killed)
     elif step == "describe":
-        monkeypatch.setattr(PendingStore, "_describe", killed)
+        monkeypatch.setattr(json, "dump", killed)
     elif step == "kept":
 
         def kept(store: PendingStore, write: PendingWrite, content: MemoryContent) -> None:

@@ -8,7 +8,7 @@ import trio
 from fakes import STARTED, FlatSource, TreeSource, World, data_source, settled
 
 from bbfs.model.errors import NotFound, Outdated
-from bbfs.resources.catalog import directory as hierarchical
+from bbfs.resources.catalog.directory import ENTRIES_KEPT
 from bbfs.resources.catalog.record import Lease, Record
 from bbfs.vfs import directory_handles as handles
 from bbfs.vfs.directory_handles import READY_AGAIN, READY_SHARE
@@ -22,6 +22,10 @@ TREE = "bb-scripted+tree+file/"
 def flat(**contents: Any) -> FlatSource:
     policy = data_source(listing_ttl=100.0, content_ttl=1000.0)
     return FlatSource(policy, contents={f"x://{name}": data for name, data in contents.items()})
+
+
+LONG = {"properties": dict.fromkeys(map(str, range(ENTRIES_KEPT // 2000)), "x" * (1 << 20))}
+"""Texts by which a directory of one entry takes more than half the memory that is for listings."""
 
 
 async def lease(world: World, path: str) -> tuple[Record, Lease]:
@@ -71,10 +75,10 @@ async def test_what_no_listing_holds_is_promised_by_none(nursery: trio.Nursery) 
 
 @pytest.mark.semantics("S17", "S21")
 async def test_a_directory_promises_its_names_until_it_is_listed_again_dropped_or_pushed_out(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery,
 ) -> None:
-    monkeypatch.setattr(hierarchical, "DIRECTORIES_KEPT", 2)
     source = TreeSource(contents={"file:./a": b"1", "file:./d/b": b"2", "file:./e/c": b"3"})
+    source.described = dict.fromkeys(("file:./d/b", "file:./e/c"), LONG)
     async with World(nursery, source) as world:
         _, first = await lease(world, TREE + "a")
         world.clock.advance(31)

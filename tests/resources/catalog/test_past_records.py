@@ -9,7 +9,7 @@ from fakes import TreeSource, World, data_source, settled
 from bbfs.model.errors import Unreachable
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
-from bbfs.resources.catalog import directory as hierarchical
+from bbfs.resources.catalog.directory import ENTRIES_KEPT
 
 ROOT = "bb-scripted+tree+db"
 
@@ -57,10 +57,11 @@ async def test_what_is_refreshed_is_there_while_the_source_is_down(nursery: trio
 
 @pytest.mark.semantics("S7.1")
 async def test_a_new_content_is_a_new_inode_however_long_ago_the_last_was_seen(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery,
 ) -> None:
-    monkeypatch.setattr(hierarchical, "DIRECTORIES_KEPT", 2)  # so that one listing drives the other out
     source = database(content_ttl=1.0, listing_ttl=1.0)
+    long = dict.fromkeys(map(str, range(ENTRIES_KEPT // 2000)), "x" * (1 << 20))
+    source.described = {uri: {"properties": long} for uri in source.contents}  # one listing drives the other out
     async with World(nursery, source) as world:
         path = f"{ROOT}/t/rows"
         await world.kernel.cat(path)

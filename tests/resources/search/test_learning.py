@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,10 +16,10 @@ from bbfs.model.values import Content
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.commands.indexing import walk
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.search.index import waiting
 from bbfs.resources.search.index.entries import Entry
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.search.index.store import IndexStore
+from bbfs.resources.search.index.waiting import Waiting
 from bbfs.resources.search.literals import plan
 from bbfs.sources.documents import converter
 from bbfs.sources.documents.converter import DocumentReader
@@ -47,12 +48,12 @@ class Indexed:
 
 @asynccontextmanager
 async def indexed(
-    path: Path, texts: dict[str, str], *, index: bool | None = True, documents: DocumentReader | None = None
+    path: Path, texts: dict[str, str], *, index: bool | None = True, **options: Any
 ) -> AsyncIterator[Indexed]:
     handler = FlatSource(contents={f"docs://{name}": text.encode() for name, text in texts.items()})
     handler.source = replace(handler.source, index=index)
     clock = Clock()
-    made = LocalIndex(path, 1 << 30, clock=clock, documents=documents)
+    made = LocalIndex(path, 1 << 30, clock=clock, **options)
     async with trio.open_nursery() as nursery:
         manager = ResourceManager(nursery, cache_bytes=1 << 24, store=MetadataStore(None), index=made, clock=clock)
         await manager.add(handler.source, handler)
@@ -148,11 +149,9 @@ async def test_a_source_without_the_option_is_not_learnt(tmp_path: Path, index: 
     assert not path.exists()
 
 
-async def test_a_flood_of_documents_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(waiting, "MOST_WAITING", 3)
-    async with indexed(tmp_path / "index.sqlite", {str(number): "word" for number in range(10)}) as docs:
+async def test_a_flood_of_documents_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = {str(number): "word" for number in range(10)}
+    async with indexed(tmp_path / "index.sqlite", texts, waiting=Waiting(most=3)) as docs:
         prefix = docs.handler.source.base_prefix
         await docs.manager.by_uri.load_many("direct", direct_uris=[f"{prefix}+docs://{number}" for number in range(10)])
         await docs.index.flush()
@@ -189,7 +188,6 @@ async def test_what_waits_for_another_process_is_written_later(tmp_path: Path, m
 
 
 async def test_few_large_documents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "BATCH_BYTES", 10)
     batches: list[int] = []
     write = IndexStore.write
 
@@ -198,7 +196,8 @@ async def test_few_large_documents_are_written_at_once(tmp_path: Path, monkeypat
         return write(store, entries, now)
 
     monkeypatch.setattr(IndexStore, "write", counted)
-    async with indexed(tmp_path / "index.sqlite", {name: f"words of {name}" for name in "abc"}) as docs:
+    texts = {name: f"words of {name}" for name in "abc"}
+    async with indexed(tmp_path / "index.sqlite", texts, waiting=Waiting(batch_bytes=10)) as docs:
         for name in "abc":
             await docs.manager.by_uri.load(f"{docs.handler.source.base_prefix}+docs://{name}")
         await docs.index.flush()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -19,7 +20,7 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import compose
 from bbfs.resources.search.engine import Way
-from bbfs.resources.search.index import local, meaning, vectors
+from bbfs.resources.search.index import meaning, vectors
 from bbfs.resources.search.index.entries import Document, Remove
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.search.index.store import IndexStore
@@ -72,12 +73,12 @@ class Meant:
 
 
 @asynccontextmanager
-async def meant(path: Path, embedder: Embedder | None, *, runs: bool = False) -> AsyncIterator[Meant]:
+async def meant(path: Path, embedder: Embedder | None, *, runs: bool = False, **options: Any) -> AsyncIterator[Meant]:
     """runs: as in a daemon; else a test says when vectors are made. Everything is read."""
     handler = FlatSource(contents={f"docs://{name}": text.encode() for name, text in TEXTS.items()})
     handler.source = replace(handler.source, index=True)
     clock = Clock()
-    made = LocalIndex(path, 1 << 30, clock=clock, embedder=embedder)
+    made = LocalIndex(path, 1 << 30, clock=clock, embedder=embedder, **options)
     with trio.fail_after(BOUND):
         async with trio.open_nursery() as nursery:
             manager = ResourceManager(nursery, cache_bytes=1 << 24, store=MetadataStore(None), index=made, clock=clock)
@@ -258,13 +259,10 @@ async def test_an_endpoint_that_is_slow_costs_only_the_meaning(path: Path, runni
     await embedder.aclose()
 
 
-async def test_what_could_not_be_made_is_made_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(local, "AGAIN_AFTER", 0.01)
+async def test_what_could_not_be_made_is_made_later(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = Model()
     model.error = Unreachable("it is down")
-    async with meant(path, model, runs=True) as docs:
+    async with meant(path, model, runs=True, again_after=0.01) as docs:
         await model.failed.wait()
         assert await docs.found("coffee", "words") == ["cup"]
         model.error = None

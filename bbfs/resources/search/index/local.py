@@ -75,8 +75,7 @@ def stamp_of(metadata: ResourceMetadata) -> str | None:
 
 
 def _opened(path: FilePath, max_bytes: int) -> "IndexStore":
-    store: IndexStore = import_module(_STORE).IndexStore(path, max_bytes)
-    return store
+    return import_module(_STORE).IndexStore(path, max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,8 @@ class LocalIndex:
     """The index of one process, for all its sources but those that forbid it.
 
     path: the database. max_bytes: its budget; 0 turns the index off. clock: seconds since the epoch. embedder: makes
-    vectors; the caller closes it. documents: reads documents as text; without it, they are left out.
+    vectors; the caller closes it. documents: reads documents as text; without it, they are left out. waiting:
+    the entries until they are written. again_after: seconds after the first failure to make vectors.
     """
 
     def __init__(
@@ -104,6 +104,8 @@ class LocalIndex:
         clock: Callable[[], float],
         embedder: "Embedder | None" = None,
         documents: DocumentReader | None = None,
+        waiting: Waiting | None = None,
+        again_after: float = AGAIN_AFTER,
     ) -> None:
         self._path = path
         self._max_bytes = max_bytes
@@ -116,7 +118,7 @@ class LocalIndex:
         self._meaning = Meaning(path, embedder, self._writer, self._read, self._complain)
         self._reading = trio.CapacityLimiter(2)
         self._writing = trio.CapacityLimiter(1)
-        self._waiting = Waiting()
+        self._waiting, self._again_after = Waiting() if waiting is None else waiting, again_after
         self._documents = documents
         self._unread: deque[_Unread] = deque()
         self._came = trio.Event()
@@ -349,7 +351,7 @@ class LocalIndex:
                 self._complain(str(error))
 
     async def _keep_embedding(self) -> None:
-        pause = AGAIN_AFTER
+        pause = self._again_after
         while True:
             written = self._written
             try:
@@ -359,7 +361,7 @@ class LocalIndex:
                 await trio.sleep(pause)
                 pause = min(pause * 2, AGAIN_AT_LATEST)
             else:
-                pause = AGAIN_AFTER
+                pause = self._again_after
                 with trio.move_on_after(LOOKED_EVERY):
                     await written.wait()
 

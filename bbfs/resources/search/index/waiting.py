@@ -41,7 +41,8 @@ class Waiting:
     while entries wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = MOST_WAITING, batch_bytes: int = BATCH_BYTES) -> None:
+        self._most, self._batch_bytes = most, batch_bytes
         self.bytes = 0
         self.marked: Counter[tuple[str, str]] = Counter()
         self.came = trio.Event()
@@ -52,7 +53,7 @@ class Waiting:
 
     def has_room(self, size: int, others: int) -> bool:
         """Return whether a text of this size may wait, too. others: documents that the owner keeps."""
-        return len(self._entries) + others < MOST_WAITING and self.bytes + size <= MOST_WAITING_BYTES
+        return len(self._entries) + others < self._most and self.bytes + size <= MOST_WAITING_BYTES
 
     def put(self, entry: Learnt | Entry) -> None:
         """Add an entry. The caller has counted the bytes of its text."""
@@ -68,7 +69,7 @@ class Waiting:
         """Remove and return the entries to be written next."""
         taken: list[Learnt | Entry] = []
         size = 0
-        while self._entries and len(taken) < BATCH and size < BATCH_BYTES:
+        while self._entries and len(taken) < BATCH and size < self._batch_bytes:
             taken.append(self._entries.popleft())
             size += _bytes_of(taken[-1])
         self.bytes -= size
