@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -34,6 +35,8 @@ from bbfs.sources.mcp.transport.long_texts import (
     whole_piece,
 )
 
+encoded = partial(to_json, inf_nan_mode="null")
+"""Returns a message as JSON in one line: a number that JSON does not have is null."""
 STRUCTURE = JsonBounds(size=32 << 20, values=1_000_000, depth=200)
 """Bounds of a message without its long texts."""
 _BLOB = re.compile(rb'"(?:blob|data)"\s{0,8}:\s{0,8}\Z')
@@ -371,11 +374,6 @@ def _put_back(value: Any, texts: dict[str, LongText]) -> None:
             value[key] = texts[item].text()
         elif isinstance(item, dict | list):
             _put_back(item, texts)
-
-
-def encoded(message: Mapping[str, Any]) -> bytes:
-    """Return a message as JSON in one line: a number that JSON does not have is null."""
-    return to_json(message, inf_nan_mode="null")
 
 
 class Inbox:
