@@ -21,6 +21,8 @@ from mcp_types import (
 from repository import SERVERS
 from served import BOUND
 
+from bbfs.server.gateway.requests import PAGE
+
 Opened = Callable[..., Any]
 SILENT = ["python3", "-c", "import sys; sys.stdin.read()"]
 
@@ -150,20 +152,18 @@ async def test_a_silent_one_delays_no_list(
             await client.call_tool("silent_tool", {})
 
 
-async def test_lists_have_pages(
-    service: Opened, calls: dict[str, Any], monkeypatch: pytest.MonkeyPatch, era: str
-) -> None:
-    monkeypatch.setattr("bbfs.server.gateway.requests.PAGE", 5)
-    async with service(calls) as served, Client(served, mode=era, cache=None) as client:
+async def test_lists_have_pages(service: Opened, log: Path, era: str) -> None:
+    tables = [mcp(f"c{n}", forked(SERVERS / "calls.py", log), tools="all", timeout=BOUND) for n in range(13)]
+    async with service(*tables) as served, Client(served, mode=era, cache=None) as client:
         names: list[str] = []
         cursor: str | None = None
         while True:
             page = await client.list_tools(cursor=cursor)
-            assert len(page.tools) <= 5
+            assert len(page.tools) <= PAGE
             names += [tool.name for tool in page.tools]
             if (cursor := page.next_cursor) is None:
                 break
-        assert len(names) == len({*names}) > 20
+        assert len(names) == len({*names}) > PAGE
         assert page.ttl_ms == 0
         with pytest.raises(MCPError, match="not a token of this server"):
             await client.list_tools(cursor="x")
