@@ -1,5 +1,6 @@
 """Bounds of listings: other tasks get their turn while names are settled, and what is kept has a bound."""
 
+import itertools
 import time
 
 import pytest
@@ -14,7 +15,6 @@ from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.folding import Folding
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.record import Path
-from bbfs.sources.bounded import turns as turns_of_tasks
 
 
 async def turns(uris: list[str], directories: inventory.Directories | None = None) -> int:
@@ -39,18 +39,19 @@ async def turns(uris: list[str], directories: inventory.Directories | None = Non
 
 
 @pytest.mark.parametrize(
-    ("uris", "seconds"),
+    ("uris", "step"),
     [
-        ([f"x://{number}" + "/d" * 1000 for number in range(50)], 0.0),
+        ([f"x://{number}" + "/d" * 1000 for number in range(50)], 1),
         (
             ["x://" + "".join("%61" if number >> bit & 1 else "a" for bit in range(14)) for number in range(10_000)],
-            60.0,
+            0,
         ),
     ],
     ids=["deep", "rivals"],
 )
-async def test_folding_gives_others_a_turn(uris: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_of_tasks, "TURN", seconds)
+async def test_folding_gives_others_a_turn(uris: list[str], step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """step: seconds by which the clock moves on at each look at it."""
+    monkeypatch.setattr(time, "perf_counter", itertools.count(step=step).__next__)
     assert await turns(uris) > 40
 
 
@@ -96,7 +97,7 @@ def test_directories_are_counted() -> None:
 async def test_compiling_templates_gives_others_their_turn(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns_of_tasks, "TURN", 0.0)
+    monkeypatch.setattr(time, "perf_counter", itertools.count().__next__)
     source = FlatSource(contents={"x://a": b"a"})
     source.templates = [
         ResourceTemplate(f"x://{n}/" + "/".join(f"{{a{k}}}" for k in range(150)), f"{n}") for n in range(50)
