@@ -13,6 +13,7 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -178,27 +179,39 @@ def test_another_process_may_remove_terms(store: IndexStore, tmp_path: Path) -> 
     assert excluded(store, "eedl") == {"c"}
 
 
-def transactions(store: IndexStore, entries: list[Entry]) -> list[int]:
-    """Write entries. Return how many terms were tried in each transaction."""
-    terms: list[int] = []
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements of all connections that the test opens."""
+    noted: list[str] = []
+    connect = sqlite3.connect
 
-    def note(statement: str) -> None:
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        opened = connect(*args, **options)
+        opened.set_trace_callback(noted.append)
+        return opened
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    return noted
+
+
+def transactions(statements: list[str], store: IndexStore, entries: list[Entry]) -> list[int]:
+    """Write entries. Return how many terms were tried in each transaction."""
+    statements.clear()
+    store.write(entries, 1.0)
+    terms: list[int] = []
+    for statement in statements:
         if statement.startswith("BEGIN"):
             terms.append(0)
         elif statement.startswith("INSERT OR IGNORE INTO term"):
             terms[-1] += 1
-
-    store._db.set_trace_callback(note)
-    store.write(entries, 1.0)
-    store._db.set_trace_callback(None)
     return terms
 
 
-def test_a_document_of_many_terms_lets_others_write(tmp_path: Path) -> None:
+def test_a_document_of_many_terms_lets_others_write(statements: list[str], tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(1000)]
     with closing(IndexStore(tmp_path / "index.sqlite", BUDGET, terms_at_once=100)) as store:
         for uri in "ab":  # the second has no new ones
-            terms = transactions(store, [document(uri, f"{uri} " + " ".join(words))])
+            terms = transactions(statements, store, [document(uri, f"{uri} " + " ".join(words))])
             assert max(terms) <= 100
             assert len(terms) == (12 if uri == "a" else 2)
         assert found(store, "word999") == ["a", "b"]
@@ -206,11 +219,13 @@ def test_a_document_of_many_terms_lets_others_write(tmp_path: Path) -> None:
         assert excluded(store, "ord1000") == {"a", "b"}
 
 
-def test_entries_that_take_long_are_several_transactions(store: IndexStore, tmp_path: Path) -> None:
+def test_entries_that_take_long_are_several_transactions(
+    statements: list[str], store: IndexStore, tmp_path: Path
+) -> None:
     entries = [document(str(number), f"word{number}") for number in range(10)]
-    assert len(transactions(store, [*entries])) == 1
+    assert len(transactions(statements, store, [*entries])) == 1
     with closing(IndexStore(tmp_path / "cache" / "index.sqlite", BUDGET, write_for=0.0)) as slow:
-        assert len(transactions(slow, [Remove("one", entry.uri) for entry in entries])) == 10
+        assert len(transactions(statements, slow, [Remove("one", entry.uri) for entry in entries])) == 10
         slow.write(entries, 2.0)
         slow.clear("one")
         assert slow.usage() == []
