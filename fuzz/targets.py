@@ -208,7 +208,7 @@ def long_json(data: bytes) -> None:
         with refused(ProtocolViolation, TooLarge):
             bounded_json.check_json(data, _BOUNDS)
             text = data.decode()
-            found = bounded_json._LongDocument(text).parsed()
+            found = bounded_json.LongDocument(text, 16).parsed()
             assert json.dumps(found) == json.dumps(whole)
     except (ValueError, RecursionError):
         assert whole is None or _is_other_json(data)

@@ -26,9 +26,9 @@ def read(service: str, username: str) -> str | None:
     return _bounded(lambda keyring: keyring.get_password(service, username))
 
 
-def write(service: str, username: str, password: str) -> None:
-    """Make or replace an entry. Raise KeyringUnusable."""
-    _bounded(lambda keyring: keyring.set_password(service, username, password))
+def write(service: str, username: str, password: str, within: float = TIMEOUT) -> None:
+    """Make or replace an entry within some seconds. Raise KeyringUnusable."""
+    _bounded(lambda keyring: keyring.set_password(service, username, password), within)
 
 
 def delete(service: str, username: str) -> None:
@@ -41,14 +41,14 @@ def delete(service: str, username: str) -> None:
     _bounded(remove)
 
 
-def _bounded(work: Callable[[Any], T]) -> T:
-    """Return the result of `work` on the usable keyring, within the bound."""
+def _bounded(work: Callable[[Any], T], within: float = TIMEOUT) -> T:
+    """Return the result of `work` on the usable keyring, within some seconds."""
     outcomes: SimpleQueue[tuple[T | None, KeyringUnusable | None]] = SimpleQueue()
     threading.Thread(target=lambda: outcomes.put(_outcome(work)), name="keyring", daemon=True).start()
     try:
-        value, error = outcomes.get(timeout=TIMEOUT)
+        value, error = outcomes.get(timeout=within)
     except Empty:
-        raise KeyringUnusable(f"the system keyring did not answer within {TIMEOUT:g} s; it may be locked") from None
+        raise KeyringUnusable(f"the system keyring did not answer within {within:g} s; it may be locked") from None
     if error is not None:
         raise error
     return value  # type: ignore[return-value]

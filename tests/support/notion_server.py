@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.request import Request, urlopen
@@ -76,6 +76,7 @@ async def source(
     token: str = TOKEN,
     timeout: float = 10.0,
     listing_ttl: float = 60.0,
+    clock: Callable[[], float] = trio.current_time,
     **options: Any,
 ) -> AsyncIterator[NotionHandler]:
     """Make a handler of a source over a server. options: of the source. The block ends within `BOUND` seconds."""
@@ -86,7 +87,7 @@ async def source(
         config=server.config(**options),
         auth={"token": token},
     )
-    handler = NotionHandler(made, Services())
+    handler = NotionHandler(made, Services(), clock)
     try:
         with trio.fail_after(BOUND):
             yield handler

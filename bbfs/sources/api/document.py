@@ -26,9 +26,6 @@ from bbfs.sources.bounded.workers import WorkerPool
 REFERENCES_IN_A_ROW = 32
 """References that lead to references. A longer chain is taken for a cycle."""
 
-MAX_PLACES = 2_000_000
-"""Places of all documents to read for all operations, each counted as often as references lead to it. The largest
-public document has about a million."""
 _CHECKED_EVERY = 1000
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The syntax of a header's name, and of each half of a media type (RFC 9110, section 5.6.2)."""
@@ -52,6 +49,8 @@ class Documents:
 
     location: URL of the first document. missing: why a document could not be read, by URL. wanted: the URLs of all
     other documents that references led to, read or not. check: called now and then, and raises if the reader is gone.
+    most_places: of all documents to read for all operations, each counted as often as references lead to it. The
+    largest public document has about a million.
     """
 
     def __init__(
@@ -60,10 +59,11 @@ class Documents:
         parsed: Mapping[str, Any],
         missing: Mapping[str, str],
         check: Callable[[], object] = lambda: None,
+        most_places: int = 2_000_000,
     ) -> None:
         self.location = location
         self.wanted: set[str] = set()
-        self._left = MAX_PLACES
+        self._left = self._most_places = most_places
         self._check = check
         self.root = DocumentNode(self, location, "", parsed[location])
         self._missing = missing
@@ -77,7 +77,7 @@ class Documents:
             self._check()
         self._left -= places
         if self._left < 0:
-            raise TooLarge(f"references lead to more than {MAX_PLACES} places")
+            raise TooLarge(f"references lead to more than {self._most_places} places")
 
     def at(self, reference: str, base: str) -> "DocumentNode":
         """Return the target of a reference in the document at `base`. Raise ProtocolViolation that names it."""

@@ -62,7 +62,7 @@ def parse_json(data: bytes | bytearray, bounds: JsonBounds = DEFAULT) -> Any:
         if few or len(data) <= SHORT:  # the event loop must not wait for the lock
             return json.loads(data, parse_constant=_refuse)
         with one_at_a_time:
-            return _LongDocument(data.decode()).parsed()
+            return LongDocument(data.decode()).parsed()
     except (ValueError, RecursionError) as exc:
         raise ProtocolViolation(f"no JSON: {exc}") from exc
 
@@ -137,20 +137,20 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _MARK = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{}]', re.DOTALL)
 
 
-class _LongDocument:
+class LongDocument:
     """A parser that gives values of at most a piece to the standard parser, and walks through longer ones itself.
 
     So other threads can run between two values. The time is linear in the text: a value that a window does not hold to
     its end is tried once, and again in a window of its own if it begins in the second half.
     """
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, piece: int = _PIECE) -> None:
+        self._text, self._piece = text, piece
         self._look(0)
 
     def _look(self, at: int) -> None:
         """Move the window to a value."""
-        self._start, self._window = at, self._text[at : at + _PIECE]
+        self._start, self._window = at, self._text[at : at + self._piece]
         self._unclosed: set[int] | None = None
 
     def parsed(self) -> Any:
@@ -167,7 +167,7 @@ class _LongDocument:
         """Return the value that begins at a position, and its end."""
         if (short := self._short_value(at)) is not None:
             return short
-        if at - self._start >= _PIECE // 2:
+        if at - self._start >= self._piece // 2:
             self._look(at)
             if (short := self._short_value(at)) is not None:
                 return short

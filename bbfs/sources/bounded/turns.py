@@ -20,15 +20,17 @@ and through a hundred thousand records 130 ms."""
 
 
 class Turn:
-    """The turn of one task. It begins with the object and after each `give_way` that let others run."""
+    """The turn of one task. It begins with the object and after each `give_way` that let others run. seconds: or
+    `TURN`."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = TURN if seconds is None else seconds
         self._since = time.perf_counter()
 
     @property
     def is_over(self) -> bool:
-        """Return whether the task has worked for `TURN` seconds."""
-        return time.perf_counter() - self._since > TURN
+        """Return whether the task has worked as long as it may."""
+        return time.perf_counter() - self._since > self._seconds
 
     async def give_way(self) -> None:
         """Let other tasks run if the turn is over. A checkpoint only then."""
@@ -40,9 +42,9 @@ class Turn:
 class InTurns(AsyncIterator[T]):
     """The items of an iterable, with turns of other tasks in between. Unlike a generator it may be left at any item."""
 
-    def __init__(self, items: Iterable[T]) -> None:
+    def __init__(self, items: Iterable[T], seconds: float | None = None) -> None:
         self._items = iter(items)
-        self._turn = Turn()
+        self._turn = Turn(seconds)
 
     async def __anext__(self) -> T:
         await self._turn.give_way()

@@ -78,7 +78,7 @@ _MOST_WORDS = 32
 class DatabaseHandler:
     """One database, asked by processes of its own, from threads.
 
-    Raises ConfigError for options that cannot be used. The first request connects.
+    Raises ConfigError for options that cannot be used. The first request connects. most_ranged: see `MOST_RANGED`.
     """
 
     options = DatabaseOptions
@@ -88,8 +88,9 @@ class DatabaseHandler:
     detects_conflicts = True
     """The row is locked from the comparison to the commit."""
 
-    def __init__(self, source: DataSource, services: Services) -> None:
+    def __init__(self, source: DataSource, services: Services, most_ranged: int = MOST_RANGED) -> None:
         self.source = source
+        self._ranged = most_ranged
         self._options = parse_options(DatabaseOptions, source)
         url = self._options.url.get_secret_value()
         self._access = access = access_of(source, url, self._options.max_memory)
@@ -121,7 +122,7 @@ class DatabaseHandler:
             f"A table of more than {self._options.row_limit} rows (`row_limit`), and a view whose rows have no"
             f" estimate, lists none of {files}: open them by name. `rows/` has all rows of such a table in parts, by"
             " ranges of its key. It is not there without a primary key, nor for keys of rare types, nor above"
-            f" {MOST_RANGED} rows unless the key is a whole number."
+            f" {self._ranged} rows unless the key is a whole number."
         ]
         if any(query.required or query.options.lazy for query in self._queries.values()):
             told.append(
@@ -355,8 +356,8 @@ class DatabaseHandler:
         while (key := session.next_start(table, starts[-1] if starts else None, in_one)) is not None:
             starts.append(key)
             seen += in_one
-            if seen > MOST_RANGED:
-                raise TooLarge(f"{shown(table.name)}: more than {MOST_RANGED} rows, whose keys are no whole numbers")
+            if seen > self._ranged:
+                raise TooLarge(f"{shown(table.name)}: more than {self._ranged} rows, whose keys are no whole numbers")
             if len(starts) > max(self._options.listed_rows, 1):
                 starts, in_one = starts[1::2], 2 * in_one
         return starts

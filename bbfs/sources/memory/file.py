@@ -57,10 +57,11 @@ class FileState:
 
 
 class MemoryFile:
-    """The file at `path`. max_bytes: limit of its contents."""
+    """The file at `path`. max_bytes: limit of its contents. locked_within: seconds to wait for the lock."""
 
-    def __init__(self, path: str, max_bytes: int) -> None:
+    def __init__(self, path: str, max_bytes: int, locked_within: float = LOCKED_WITHIN) -> None:
         self.path = path
+        self._locked_within = locked_within
         self._max_bytes = max_bytes
 
     def stamp(self) -> Stamp | None:
@@ -106,14 +107,14 @@ class MemoryFile:
             yield
 
     def _await_turn(self, lock: int) -> None:
-        until = time.monotonic() + LOCKED_WITHIN
+        until = time.monotonic() + self._locked_within
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise Busy(f"{self.path}: locked by another process for {LOCKED_WITHIN:g} s") from None
+                    raise Busy(f"{self.path}: locked by another process for {self._locked_within:g} s") from None
                 time.sleep(0.01)
             except OSError as error:
                 raise self._error(error) from error

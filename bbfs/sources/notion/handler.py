@@ -4,7 +4,7 @@ A native URI is `x-notion://` and the titles on the path, percent-encoded. `x-no
 anywhere in the workspace, and a longer path goes on below that page or database.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -89,7 +89,7 @@ class NotionHandler:
     detects_conflicts = True
     """A write compares the blocks that it is about to change. Notion itself compares nothing."""
 
-    def __init__(self, source: DataSource, services: Services) -> None:
+    def __init__(self, source: DataSource, services: Services, clock: Callable[[], float] = trio.current_time) -> None:
         self.source = source
         options = parse_options(NotionOptions, source)
         headers = {"Notion-Version": VERSION, "Authorization": f"Bearer {_token(source)}"}
@@ -97,7 +97,7 @@ class NotionHandler:
             source, headers=headers, allow_private=options.allow_private, per_second=options.per_second
         )
         self._api = NotionApi(self._client, options.base_url)
-        self._workspace = Workspace(self._api, source.policy.listing_ttl)
+        self._workspace = Workspace(self._api, source.policy.listing_ttl, clock)
         self._directories = WorkspaceDirectories(self._api, self._workspace, options.root, options.row_limit)
         self._row_limit = options.row_limit
         self._reader = PageReader(self._api, services, source.id)

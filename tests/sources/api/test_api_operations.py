@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from odd_parts import places, with_part
 
 from bbfs.model.errors import NotFound, ProtocolViolation, TooLarge
-from bbfs.sources.api import document
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.operations import LISTED_AT_MOST, MAX_OPERATIONS, Api, Operation, read
 from bbfs.sources.api.options import ApiOptions
@@ -428,13 +427,13 @@ def test_what_a_backtracking_match_finds_is_found(segment: str, path: str) -> No
         assert dict(zip(names, expected.groups(), strict=True)) == found.values
 
 
-def test_references_that_multiply_a_document_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "MAX_PLACES", 20_000)
+def test_references_that_multiply_a_document_are_counted() -> None:
     many = [{"name": f"p{number}", "in": "query"} for number in range(400)]
     shared = {"x": {"parameters": many, "get": {"responses": {}}}}
     paths = {f"/{number}": {"$ref": "#/components/pathItems/x"} for number in range(20_000)}
+    value = {"openapi": "3.1.0", "paths": paths, "components": {"pathItems": shared}}
     with pytest.raises(TooLarge, match="references lead to more than 20000 places"):
-        api(paths, components={"pathItems": shared})
+        read(Documents(AT, {AT: value}, {}, most_places=20_000).root, ApiOptions(document=AT))
 
 
 def test_operations_are_bounded() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import ProtocolViolation, Rejected, TooLarge
 from bbfs.sources.bounded import json as bounded
-from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json, parse_written
+from bbfs.sources.bounded.json import JsonBounds, LongDocument, check_json, parse_json, parse_written
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\"[]{},'), max_size=20)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -65,13 +65,9 @@ def test_a_document_of_many_values_is_the_same(item: str) -> None:
 @given(documents, st.integers(1, 40), st.sampled_from([None, 1]), st.floats(0, 0.99))
 def test_values_longer_than_a_piece_are_the_same(value: Any, size: int, indent: int | None, cut: float) -> None:
     data = json.dumps([value, value], indent=indent)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounded, "_PIECE", size)
-        patch.setattr(bounded, "_FEW", -1)
-        patch.setattr(bounded, "SHORT", -1)
-        assert parse_json(data.encode()) == [value, value]
-        with pytest.raises(ProtocolViolation, match="no JSON"):
-            parse_json(data[: int(len(data) * cut)].encode())
+    assert LongDocument(data, size).parsed() == [value, value]
+    with pytest.raises(json.JSONDecodeError):
+        LongDocument(data[: int(len(data) * cut)], size).parsed()
 
 
 @pytest.mark.parametrize(
@@ -128,20 +124,17 @@ def test_what_is_no_json_breaks_the_protocol(data: bytes) -> None:
 def test_deep_values_are_parsed_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = 0
 
-    class Decoder(json.JSONDecoder):
-        def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+    class Failed(json.JSONDecodeError):
+        def __init__(self, msg: str, doc: str, pos: int) -> None:
             nonlocal failed
-            try:
-                return super().raw_decode(s, idx)
-            except json.JSONDecodeError:
-                failed += 1
-                raise
+            failed += 1
+            super().__init__(msg, doc, pos)
 
-    monkeypatch.setattr(bounded, "_decoder", Decoder())
+    monkeypatch.setattr(json.decoder, "JSONDecodeError", Failed)
     chain = b"[" * 120 + b",".join([b'"%s"' % (b"x" * 30)] * 2500) + b"]" * 120
     data = b"[" + b",".join([chain] * 20) + b"]"
     assert parse_json(data) == json.loads(data)
-    assert failed < 8 * len(data) / (1 << 16)
+    assert 0 < failed < 8 * len(data) / (1 << 16)
 
 
 def test_a_name_twice_is_found_in_linear_time() -> None:

@@ -2,11 +2,9 @@
 
 import gc
 
-import pytest
 import trio
 import trio.testing
 
-from bbfs.sources.bounded import turns
 from bbfs.sources.bounded.turns import InTurns, Turn
 
 
@@ -17,23 +15,21 @@ async def runs_beside(done: trio.Event, ran: list[int]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def test_items_that_take_their_time_let_others_run_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN", 0.0)
+async def test_items_that_take_their_time_let_others_run_in_between() -> None:
     done, ran, taken = trio.Event(), [0], 0
     async with trio.open_nursery() as nursery:
         nursery.start_soon(runs_beside, done, ran)
-        async for _ in InTurns(range(100)):
+        async for _ in InTurns(range(100), 0.0):
             taken += 1
         done.set()
     assert taken == 100
     assert ran[0] >= 90
 
 
-async def test_quick_items_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN", 60.0)
+async def test_quick_items_share_a_turn() -> None:
     with trio.testing.assert_no_checkpoints():
-        assert [item async for item in InTurns(range(100))] == list(range(100))
-        turn = Turn()
+        assert [item async for item in InTurns(range(100), 60.0)] == list(range(100))
+        turn = Turn(60.0)
         assert not turn.is_over
         await turn.give_way()
 

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
-from bbfs.sources.database import handler as database_handler
 from bbfs.sources.database.handler import DatabaseHandler
 from bbfs.sources.database.names import TaggedText
 from bbfs.sources.database.tables import Table, part_of, parts_beginning, parts_between
@@ -282,7 +281,7 @@ async def test_parts_of_a_table_that_changes_meanwhile_have_each_row_once(tmp_pa
                 await made.find(("main", "t", "rows"), name)
 
 
-async def test_parts_are_bounded_and_need_a_key_without_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parts_are_bounded_and_need_a_key_without_null(tmp_path: Path) -> None:
     script = "CREATE TABLE t (k text PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES "
     script += ", ".join(f"('k{n:03}')" for n in range(100)) + ", ('" + "long" * 50 + "')"
     # No name is left for the rowid, and SQLite takes NULL in such a key several times.
@@ -295,7 +294,7 @@ async def test_parts_are_bounded_and_need_a_key_without_null(tmp_path: Path, mon
         assert "rows" not in {entry.name for entry in (await made.list_directory(("main", "n"))).resources}
         with pytest.raises(NotFound):
             await made.list_directory(("main", "n", "rows"))
-        monkeypatch.setattr(database_handler, "MOST_RANGED", 50)
+    async with aclosing(DatabaseHandler(source_of(url, row_limit=1, listed_rows=7), Services(), 50)) as made:
         with pytest.raises(TooLarge, match="more than 50 rows"):
             await made.list_directory(("main", "t", "rows"))
 

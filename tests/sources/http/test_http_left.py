@@ -15,7 +15,6 @@ from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.s3 import backend
 
 NEW = Expected(exists=False)
 
@@ -92,11 +91,8 @@ async def test_s3_writes_over_a_connection_that_the_server_closed(server: Leavin
     assert (server.objects["/data/a"], written.etag, server.left) == (b"b", etag(b"b"), [])
 
 
-async def test_s3_sends_a_part_without_an_answer_again(
-    server: LeavingServer, s3: StorageHandler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backend, "PART", 1000)
-    large = bytes(range(256)) * 10
+async def test_s3_sends_a_part_without_an_answer_again(server: LeavingServer, s3: StorageHandler) -> None:
+    large = bytes(range(256)) * (33 << 12)  # 33 MiB, in parts of 16 MiB
     server.left = ["PUT"]
     await s3.write("s3://data/large", MemoryContent(large), NEW)
     assert (server.objects["/data/large"], server.left) == (large, [])

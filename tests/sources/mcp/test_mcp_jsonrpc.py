@@ -232,13 +232,12 @@ async def test_pipe_gets_lines_in_order_and_messages_come_without_a_stream(nurse
     os.close(writing)
 
 
-async def test_what_a_server_leaves_unread_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_server_leaves_unread_is_bounded(nursery: trio.Nursery) -> None:
     """Its own requests make the answers, and their ids make the answers long."""
-    monkeypatch.setattr("bbfs.sources.mcp.transport.stdio.UNSENT_BYTES", 1 << 20)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     backlog, pieces = trio.open_memory_channel[bytes](math.inf)
-    inbox, outbox = Inbox(), Outbox(writing, backlog)
+    inbox, outbox = Inbox(), Outbox(writing, backlog, 1 << 20)
     with backlog, pieces:
         Peer(
             Pipe(inbox, outbox),

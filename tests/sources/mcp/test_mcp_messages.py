@@ -3,6 +3,7 @@
 import json
 import os
 from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
-from bbfs.sources.bounded.json import JsonBounds
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.decode import loaded
-from bbfs.sources.mcp.transport import messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.mcp.transport.long_texts import LongText
 from bbfs.sources.mcp.transport.messages import Intake, MessageReader, RawMessage, Share, decode
@@ -148,18 +147,17 @@ def test_a_comment_may_have_any_length_and_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("document", "error"),
     [
-        (answer({"x": "y" * LIMIT}), ProtocolViolation),
-        (answer({"x": ["y" * 1000] * 900}), TooLarge),
-        (b" " * 600_000, TooLarge),
+        (lambda: answer({"x": "y" * (40 << 20)}), ProtocolViolation),
+        (lambda: answer({"x": ["y" * 1000] * 35_000}), TooLarge),
+        (lambda: b" " * (35 << 20), TooLarge),
     ],
     ids=["bytes", "texts", "spaces"],
 )
 def test_a_message_is_bounded_by_its_bytes_and_by_those_beside_long_texts(
-    document: bytes, error: type[BbfsError], monkeypatch: pytest.MonkeyPatch
+    document: Callable[[], bytes], error: type[BbfsError]
 ) -> None:
-    monkeypatch.setattr(messages, "STRUCTURE", JsonBounds(size=LIMIT // 2))
     with pytest.raises(error, match="bytes"):
-        read(document)
+        read(document(), limit=40 << 20)
 
 
 @pytest.mark.parametrize(
@@ -199,10 +197,9 @@ def test_a_long_text_of_an_error_is_cut() -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b" " * 100, b"{}", b"no json", b"[" * 50, b'"' * 50], ids=repr)
-async def test_bytes_that_are_no_messages_are_bounded(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_MAX_FOREIGN", 100_000)
+async def test_bytes_that_are_no_messages_are_bounded(line: bytes) -> None:
     message = b'{"jsonrpc": "2.0", "method": "x"}'
-    with Intake(LIMIT, Share()) as intake:
+    with Intake(LIMIT, Share(), most_foreign=100_000) as intake:
         for _ in range(2000):
             await intake.feed(line)
             assert not await intake.end()
@@ -296,10 +293,9 @@ async def test_a_blob_that_breaks_late_is_an_error_and_takes_no_memory(end: str)
                 loaded(found.result, None)
 
 
-async def test_long_texts_that_are_no_contents_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "MAX_TEXT", 1 << 20)
-    with Intake(32 << 20, Share()) as intake:
-        await intake.feed(answer({"content": [{"type": "text", "text": "x" * 700_000}] * 2}))
+async def test_long_texts_that_are_no_contents_are_bounded() -> None:
+    with Intake(80 << 20, Share()) as intake:
+        await intake.feed(answer({"content": [{"type": "text", "text": "x" * (33 << 20)}] * 2}))
         found = first(await intake.end())
     assert isinstance(found, types.JSONRPCError)
     assert "too large" in found.error.message

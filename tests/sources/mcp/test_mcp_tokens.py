@@ -17,7 +17,6 @@ from bbfs.config import system_keyring
 from bbfs.config.system_keyring import KeyringUnusable
 from bbfs.model.errors import ConfigError, Denied, Unreachable
 from bbfs.model.values import McpServer
-from bbfs.sources.mcp.login import token_store as tokens
 from bbfs.sources.mcp.login.refresh import ClientSettings, Login
 from bbfs.sources.mcp.login.token_store import LoginKey, StoredLogin, TokenStore
 
@@ -195,12 +194,11 @@ def test_a_keyring_that_is_locked(tmp_path: Path, memory_keyring: MemoryKeyring)
         TokenStore(tmp_path / "logins", "keyring").save(KEY, LOGIN)
 
 
-def test_a_keyring_that_does_not_answer(tmp_path: Path, memory_keyring: MemoryKeyring, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(system_keyring, "TIMEOUT", 0.05)
+def test_a_keyring_that_does_not_answer(memory_keyring: MemoryKeyring):
     memory_keyring.gate = threading.Event()
     try:
         with pytest.raises(KeyringUnusable, match="did not answer"):
-            TokenStore(tmp_path / "logins", "keyring").save(KEY, LOGIN)
+            system_keyring.write("a", "b", "c", within=0.05)
     finally:
         memory_keyring.gate.set()
 
@@ -221,9 +219,8 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory_keyr
         TokenStore.of_user({"BBFS_TOKEN_STORE": "files"})
 
 
-async def test_one_renewal_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tokens, "LOCK_TIMEOUT", 0.2)
-    first, second = TokenStore(tmp_path / "logins"), TokenStore(tmp_path / "logins")
+async def test_one_renewal_at_a_time(tmp_path: Path):
+    first, second = TokenStore(tmp_path / "logins"), TokenStore(tmp_path / "logins", lock_timeout=0.2)
     async with first.locked(KEY):
         with pytest.raises(Unreachable, match="another bbfs"):
             async with second.locked(KEY):

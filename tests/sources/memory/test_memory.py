@@ -16,7 +16,7 @@ from bbfs.model.values import Capabilities, Change, DataSource, ResourceMetadata
 from bbfs.model.versions import Expected
 from bbfs.sources import CanAnnounce, CanDescribe, Services
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.memory import file as memory_file
+from bbfs.sources.memory.file import MemoryFile
 from bbfs.sources.memory.handler import MemoryHandler
 
 BOUND = 60.0
@@ -247,15 +247,12 @@ async def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -
         handler(resources={"a": {"file": str(tmp_path / "kept.json")}})
 
 
-async def test_a_file_that_another_process_has_locked_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_another_process_has_locked_is_not_waited_for_without_end(tmp_path: Path) -> None:
     import fcntl
 
-    monkeypatch.setattr(memory_file, "LOCKED_WITHIN", 0.05)
     lock = os.open(tmp_path / "kept.json.lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with pytest.raises(Busy):
-        await kept(tmp_path).put("a", b"")
+        MemoryFile(str(tmp_path / "kept.json"), 1 << 20, locked_within=0.05).change(lambda contents: contents)
     os.close(lock)
     await kept(tmp_path).put("a", b"")

@@ -23,8 +23,8 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.sources import CanClose, CanFind, CanStat, Services
-from bbfs.sources.notion import workspace as workspaces
 from bbfs.sources.notion.handler import NotionHandler
+from bbfs.sources.notion.workspace import WHOLE_EVERY
 
 BOUND = 60.0
 SCOPE = "x-notion://"
@@ -168,21 +168,22 @@ async def test_the_same_page_is_the_same_bytes_though_its_files_are_signed_anew(
 
 
 async def test_a_search_that_was_done_just_now_is_not_done_again_and_later_only_what_was_edited(
-    server: NotionServer, monkeypatch: pytest.MonkeyPatch
+    server: NotionServer,
 ) -> None:
+    now = 1000.0
     async with source(server, listing_ttl=1000) as handler:
         await entries(handler)
         whole = [path for _, path, _ in server.control() if path == "/v1/search"]
         assert len(whole) > 5
         await entries(handler, "Handbook")
         assert "/v1/search" not in [path for _, path, _ in server.control()]
-    async with source(server, listing_ttl=0) as handler:
+    async with source(server, listing_ttl=0, clock=lambda: now) as handler:
         await entries(handler)
         server.control(page={"name": "late", "title": "Late", "in": _dashed("rules")})
         assert kinds(await entries(handler, "Handbook"))["Rules"] == "d"
         searches = [path for _, path, _ in server.control() if path == "/v1/search"]
         assert len(searches) == 2  # the one with the new page, and one with nothing new
-        monkeypatch.setattr(workspaces, "WHOLE_EVERY", 0)
+        now += WHOLE_EVERY
         server.control(edit=_dashed("late"), change={"in_trash": True})
         assert kinds(await entries(handler, "Handbook"))["Rules.md"] == "r"
 
@@ -278,20 +279,13 @@ async def test_where_notion_answers_no_more_the_rest_is_said_to_be_missing(serve
             await content(handler, f"{id_of('tasks')}/rows.ndjson")
 
 
-async def test_what_is_over_the_bounds_is_never_cut(server: NotionServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_over_the_bounds_is_never_cut(server: NotionServer) -> None:
     async with source(server, row_limit=4) as handler:
         with pytest.raises(TooLarge, match="more than 4 rows"):
             await content(handler, "Handbook/Tasks/rows.ndjson")
         listing = await handler.list_directory(("Handbook", "Tasks"))
         assert "row_limit" in (listing.problem or "")
         assert len(listing.resources) == 6
-        with monkeypatch.context() as patch:
-            patch.setattr("bbfs.sources.notion.api.DEEPEST", 2)
-            with pytest.raises(TooLarge, match="levels deep"):
-                await content(handler, "Handbook/index.md")
-        monkeypatch.setattr("bbfs.sources.notion.api.MOST_BLOCKS", 10)
-        with pytest.raises(TooLarge, match="more than 10 blocks"):
-            await content(handler, "Handbook/index.md")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import trio.testing
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.http.client import WebResponse
-from bbfs.sources.notion import api as notion_api
 from bbfs.sources.notion.api import NotionApi, child_items
 from bbfs.sources.notion.inline import code_span, markdown_of
 from bbfs.sources.notion.markdown import Block, document, job, packed
@@ -51,29 +50,30 @@ def block(number: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("answer", "error", "words"),
     [
-        (lambda url, n: listed([], f"c{n}"), ProtocolViolation),
-        (lambda url, n: listed([None, 1], f"c{n}"), ProtocolViolation),
-        (lambda url, n: listed([block(n)], f"c{n}"), TooLarge),
-        (lambda url, n: listed([block(n, in_trash=True)], f"c{n}"), TooLarge),
-        (lambda url, n: listed([block(n, has_children=True)]), TooLarge),
-        (lambda url, n: listed([block(1, has_children=True)]), TooLarge),
-        (lambda url, n: listed([block(100 * n + child, has_children=n == 1) for child in range(30)]), TooLarge),
-        (lambda url, n: listed([block(n, paragraph={"rich_text": "x" * 100_000})], f"c{n}"), TooLarge),
-        (lambda url, n: listed([{}] * 2000), ProtocolViolation),
-        (lambda url, n: listed([block(n, paragraph=[[]] * 600_000)]), TooLarge),
-        (lambda url, n: b'{"object": "list", "results": ' + b"[" * 100_000, TooLarge),
-        (lambda url, n: b"[" + b"9" * 100_000 + b"]", ProtocolViolation),
+        (lambda url, n: listed([], f"c{n}"), ProtocolViolation, ""),
+        (lambda url, n: listed([None, 1], f"c{n}"), ProtocolViolation, ""),
+        (lambda url, n: listed([block(n)] * 50, f"c{n}"), TooLarge, "more than 20000 blocks"),
+        (lambda url, n: listed([block(n, in_trash=True)] * 50, f"c{n}"), TooLarge, "more than 20000 blocks"),
+        (lambda url, n: listed([block(n, has_children=True)]), TooLarge, "levels deep"),
+        (lambda url, n: listed([block(1, has_children=True)]), TooLarge, "levels deep"),
+        (
+            lambda url, n: listed([block(1000 * n + child, has_children=n == 1) for child in range(200)]),
+            TooLarge,
+            "more than 20000 blocks",
+        ),
+        (lambda url, n: listed([block(n, paragraph={"rich_text": "x" * 100_000})], f"c{n}"), TooLarge, ""),
+        (lambda url, n: listed([{}] * 2000), ProtocolViolation, ""),
+        (lambda url, n: listed([block(n, paragraph=[[]] * 600_000)]), TooLarge, ""),
+        (lambda url, n: b'{"object": "list", "results": ' + b"[" * 100_000, TooLarge, ""),
+        (lambda url, n: b"[" + b"9" * 100_000 + b"]", ProtocolViolation, ""),
     ],
     ids=["empty", "none", "endless", "trash", "deep", "cycle", "wide", "bytes", "many", "values", "nested", "number"],
 )
-async def test_the_blocks_of_a_page_end(
-    answer: Callable[[str, int], Any], error: type[BbfsError], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notion_api, "MOST_BLOCKS", 500)
+async def test_the_blocks_of_a_page_end(answer: Callable[[str, int], Any], error: type[BbfsError], words: str) -> None:
     made, client = api(answer)
-    with pytest.raises(error):
+    with pytest.raises(error, match=words or None):
         await made.blocks(PAGE)
     assert client.requests <= 501
 

@@ -19,7 +19,6 @@ from bbfs.model.values import DataSource, Policy
 from bbfs.sources import CanStat, Handler, Services
 from bbfs.sources.storage.backend import StoredItem
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.s3.backend import S3Backend
 from bbfs.testing import SourceConformance, list_all
 
 NAMES = {"a.txt": b"alpha\n", "empty": b"", "deep/er/b c#.md": b"# beta\n", "large.bin": bytes(range(256)) * 9000}
@@ -60,17 +59,16 @@ class TestS3(SourceConformance):
     @contextmanager
     def another_client(self, handler: Handler, native_uri: str, data: bytes) -> Iterator[None]:
         assert isinstance(handler, StorageHandler)
-        backend, key = handler.backend, unquote(native_uri.removeprefix("s3://bucket/"))
-        assert isinstance(backend, S3Backend)
-        stored, sent = backend._stored, list[str]()
+        key, put, sent = unquote(native_uri.removeprefix("s3://bucket/")), handler.backend.put, list[str]()
 
-        def replaced(*answer: Any) -> StoredItem:
+        async def replaced(*written: Any) -> StoredItem:
+            stored = await put(*written)
             if not sent:
                 sent.append(self.server.put("bucket", key, data))
-            return stored(*answer)
+            return stored
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backend, "_stored", replaced)
+            patch.setattr(handler.backend, "put", replaced)
             yield
         assert sent
 

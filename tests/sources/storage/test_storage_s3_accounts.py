@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from botocore.credentials import RefreshableCredentials
 from http_server import Answers, HttpServer
 from object_stores import S3Server, opened
 
@@ -180,12 +179,11 @@ async def test_temporary_credentials_are_asked_for_and_renewed(
     else:
         monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", loopback.url)
-    loopback.lifetimes = [-60, 3600]
+    loopback.lifetimes = [-60, 800]  # from 900 seconds on, credentials are renewed before they expire
     async with opened(source(endpoint=loopback.url)) as handler:
         await ask(handler)
-        await ask(handler)
         assert loopback.given == given
-        monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 7200)
+        await ask(handler)
         await ask(handler)
         assert loopback.given == given  # they were looked for a moment ago
         assert loopback.signed == [f"AKIA{given} us-east-1/s3"] * 3
@@ -195,19 +193,18 @@ async def test_temporary_credentials_are_asked_for_and_renewed(
 async def test_keys_that_hold_outlive_a_failed_renewal(loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
     monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
+    loopback.lifetimes = [800, 800, 500]  # from 900 seconds on they should be renewed, from 600 on they must be
     now = 1000.0
     accounts = Accounts(configure(source(endpoint=loopback.url)), clock=lambda: now)
     first = await accounts.current()
     assert await accounts.current() is first
     now += PAUSE
-    monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 7200)
-    assert (await accounts.current()).keys.access_key == "AKIA2"
+    assert (await accounts.current()).keys.access_key == "AKIA3"
     now += PAUSE
-    monkeypatch.setattr(RefreshableCredentials, "_mandatory_refresh_timeout", 7200)
     loopback.is_broken = True
     asked = len(loopback.requests)
     for _ in range(3):
-        assert (await accounts.current()).keys.access_key == "AKIA2"
+        assert (await accounts.current()).keys.access_key == "AKIA3"
     assert 0 < len(loopback.requests) - asked <= 3  # those of one look
 
 

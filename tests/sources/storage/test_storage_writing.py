@@ -22,7 +22,6 @@ from bbfs.sources.content.buffer import Buffer, BufferSpace
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.storage.backend import StoredItem
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.s3 import backend
 
 NEW = Expected(exists=False)
@@ -37,9 +36,8 @@ async def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
                 yield made
     else:
         config = {"url": "gs://data/", "options": {"anonymous": True}}
+        monkeypatch.setattr("obstore.store.GCSStore", lambda *_, **__: MemoryStore())
         made = StorageHandler(data_source("bb-storage+data+gs", config=config), Services())
-        assert isinstance(made.backend, ObjectBackend)
-        monkeypatch.setattr(made.backend, "_store", MemoryStore())
         yield made
 
 
@@ -118,12 +116,10 @@ async def test_what_others_store_while_an_object_is_copied_is_not_removed(
 
 
 async def test_parts_go_four_at_a_time_and_one_that_fails_ends_the_upload(
-    s3: tuple[StorageHandler, S3Server], monkeypatch: pytest.MonkeyPatch
+    s3: tuple[StorageHandler, S3Server],
 ) -> None:
     handler, server = s3
-    monkeypatch.setattr(backend, "PART", 5 << 20)  # the least that S3 takes
-    monkeypatch.setattr(backend, "AT_ONCE", 20 << 20)
-    data = os.urandom(31 << 20)
+    data = os.urandom(97 << 20)
     with trio.fail_after(60):
         parts = Parts(data, 4)
         told = await handler.write("s3://data/large", parts, NEW)
@@ -131,7 +127,7 @@ async def test_parts_go_four_at_a_time_and_one_that_fails_ends_the_upload(
         assert (await handler.stat("s3://data/large")).etag == told.etag
         assert server.client.get("/data/large").content == data
         with pytest.raises(NoSpace):
-            await handler.write("s3://data/other", Parts(data, 4, failing=10 << 20), NEW)
+            await handler.write("s3://data/other", Parts(data, 4, failing=32 << 20), NEW)
     assert "<Upload>" not in server.client.get("/data?uploads").text
     assert server.client.get("/data/other").status_code == 404
 

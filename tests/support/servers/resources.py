@@ -23,11 +23,8 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
-from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
@@ -173,15 +170,19 @@ async def serve_stdio(server: Server[Any]) -> None:
         await server.run(incoming, outgoing, options)
 
 
-def sse_app(server: Server[Any]) -> Starlette:
+def sse_app(server: Server[Any]) -> ASGIApp:
     transport = SseServerTransport("/messages/")
 
-    async def connect(request: Request) -> Response:
-        async with transport.connect_sse(request.scope, request.receive, request._send) as streams:
-            await server.run(*streams, server.create_initialization_options())
-        return Response()
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError("no lifespan")
+        if scope["path"] == "/sse":
+            async with transport.connect_sse(scope, receive, send) as streams:
+                await server.run(*streams, server.create_initialization_options())
+        else:
+            await transport.handle_post_message(scope, receive, send)
 
-    return Starlette(routes=[Route("/sse", connect), Mount("/messages/", app=transport.handle_post_message)])
+    return app
 
 
 def guarded(app: Any, options: argparse.Namespace) -> Any:

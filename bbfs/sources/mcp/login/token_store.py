@@ -33,8 +33,6 @@ from bbfs.runtime.files import closed_after, replace_file
 
 STORE_VARIABLE = "BBFS_TOKEN_STORE"
 """Environment variable for where to store logins: `keyring`, `file`, or `auto` (the keyring if it works)."""
-LOCK_TIMEOUT = 30.0
-"""Seconds to wait for another process that renews the same login."""
 _LOCK_PAUSE = 0.05
 _KEYRING_SERVICE = "bbfs"
 _LARGEST = 1 << 20
@@ -104,11 +102,13 @@ class TokenStore:
     """The logins of one user. All methods but `locked` block and belong in a thread; `stamp` is one system call.
 
     directory: created with mode 0700 for the first login. kept: where new logins go.
+    lock_timeout: seconds to wait for another process that renews the same login.
     """
 
-    def __init__(self, directory: Path, kept: Kept = "auto") -> None:
+    def __init__(self, directory: Path, kept: Kept = "auto", lock_timeout: float = 30.0) -> None:
         self._directory = directory
         self._kept = kept
+        self._lock_timeout = lock_timeout
 
     @classmethod
     def of_user(cls, environ: Mapping[str, str]) -> "TokenStore":
@@ -193,11 +193,11 @@ class TokenStore:
         except OSError as error:
             raise Denied(f"{path} cannot be opened: {error.strerror}") from None
         with closed_after(descriptor):
-            with trio.move_on_after(LOCK_TIMEOUT) as bound:
+            with trio.move_on_after(self._lock_timeout) as bound:
                 while not _try_lock(descriptor):  # noqa: ASYNC110 - held by a process, which sets no event of ours
                     await trio.sleep(_LOCK_PAUSE)
             if bound.cancelled_caught:
-                raise Unreachable(f"another bbfs has been renewing this login for {LOCK_TIMEOUT:g} s")
+                raise Unreachable(f"another bbfs has been renewing this login for {self._lock_timeout:g} s")
             yield
 
     def _path(self, key: LoginKey) -> Path:

@@ -46,9 +46,8 @@ PIECE = 1 << 16
 """Bytes that are handled before other tasks may run: about a millisecond."""
 _LARGE = 4 << 20
 """Bytes from which a message is large: of one server, one large message is read at a time."""
-_MAX_FOREIGN = 16 << 20
-"""Bytes between two messages that belong to none; a line counts `_LINE` on top. More end the stream."""
 _LINE = 64
+"""Bytes that a line which is no message counts on top of its own."""
 _MAX_BATCH = 1000
 """Messages of one batch."""
 _TURN = 0.001
@@ -185,15 +184,21 @@ class MessageReader:
 class Intake:
     """The messages of one stream of bytes, read within all bounds. A context: memory is given back at its end.
 
-    limit: bytes of a message. on_foreign: gets what is no message, without its long texts.
+    limit: bytes of a message. on_foreign: gets what is no message, without its long texts. most_foreign: bytes between
+    two messages that may belong to none; more end the stream.
     """
 
     def __init__(
-        self, limit: int, share: Share, on_foreign: Callable[[bytes | bytearray], None] = lambda _: None
+        self,
+        limit: int,
+        share: Share,
+        on_foreign: Callable[[bytes | bytearray], None] = lambda _: None,
+        most_foreign: int = 16 << 20,
     ) -> None:
         self._reader = MessageReader(limit, share.spool)
         self._share = share
         self._on_foreign = on_foreign
+        self._most_foreign = most_foreign
         self._is_large = False
         self._foreign = 0
 
@@ -227,8 +232,8 @@ class Intake:
     async def skip(self, size: int) -> None:
         """Note bytes that belong to no message. Raises ProtocolViolation after too many of them."""
         self._foreign += size + _LINE
-        if self._foreign > _MAX_FOREIGN:
-            raise ProtocolViolation(f"the server sent more than {_MAX_FOREIGN} bytes that are no messages")
+        if self._foreign > self._most_foreign:
+            raise ProtocolViolation(f"the server sent more than {self._most_foreign} bytes that are no messages")
         await self._share.turn()
 
     def text(self) -> str:

@@ -47,8 +47,6 @@ _WRITE_STALL = 30.0
 """Seconds after which a server that does not read its input is given up."""
 _UNSENT_MESSAGES = 1024
 """Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
-UNSENT_BYTES = 16 << 20
-"""Bytes that these messages may have together. A single message may have more."""
 _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
 _ERROR_LINE = re.compile(rb"(?:[\w.$]*(?:Error|Exception)|ERROR|error|FATAL|[Ff]atal|panic)(?: \[\w+\])?: *\S")
@@ -65,11 +63,13 @@ class Outbox:
     """The sending end of a pipe to a server. It writes at once as much as the pipe takes.
 
     The rest waits in `backlog`, in order, and the transport drains that. descriptor: the pipe's, in non-blocking mode.
-    waiting: pieces in the backlog or being written from it.
+    waiting: pieces in the backlog or being written from it. unsent_bytes: that these may have together; a single piece
+    may have more.
     """
 
-    def __init__(self, descriptor: int, backlog: trio.MemorySendChannel[bytes]) -> None:
+    def __init__(self, descriptor: int, backlog: trio.MemorySendChannel[bytes], unsent_bytes: int = 16 << 20) -> None:
         self._descriptor = descriptor
+        self._unsent_bytes = unsent_bytes
         self._backlog = backlog
         self.waiting = 0
         self._unsent = 0
@@ -80,7 +80,7 @@ class Outbox:
         would be over the bounds of the backlog."""
         await trio.lowlevel.checkpoint_if_cancelled()
         data = encoded(message) + b"\n"
-        if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):
+        if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > self._unsent_bytes):
             raise trio.BrokenResourceError
         if not self.waiting and not self.closed:
             data = data[self._write(data) :]
