@@ -175,6 +175,14 @@ class OpenFiles:
             self.unfilled.add(handle)
         return handle
 
+    def renumber(self, handle: int, to: int) -> None:
+        """Give a file that the daemon before had open the handle that the kernel knows. It may keep its pages."""
+        self._handles.renumber(handle, to)
+        if handle in self.uncached:
+            self.uncached[to] = self.uncached.pop(handle)
+        self.replaced.discard(handle)
+        self.unfilled.discard(handle)
+
     def to_fill(self, handle: int) -> bytes | None:
         """Return the content that the kernel should have before the program reads it; None if it has it or asks for it.
 

@@ -254,3 +254,13 @@ async def test_a_load_by_uri_is_a_load(nursery: trio.Nursery) -> None:
         one = await world.manager.by_uri.load(f"{uri}/1.txt")
         assert one.parts[0].content.read(0, 100) == b"text 3"
         assert source.runs == 3
+
+
+async def test_a_file_that_the_daemon_before_had_open_goes_on_after_its_source_has_ended(nursery: trio.Nursery) -> None:
+    async with World(nursery, Runner()) as world:
+        files = world.core.open_files
+        files.renumber(await world.kernel.open(RUN), 1000)
+        files.end(world.manager.by_uri.record_of(f"{ROOT}+{URI}")[1].source_key)
+        assert await world.kernel.read(1000) == b"run 1"
+        files.release(1000)
+        assert not files.uncached

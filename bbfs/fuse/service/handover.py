@@ -233,7 +233,7 @@ async def _reopen(files: FileSystem, handle: int, inode: int) -> None:
     except BbfsError as error:
         log.info("a file that was open is stale now: %s", error)
         return
-    files.handles.renumber(found, handle)
+    files.open_files.renumber(found, handle)
 
 
 async def begin(
