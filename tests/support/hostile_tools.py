@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, repeat
 
 from hostile_mcp import MIB, Request, answer, around, honest, much, serve_stdio
 
@@ -34,6 +34,12 @@ ATTACKS: dict[tuple[str, str], Callable[[Request], Iterable[bytes]]] = {
     ),
     ("json", "a million blocks"): lambda r: around(
         r, b'{"content": [', much(b'{"type": "text", "text": "x"},', 29 * MIB), b'{"type": "text", "text": "x"}]}'
+    ),
+    ("json", "blocks of many values"): lambda r: around(
+        r,
+        b'{"content": [',
+        repeat(b'{"type": "text", "text": "[' + b"[]," * 490_000 + b'0]"},', 40),
+        b'{"type": "x"}]}',
     ),
     ("json", "items of items"): lambda r: around(
         r, b'{"content": [], "structuredContent": ', much(b'[{"name":', 20 * MIB), b"}"

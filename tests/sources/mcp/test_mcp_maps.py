@@ -282,6 +282,14 @@ def test_a_text_of_python_without_end_is_refused(text: str) -> None:
         python_json(text)
 
 
+@pytest.mark.parametrize("text", ["[" + "0," * 600_000 + "0]", '["' + "x" * (17 << 20) + '"]'], ids=["values", "bytes"])
+def test_the_texts_of_an_answer_have_the_bounds_of_one(text: str) -> None:
+    named = Named(items=(("", "{item}"),))
+    names_in(texts(text), named)
+    with pytest.raises(TooLarge):
+        names_in(texts(text, text), named)
+
+
 def test_a_directory_has_a_bound() -> None:
     found = names_in(texts("\n".join(map(str, range(MOST_ENTRIES + 2)))), Named(lines=[(Form.of("{name}"), "{name}")]))
     assert len(found.names) == MOST_ENTRIES

@@ -5,7 +5,7 @@ Everything here is a stranger's text. A long answer takes a second: call these i
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from bbfs.model.quantities import counted
 from bbfs.model.redaction import shown
 from bbfs.model.uri import encodable
 from bbfs.model.values import Content
-from bbfs.sources.bounded.json import JsonBounds, parse_json
+from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.arguments import pointed
 from bbfs.sources.mcp.client.decode import utf8
@@ -203,16 +203,22 @@ def value_of(result: Mapping[str, Any], *, is_python: bool = False) -> Any:
     if len(texts) == 1:
         text = python_json(texts[0]) if is_python else texts[0]
         return parse_json(utf8(text), _BOUNDS)
-    if texts:  # an item a block
-        return [_item(text) for text in islice(texts, MOST_ENTRIES)]
-    return value
+    return _items(texts) if texts else value
 
 
-def _item(text: str) -> Any:
-    try:
-        return parse_json(utf8(text), _BOUNDS)
-    except ProtocolViolation:
-        return text
+def _items(texts: Sequence[str]) -> list[Any]:
+    """Return an item a text: its value, or itself if it is no JSON. Together they have the bounds of one document."""
+    found: list[Any] = []
+    bounds = _BOUNDS
+    for text in islice(texts, MOST_ENTRIES):
+        data = utf8(text)
+        left = bounds.values - check_json(data, bounds)
+        try:
+            found.append(parse_json(data, bounds))
+        except ProtocolViolation:
+            found.append(text)
+        bounds = replace(bounds, size=bounds.size - len(data), values=left)
+    return found
 
 
 def python_json(text: str) -> str:
