@@ -1,1 +1,1 @@
-"""What every program of bbfs runs on: private files, signals, extras, the bus of changes. Imports no other room."""
+"""The floor of all programs of bbfs: private files, signals, extras, the bus of changes. Imports no other room."""

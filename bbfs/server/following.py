@@ -66,8 +66,8 @@ class Following(Subscribers):
     async def follow(self, *uris: str) -> None:
         """Notify of all changes of these resources that happen after this has returned.
 
-        Waits for the sources to agree. Raises InvalidUri, and NotFound for an unknown source;
-        then none of the resources is followed.
+        Waits up to `wait` for the sources to agree. Raises InvalidUri, and NotFound for an unknown source; then none of
+        the resources is followed.
         """
         found = [(uri, *self._manager.by_uri.record_of(uri)) for uri in uris]
         new: dict[str, _Followed] = {}

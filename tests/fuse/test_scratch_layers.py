@@ -524,7 +524,7 @@ def test_a_damaged_state_is_told(scratch: Scratch) -> None:
 
 
 def test_notes_that_are_read_again_are_those_that_were_made(scratch: Scratch) -> None:
-    """What is below a directory goes with it, once."""
+    """A directory that goes takes the notes below it along; later notes of the same names stay."""
     made = Notes(str(Path(scratch.path, "bases")))
     directory, file = Base("directory"), Base("file")
     for path, base in (("a", directory), ("a/b", directory), ("a/b/c", file), ("ab", file)):

@@ -26,7 +26,7 @@ exit {first}
         pytest.param(0, 0, 0, 0, 1, id="all pass"),
         pytest.param(1, 3, 0, 0, 2, id="three pass alone"),
         pytest.param(1, 3, 1, 1, 2, id="alone they fail too"),
-        pytest.param(1, 3, 5, 5, 2, id="none is found alone"),
+        pytest.param(1, 3, 5, 5, 2, id="alone none is collected"),
         pytest.param(1, 4, 0, 1, 1, id="four at once"),
         pytest.param(1, 0, 0, 1, 1, id="failed, and no test is known"),
         pytest.param(2, 1, 0, 2, 1, id="interrupted"),

@@ -1,4 +1,4 @@
-"""What the tests of several kinds of sources share: a server that gives one answer, and a web site."""
+"""Fixtures for tests of several kinds of sources: a server with one answer, and a web site."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial

@@ -20,11 +20,10 @@ and through a hundred thousand records 130 ms."""
 
 
 class Turn:
-    """The turn of one task. It begins with the object and after each `give_way` that let others run. seconds: or
-    `TURN`."""
+    """The turn of one task: so many seconds from its making, and from each `give_way` that let others run."""
 
-    def __init__(self, seconds: float | None = None) -> None:
-        self._seconds = TURN if seconds is None else seconds
+    def __init__(self, seconds: float = TURN) -> None:
+        self._seconds = seconds
         self._since = time.perf_counter()
 
     @property
@@ -42,7 +41,7 @@ class Turn:
 class InTurns(AsyncIterator[T]):
     """The items of an iterable, with turns of other tasks in between. Unlike a generator it may be left at any item."""
 
-    def __init__(self, items: Iterable[T], seconds: float | None = None) -> None:
+    def __init__(self, items: Iterable[T], seconds: float = TURN) -> None:
         self._items = iter(items)
         self._turn = Turn(seconds)
 
